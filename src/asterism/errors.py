@@ -1,0 +1,101 @@
+"""Everything that Asterism raises on purpose.
+
+::
+
+    AsterismError
+    ├── MalformedPatternError      a pattern that cannot mean anything (Flink: MalformedPatternException)
+    ├── PatternFormatError         the JSON form of a pattern is not well formed
+    ├── ExpressionError            SQL text of a condition or a measure
+    │   ├── ExpressionSyntaxError      it does not parse, or uses what is not supported
+    │   ├── ColumnNotFoundError        it names a column that the events do not have
+    │   └── ExpressionTypeError        its types do not fit, or a condition is not Boolean
+    ├── StreamDefinitionError      a keyed stream or a query that cannot be built
+    ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
+    ├── SkipStrategyError          ``throw_on_miss`` and nothing to skip to
+    └── StateError                 a checkpoint that does not belong to this query
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Self
+
+
+class AsterismError(Exception):
+    """What went wrong (*message*), about which thing (*detail*), and what to do (*hint*)."""
+
+    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, detail, hint)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines += ["  " + line for line in self.detail.splitlines()]
+        if self.hint:
+            lines.append("  Hint: " + self.hint)
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel from Spark's Python workers to the driver.
+        return type(self), (self.message, self.detail, self.hint)
+
+
+class MalformedPatternError(AsterismError):
+    """A pattern that cannot mean anything."""
+
+
+class PatternFormatError(AsterismError):
+    """The JSON form of a pattern is not well formed."""
+
+
+class ExpressionError(AsterismError):
+    """SQL text of a condition or a measure."""
+
+    @classmethod
+    def at(cls, problem: str, text: str, position: int | None = None, hint: str | None = None) -> Self:
+        """Name the problem and, where *position* (0-based) is known, point at the place in the text."""
+        shown = text if len(text) <= 200 else text[:200] + " ..."
+        detail = shown
+        if position is not None and 0 <= position <= len(shown) and "\n" not in shown:
+            detail += "\n" + " " * position + "^"
+        return cls(problem, detail, hint)
+
+
+class ExpressionSyntaxError(ExpressionError):
+    """The text does not parse, or uses what is not supported."""
+
+
+class ColumnNotFoundError(ExpressionError):
+    """The text names a column that the events do not have."""
+
+    @classmethod
+    def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:
+        """Build the message, with the columns whose names come close as a hint."""
+        names = list(available)
+        close = difflib.get_close_matches(missing, names, n=3)
+        hint = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
+        return cls(f"unknown column {missing!r}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
+
+
+class ExpressionTypeError(ExpressionError):
+    """The types do not fit, or a condition is not Boolean."""
+
+
+class StreamDefinitionError(AsterismError):
+    """A keyed stream or a query that cannot be built."""
+
+
+class InvalidEventError(AsterismError):
+    """An event that cannot be processed."""
+
+
+class SkipStrategyError(AsterismError):
+    """A skip strategy with ``throw_on_miss`` found no event to skip to."""
+
+
+class StateError(AsterismError):
+    """A checkpoint that does not belong to this query, or state that cannot be read."""

@@ -1,0 +1,657 @@
+"""SQL text over events: parsed by sqlglot, checked against a schema, and evaluated.
+
+A text falls into two parts. What reads only the current event is *pure*: :class:`Vectorized` evaluates it by DuckDB for a
+whole batch at once, each distinct expression once. What reads earlier events of the match, by an aggregate over a stage
+(``LAST(a.price)``), becomes a :class:`Program` for a small stack machine that the kernel runs; the pure parts inside it are
+hoisted into *slots*, columns computed in advance.
+
+Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
+MAX_DEPTH = 100  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
+STACK = 64  # values on the kernel's stack
+
+AGGREGATES: dict[type[exp.Expression], str] = {
+    exp.First: "FIRST",
+    exp.Last: "LAST",
+    exp.Sum: "SUM",
+    exp.Count: "COUNT",
+    exp.Avg: "AVG",
+    exp.Min: "MIN",
+    exp.Max: "MAX",
+}
+
+_FUNCTIONS: tuple[type[exp.Expression], ...] = (
+    exp.Abs, exp.Coalesce, exp.Lower, exp.Upper, exp.Length, exp.Concat, exp.Greatest, exp.Least, exp.StartsWith,
+    exp.EndsWith, exp.Contains, exp.SafeDivide,
+)  # fmt: skip
+
+_SUPPORTED: tuple[type[exp.Expression], ...] = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In,
+    exp.Between, exp.Like, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Literal, exp.Boolean,
+    exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case,
+    exp.If, *_FUNCTIONS, *AGGREGATES,
+)  # fmt: skip
+
+
+class _Tokenizer(Spark.Tokenizer):
+    # A doubled quote inside a string is a quote, as in standard SQL and in Spark 4.
+    STRING_ESCAPES = ["'", '"', "\\"]
+
+
+class _Dialect(Spark):
+    Tokenizer = _Tokenizer
+
+
+# ---------------------------------------------------------------------------------------------------- parsing
+
+
+def parse(text: str) -> exp.Expression:
+    """The syntax tree of one expression, made of supported parts only.
+
+    >>> parse("price > 1 2")
+    Traceback (most recent call last):
+    ...
+    asterism.errors.ExpressionSyntaxError: unexpected token
+      price > 1 2
+                ^
+    """
+    if len(text) > MAX_TEXT:
+        raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
+    if _nesting(text) > MAX_DEPTH:
+        raise ExpressionSyntaxError.at(f"an expression may be nested {MAX_DEPTH} levels deep at most", text)
+    try:
+        trees = sqlglot.parse(text, dialect=_Dialect)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        problem = str(first.get("description") or "the expression does not parse")
+        position = None if first.get("line") != 1 else int(first.get("col", 0)) - 1
+        if problem.startswith("Required keyword"):
+            problem, position = "the expression is incomplete", None
+        elif problem.startswith("Invalid expression"):
+            problem = "unexpected token"
+        raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
+    except (TokenError, RecursionError):
+        raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
+    if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
+        raise ExpressionSyntaxError.at("exactly one expression is expected", text)
+    tree: exp.Expression = trees[0]
+    inner = tree.this if isinstance(tree, exp.Alias) else tree
+    for node in inner.walk():
+        if isinstance(node, exp.Anonymous):
+            raise ExpressionSyntaxError.at(f"unknown function {node.name}", text, text.lower().find(str(node.name).lower()))
+        if not isinstance(node, _SUPPORTED) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+            raise ExpressionSyntaxError.at(f"{node.key.upper()} is not supported here", text, text.upper().find(node.key.upper()))
+    return tree
+
+
+def _nesting(text: str) -> int:
+    """How deep a recursive parser may have to go: open brackets, and runs of NOT and minus."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        deepest = max(deepest, depth)
+    chain = max((len(run.split()) for run in re.findall(r"(?:\bNOT\s+)+", text, flags=re.IGNORECASE)), default=0)
+    minus = max((len(run.replace(" ", "")) for run in re.findall(r"(?:[-+~]\s*)+", text)), default=0)
+    case = len(re.findall(r"\bCASE\b", text, flags=re.IGNORECASE))
+    return max(deepest, chain, minus, case)
+
+
+def conjuncts(node: exp.Expression) -> list[exp.Expression]:
+    """The parts that AND joins at the top."""
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        return conjuncts(node.left) + conjuncts(node.right)
+    return [node]
+
+
+# ---------------------------------------------------------------------------------------------------- names
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names can mean: columns of the events, and stages of the pattern."""
+
+    schema: pa.Schema
+    stages: tuple[str, ...] = ()
+
+    def column(self, node: exp.Column, text: str) -> str:
+        """The event column that *node* names: exactly, or, if only one does, apart from case."""
+        names = self.schema.names
+        name = node.name
+        if name in names:
+            return name
+        alike = [candidate for candidate in names if candidate.lower() == name.lower()]
+        if len(alike) == 1 and not node.this.quoted:
+            return str(alike[0])
+        raise ColumnNotFoundError.from_missing_and_available(name, names, f"in: {text}")
+
+    def resolve(self, tree: exp.Expression, text: str) -> exp.Expression:
+        """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``."""
+
+        def visit(node: exp.Expression) -> exp.Expression:
+            kind = AGGREGATES.get(type(node))
+            if kind is not None:
+                return self._aggregate(node, kind, text, visit)
+            if isinstance(node, exp.Column):
+                if node.table:
+                    self._stage(node.table, text)
+                    return exp.Last(this=self._argument(node, text))
+                if isinstance(node.this, exp.Star):
+                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text)
+                return exp.column(self.column(node, text), quoted=True)
+            copied = node.copy()
+            for key, value in node.args.items():
+                if isinstance(value, exp.Expression):
+                    copied.set(key, visit(value))
+                elif isinstance(value, list):
+                    copied.set(key, [visit(item) if isinstance(item, exp.Expression) else item for item in value])
+            return copied
+
+        return visit(tree)
+
+    def _aggregate(
+        self, node: exp.Expression, kind: str, text: str, visit: Callable[[exp.Expression], exp.Expression]
+    ) -> exp.Expression:
+        argument = node.this
+        tables = {column.table for column in argument.find_all(exp.Column)} if isinstance(argument, exp.Expression) else set()
+        if isinstance(argument, exp.Star) or tables in (set(), {""}):
+            raise ExpressionSyntaxError.at(
+                f"{kind} ranges over the events of a stage, and names none", text, hint=f"{kind}(stage.column), or COUNT(stage.*)"
+            )
+        if len(tables) != 1 or any(argument.find_all(*AGGREGATES)):
+            raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text)
+        stage = next(iter(tables))
+        self._stage(stage, text)
+        if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
+            if kind != "COUNT":
+                raise ExpressionSyntaxError.at(f"{kind} needs a column", text)
+            return exp.Count(this=exp.Column(this=exp.Star(), table=exp.to_identifier(stage, quoted=True)))
+        copied = argument.copy()
+        if isinstance(copied, exp.Column):
+            return type(node)(this=self._argument(copied, text))
+        for column in list(copied.find_all(exp.Column)):
+            column.replace(self._argument(column, text))
+        return type(node)(this=copied)
+
+    def _argument(self, column: exp.Column, text: str) -> exp.Column:
+        return exp.column(self.column(column, text), table=column.table, quoted=True)
+
+    def _stage(self, stage: str, text: str) -> None:
+        if stage not in self.stages:
+            raise ColumnNotFoundError(
+                f"unknown stage {stage!r}", f"in: {text}\nStages: {', '.join(self.stages) or '(none)'}", "stage names are case-sensitive"
+            )
+
+
+def has_aggregate(node: exp.Expression) -> bool:
+    return node.find(*AGGREGATES) is not None
+
+
+def aggregate_of(node: exp.Expression) -> tuple[str, str, exp.Expression | None]:
+    """(function, stage, argument without the stage's name; None for ``COUNT(a.*)``) of a resolved aggregate."""
+    column = node.find(exp.Column)
+    assert column is not None
+    stage = column.table
+    if isinstance(column.this, exp.Star):
+        return AGGREGATES[type(node)], stage, None
+    argument = node.this.copy()
+    for inner in [argument] if isinstance(argument, exp.Column) else list(argument.find_all(exp.Column)):
+        inner.set("table", None)
+    return AGGREGATES[type(node)], stage, argument
+
+
+# ---------------------------------------------------------------------------------------------------- pure expressions
+
+
+@functools.cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """One in-memory database per process; it sees the Arrow tables handed to it and nothing else."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def to_duckdb(node: exp.Expression, columns: Sequence[str]) -> str:
+    """DuckDB's text for a resolved pure expression; the table's columns are called c0, c1 ... there."""
+    tree = exp.Paren(this=node.copy())
+    for part in reversed(list(tree.this.walk())):  # children first
+        replacement = _in_duckdb(part, columns)
+        if replacement is not None:
+            part.replace(replacement)
+    return tree.this.sql(dialect="duckdb", comments=False)
+
+
+def _in_duckdb(part: exp.Expression, columns: Sequence[str]) -> exp.Expression | None:
+    """What *part* is to be replaced by, where DuckDB means something else than Spark."""
+    if isinstance(part, exp.Column):
+        return exp.column(f"c{list(columns).index(part.name)}")
+    if isinstance(part, exp.Div):
+        # Spark divides as doubles and, in its ANSI mode, refuses to divide by zero.
+        zero = exp.EQ(this=exp.paren(part.expression.copy()), expression=exp.Literal.number(0))
+        failure = exp.func("error", exp.Literal.string("division by zero; try_divide(a, b) gives NULL instead"))
+        quotient = exp.Div(this=exp.cast(part.this.copy(), "double"), expression=exp.cast(part.expression.copy(), "double"))
+        return exp.Case(ifs=[exp.If(this=zero, true=failure)], default=quotient)
+    if isinstance(part, exp.SafeDivide):
+        divisor = exp.func("nullif", exp.cast(part.expression.copy(), "double"), exp.Literal.number(0))
+        return exp.Div(this=exp.cast(part.this.copy(), "double"), expression=divisor)
+    if isinstance(part, exp.Like):
+        return exp.Escape(this=part.copy(), expression=exp.Literal.string("\\"))
+    if isinstance(part, exp.DataType) and part.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
+        # Times with a zone are handed over as the wall-clock time of that zone.
+        return exp.DataType.build("timestamp")
+    return None
+
+
+@dataclass(slots=True)
+class Vectorized:
+    """Distinct pure expressions over one schema, evaluated together. Holds text only, so that it can travel."""
+
+    schema: pa.Schema
+    texts: list[str] = field(default_factory=list)
+    types: list[pa.DataType] = field(default_factory=list)
+
+    def add(self, node: exp.Expression, text: str) -> int:
+        """The number of the expression; *text* is what the user wrote, for messages."""
+        sql = to_duckdb(node, self.schema.names)
+        if sql in self.texts:
+            return self.texts.index(sql)
+        try:
+            result = self._run([sql], self.schema.empty_table())
+        except InvalidEventError as error:
+            problem = (error.detail or "").split("\n")[0]
+            raise ExpressionTypeError.at(problem, text) from None
+        self.texts.append(sql)
+        self.types.append(result.schema.field(0).type)
+        return len(self.texts) - 1
+
+    def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
+        """One column per expression, in the order in which they were added."""
+        return list(self._run(self.texts, table).columns) if self.texts else []
+
+    def _run(self, texts: list[str], table: pa.Table) -> pa.Table:
+        import duckdb
+
+        needed = sorted({int(n) for text in texts for n in re.findall(r"\bc(\d+)\b", text)})
+        arrays = [_as_duckdb_sees(table.column(n)) for n in needed if n < len(table.column_names)]
+        view = pa.table(arrays, names=[f"c{n}" for n in needed if n < len(table.column_names)])
+        if not arrays:  # constants only: something must tell the number of rows
+            view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
+        connection = _connection()
+        columns = ", ".join(f"({text}) AS r{number}" for number, text in enumerate(texts))
+        connection.register("events", view)
+        try:
+            result: pa.Table = connection.sql(f"SELECT {columns} FROM events").to_arrow_table()
+        except duckdb.Error as error:
+            message = re.sub(r"^[A-Z][A-Za-z ]*Error: ", "", str(error)).split("\n")[0]
+            raise InvalidEventError("a condition or measure could not be computed", message) from None
+        finally:
+            connection.unregister("events")
+        return result
+
+
+def _as_duckdb_sees(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return pc.local_timestamp(column)
+    return column
+
+
+# ---------------------------------------------------------------------------------------------------- programs
+
+
+class Kind(enum.Enum):
+    """Types of the stack machine. All but FLOAT are 64-bit integers there."""
+
+    INT = "number"
+    FLOAT = "floating point number"
+    BOOL = "Boolean"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    INTERVAL = "interval"
+    NULL = "NULL"
+
+
+class Op(enum.IntEnum):
+    CONST = 0
+    CONST_F = 1
+    NULL = 2
+    STRING = 3
+    SLOT = 4
+    SLOT_F = 5
+    AGG = 6
+    AGG_F = 7
+    TO_FLOAT = 8
+    TO_FLOAT_BELOW = 9
+    ADD = 10
+    SUB = 11
+    MUL = 12
+    NEG = 13
+    ABS = 14
+    ADD_F = 15
+    SUB_F = 16
+    MUL_F = 17
+    DIV_F = 18
+    NEG_F = 19
+    ABS_F = 20
+    EQ = 21
+    LT = 22
+    LE = 23
+    EQ_F = 24
+    LT_F = 25
+    LE_F = 26
+    SWAP = 27
+    NOT = 28
+    AND = 29
+    OR = 30
+    IS_NULL = 31
+    COALESCE = 32
+    COALESCE_F = 33
+    SELECT = 34
+    SELECT_F = 35
+
+
+class Func(enum.IntEnum):
+    FIRST = 0
+    LAST = 1
+    SUM = 2
+    COUNT = 3
+    AVG = 4
+    MIN = 5
+    MAX = 6
+
+
+def kind_of(data_type: pa.DataType) -> Kind | None:
+    """How the stack machine holds values of an Arrow type; None: it cannot."""
+    if pa.types.is_boolean(data_type):
+        return Kind.BOOL
+    if pa.types.is_uint64(data_type):
+        return None
+    if pa.types.is_integer(data_type):
+        return Kind.INT
+    if pa.types.is_floating(data_type):
+        return Kind.FLOAT
+    if pa.types.is_decimal(data_type):
+        return Kind.FLOAT
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
+        return Kind.STRING
+    if pa.types.is_timestamp(data_type):
+        return Kind.TIMESTAMP
+    if pa.types.is_date(data_type):
+        return Kind.DATE
+    if pa.types.is_null(data_type):
+        return Kind.NULL
+    return None
+
+
+_UNIT_MICROS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6, "DAY": 86400 * 10**6, "WEEK": 7 * 86400 * 10**6}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Programs:
+    """Programs of all conditions of a pattern, their constants, aggregates and slots; plain data."""
+
+    scope: Scope
+    vectorized: Vectorized
+    ops: list[tuple[int, int]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    ints: list[int] = field(default_factory=list)
+    floats: list[float] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    aggregates: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(function, stage, slot or -1, is the slot floating)"""
+    slots: list[int] = field(default_factory=list)
+    """slot number to number of the pure expression that fills it"""
+
+    def add(self, node: exp.Expression, text: str) -> int:
+        """Compile a resolved Boolean expression; the number of its program."""
+        begin = len(self.ops)
+        compiler = _ProgramCompiler(self, text)
+        kind = compiler.visit(node)
+        if kind not in (Kind.BOOL, Kind.NULL):
+            raise ExpressionTypeError.at(f"a condition must be Boolean, this one is a {kind.value}", text)
+        if compiler.deepest > STACK:
+            raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
+        self.starts.append(begin)
+        self.ends.append(len(self.ops))
+        self.texts.append(text)
+        return len(self.starts) - 1
+
+    def slot(self, node: exp.Expression, text: str) -> tuple[int, Kind]:
+        number = self.vectorized.add(node, text)
+        kind = kind_of(self.vectorized.types[number])
+        if kind is None:
+            raise ExpressionTypeError.at(
+                f"values of type {self.vectorized.types[number]} cannot be compared with earlier events", text, hint="CAST it to double"
+            )
+        if number not in self.slots:
+            self.slots.append(number)
+        return self.slots.index(number), kind
+
+
+class _ProgramCompiler:
+    def __init__(self, programs: Programs, text: str) -> None:
+        self.programs = programs
+        self.text = text
+        self.depth = self.deepest = 0
+
+    def emit(self, op: Op, argument: int = 0, *, grows: int = 0) -> None:
+        self.programs.ops.append((int(op), argument))
+        self.depth += grows
+        self.deepest = max(self.deepest, self.depth)
+
+    def fail(self, problem: str) -> ExpressionError:
+        return ExpressionTypeError.at(problem, self.text)
+
+    def visit(self, node: exp.Expression) -> Kind:
+        node = node.unnest()
+        if not has_aggregate(node):
+            return self.pure(node)
+        if type(node) in AGGREGATES:
+            return self.aggregate(node)
+        match node:
+            case exp.And() | exp.Or():
+                self.boolean(node.left)
+                self.boolean(node.right)
+                self.emit(Op.AND if isinstance(node, exp.And) else Op.OR, grows=-1)
+                return Kind.BOOL
+            case exp.Not():
+                self.boolean(node.this)
+                self.emit(Op.NOT)
+                return Kind.BOOL
+            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                return self.compare(type(node), node.left, node.right)
+            case exp.Between():
+                self.compare(exp.GTE, node.this, node.args["low"])
+                self.compare(exp.LTE, node.this, node.args["high"])
+                self.emit(Op.AND, grows=-1)
+                return Kind.BOOL
+            case exp.In():
+                for number, choice in enumerate(node.expressions):
+                    self.compare(exp.EQ, node.this, choice)
+                    if number:
+                        self.emit(Op.OR, grows=-1)
+                return Kind.BOOL
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                self.visit(node.this)
+                self.emit(Op.IS_NULL)
+                return Kind.BOOL
+            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.SafeDivide():
+                return self.arithmetic(node)
+            case exp.Neg() | exp.Abs():
+                kind = self.visit(node.this)
+                if kind not in (Kind.INT, Kind.FLOAT, Kind.INTERVAL):
+                    raise self.fail(f"{node.key.upper()} needs a number, not a {kind.value}")
+                plain, floating = (Op.NEG, Op.NEG_F) if isinstance(node, exp.Neg) else (Op.ABS, Op.ABS_F)
+                self.emit(floating if kind is Kind.FLOAT else plain)
+                return kind
+            case exp.Coalesce():
+                kind = self.visit(node.this)
+                for choice in node.expressions:
+                    kind = self.unify(kind, self.visit(choice), "COALESCE")
+                    self.emit(Op.COALESCE_F if kind is Kind.FLOAT else Op.COALESCE, grows=-1)
+                return kind
+            case exp.If():
+                return self.select(node.this, node.args["true"], node.args.get("false"))
+            case exp.Case() if node.this is None:
+                return self.case(list(node.args["ifs"]), node.args.get("default"))
+        raise ExpressionSyntaxError.at(f"{node.key.upper()} is not supported over events of a stage", self.text)
+
+    def pure(self, node: exp.Expression) -> Kind:
+        programs = self.programs
+        if isinstance(node, exp.Interval):
+            unit = str(node.args["unit"]).upper().rstrip("S")
+            if unit not in _UNIT_MICROS or not isinstance(node.this, exp.Literal):
+                raise self.fail(f"an interval in {unit} has no fixed length")
+            programs.ints.append(round(float(node.this.name) * _UNIT_MICROS[unit]))
+            self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+            return Kind.INTERVAL
+        if isinstance(node, exp.Null):
+            self.emit(Op.NULL, grows=1)
+            return Kind.NULL
+        if isinstance(node, exp.Boolean):
+            programs.ints.append(int(node.this))
+            self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+            return Kind.BOOL
+        if isinstance(node, exp.Literal) and node.is_string:
+            programs.strings.append(node.this)
+            self.emit(Op.STRING, len(programs.strings) - 1, grows=1)
+            return Kind.STRING
+        if isinstance(node, exp.Literal):
+            if re.fullmatch(r"\d+", node.this) and int(node.this) < 2**63:
+                programs.ints.append(int(node.this))
+                self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+                return Kind.INT
+            programs.floats.append(float(node.this))
+            self.emit(Op.CONST_F, len(programs.floats) - 1, grows=1)
+            return Kind.FLOAT
+        slot, kind = programs.slot(node, self.text)
+        self.emit(Op.SLOT_F if kind is Kind.FLOAT else Op.SLOT, slot, grows=1)
+        return kind
+
+    def aggregate(self, node: exp.Expression) -> Kind:
+        name, stage, argument = aggregate_of(node)
+        stage_number = self.programs.scope.stages.index(stage)
+        func = Func[name]
+        if argument is None:
+            slot, kind = -1, Kind.INT
+        else:
+            slot, kind = self.programs.slot(argument, self.text)
+        if func in (Func.SUM, Func.AVG) and kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
+            raise self.fail(f"{name} needs numbers, not a {kind.value}")
+        entry = (int(func), stage_number, slot, int(kind is Kind.FLOAT))
+        if entry not in self.programs.aggregates:
+            self.programs.aggregates.append(entry)
+        result = {Func.COUNT: Kind.INT, Func.AVG: Kind.FLOAT}.get(func, kind)
+        self.emit(Op.AGG_F if result is Kind.FLOAT else Op.AGG, self.programs.aggregates.index(entry), grows=1)
+        return result
+
+    def boolean(self, node: exp.Expression) -> None:
+        kind = self.visit(node)
+        if kind not in (Kind.BOOL, Kind.NULL):
+            raise self.fail(f"AND, OR and NOT need Booleans, not a {kind.value}")
+
+    def unify(self, below: Kind, top: Kind, where: str) -> Kind:
+        """Bring the two topmost values to one kind; integers next to floating point numbers become such."""
+        if below is top or top is Kind.NULL:
+            return below
+        if below is Kind.NULL:
+            return top
+        if {below, top} == {Kind.INT, Kind.FLOAT}:
+            self.emit(Op.TO_FLOAT if top is Kind.INT else Op.TO_FLOAT_BELOW)
+            return Kind.FLOAT
+        raise self.fail(f"{where} cannot take a {below.value} together with a {top.value}")
+
+    def compare(self, operator: type[exp.Expression], left: exp.Expression, right: exp.Expression) -> Kind:
+        kind = self.unify(self.visit(left), self.visit(right), operator.__name__)
+        floating = kind is Kind.FLOAT
+        if operator in (exp.GT, exp.GTE):
+            self.emit(Op.SWAP)
+        if operator in (exp.EQ, exp.NEQ):
+            self.emit(Op.EQ_F if floating else Op.EQ, grows=-1)
+        elif operator in (exp.LT, exp.GT):
+            self.emit(Op.LT_F if floating else Op.LT, grows=-1)
+        else:
+            self.emit(Op.LE_F if floating else Op.LE, grows=-1)
+        if operator is exp.NEQ:
+            self.emit(Op.NOT)
+        return Kind.BOOL
+
+    def arithmetic(self, node: exp.Expression) -> Kind:
+        assert isinstance(node, exp.Binary | exp.SafeDivide)
+        below, top = self.visit(node.this), self.visit(node.expression)
+        times = {Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL}
+        if below in times or top in times:
+            return self.time_arithmetic(node, below, top)
+        kind = self.unify(below, top, node.key.upper())
+        if kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
+            raise self.fail(f"{node.key.upper()} needs numbers, not a {kind.value}")
+        if isinstance(node, exp.Div | exp.SafeDivide):
+            if kind is not Kind.FLOAT:
+                self.emit(Op.TO_FLOAT)
+                self.emit(Op.TO_FLOAT_BELOW)
+            self.emit(Op.DIV_F, int(isinstance(node, exp.SafeDivide)), grows=-1)
+            return Kind.FLOAT
+        plain, floating = {exp.Add: (Op.ADD, Op.ADD_F), exp.Sub: (Op.SUB, Op.SUB_F), exp.Mul: (Op.MUL, Op.MUL_F)}[type(node)]
+        self.emit(floating if kind is Kind.FLOAT else plain, grows=-1)
+        return kind
+
+    def time_arithmetic(self, node: exp.Expression, below: Kind, top: Kind) -> Kind:
+        result: dict[tuple[type[exp.Expression], Kind, Kind], Kind] = {
+            (exp.Add, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
+            (exp.Add, Kind.INTERVAL, Kind.TIMESTAMP): Kind.TIMESTAMP,
+            (exp.Sub, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
+            (exp.Sub, Kind.TIMESTAMP, Kind.TIMESTAMP): Kind.INTERVAL,
+            (exp.Add, Kind.INTERVAL, Kind.INTERVAL): Kind.INTERVAL,
+            (exp.Sub, Kind.INTERVAL, Kind.INTERVAL): Kind.INTERVAL,
+        }
+        kind = result.get((type(node), below, top))
+        if kind is None:
+            raise self.fail(f"{node.key.upper()} cannot take a {below.value} together with a {top.value}")
+        self.emit(Op.ADD if isinstance(node, exp.Add) else Op.SUB, grows=-1)
+        return kind
+
+    def select(self, condition: exp.Expression, then: exp.Expression, otherwise: exp.Expression | None) -> Kind:
+        self.boolean(condition)
+        kind = self.visit(then)
+        kind = self.unify(kind, self.visit(otherwise) if otherwise is not None else self.pure(exp.Null()), "CASE")
+        self.emit(Op.SELECT_F if kind is Kind.FLOAT else Op.SELECT, grows=-2)
+        return kind
+
+    def case(self, branches: list[exp.Expression], default: exp.Expression | None) -> Kind:
+        first, rest = branches[0], branches[1:]
+        otherwise: exp.Expression | None = exp.Case(ifs=rest, default=default) if rest else default
+        return self.select(first.this, first.args["true"], otherwise)

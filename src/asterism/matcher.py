@@ -1,0 +1,593 @@
+"""From automaton to arrays and back: binds a pattern to a schema, runs the kernel, keeps pages small.
+
+:class:`Matcher` is built once per query (plain data, it travels to the workers). Its two verbs are :meth:`Matcher.prepare`,
+stateless, which evaluates all conditions on current events for a batch, and :meth:`Matcher.advance`, which feeds prepared
+events to the partial matches of many keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.compiler import Semantics, compile_pattern
+from asterism.conditions import Condition, PythonCondition, SqlCondition
+from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError, MalformedPatternError, SkipStrategyError
+from asterism.expressions import Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse
+from asterism.expressions import Kind as ValueKind
+from asterism.nfa import Action, Always, Both, Either, Guard, Nfa, Not, StateKind, Test
+from asterism.pattern import Pattern, SkipKind
+from asterism.state import Ints, Page
+
+if TYPE_CHECKING:
+    from asterism.kernels import Events, Tables
+
+TIME, BITS = "__time", "__bits"
+BITS_PER_WORD = 63
+MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
+
+
+def micros(duration: timedelta | None) -> int:
+    return 0 if duration is None else duration // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Matches (or timed-out partial matches), columnar: row *i* took ``events[offsets[i]:offsets[i + 1]]``.
+
+    Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds.
+    """
+
+    key: Ints
+    emitted: Ints
+    completed: Ints
+    offsets: Ints
+    events: Ints
+    stages: Ints
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What :meth:`Matcher.advance` gave."""
+
+    keys: pa.Table
+    events: pa.Table
+    times: Ints
+    matches: Found
+    timeouts: Found
+    pages: list[Page]
+    wakes: list[int]
+
+
+class Matcher:
+    """A pattern bound to the schema of the events.
+
+    *carried* are the columns that matches need of their events; they are kept with partial matches.
+    """
+
+    def __init__(
+        self, pattern: Pattern, schema: pa.Schema, carried: Sequence[str] = (), semantics: Semantics = Semantics.DEFAULT
+    ) -> None:
+        self.pattern = pattern
+        self.semantics = semantics
+        self.nfa = compile_pattern(pattern, semantics)
+        if len(self.nfa.states) > MAX_STATES:
+            raise MalformedPatternError(
+                f"the pattern needs {len(self.nfa.states)} states (limit {MAX_STATES})", hint="lower the counts of times(...)"
+            )
+        self.scope = Scope(schema, self.nfa.stages)
+        self.vectorized = Vectorized(schema)
+        self.programs = Programs(self.scope, self.vectorized)
+        self._bits: list[int | PythonCondition] = []
+        self._condition_bit: list[int] = []
+        self._condition_program: list[int] = []
+        for condition in self.nfa.conditions:
+            self._bind(condition)
+        self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
+        self._carried = list(carried)
+        self._slot_columns = [self._slot_column(number) for number in self.programs.slots]
+        fields = [schema.field(name).with_name("e:" + name) for name in self._carried]
+        for number, name in zip(self.programs.slots, self._slot_columns, strict=True):
+            if name not in [f.name for f in fields]:
+                fields.append(pa.field(name, self.vectorized.types[number]))
+        self.event_schema = pa.schema(fields)
+        self.bit_fields = [pa.field(f"{BITS}{word}", self._bit_type()) for word in range(self.words)]
+        self._tables: Tables | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_tables": None}
+
+    # ------------------------------------------------------------------ binding
+
+    def _bind(self, condition: Condition) -> None:
+        bit = program = -1
+        if isinstance(condition, PythonCondition):
+            bit = self._bit(condition)
+        else:
+            assert isinstance(condition, SqlCondition)
+            tree = parse(condition.text)
+            if isinstance(tree, exp.Alias):
+                raise ExpressionSyntaxError.at("a condition has no name", condition.text)
+            parts = conjuncts(self.scope.resolve(tree, condition.text))
+            pure = [part for part in parts if not has_aggregate(part)]
+            iterative = [part for part in parts if has_aggregate(part)]
+            if pure:
+                number = self.vectorized.add(_joined(pure), condition.text)
+                data_type = self.vectorized.types[number]
+                if kind_of(data_type) not in (ValueKind.BOOL, ValueKind.NULL) and not _is_null(pure):
+                    raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {data_type}", condition.text)
+                bit = self._bit(number)
+            if iterative:
+                program = self.programs.add(_joined(iterative), condition.text)
+        self._condition_bit.append(bit)
+        self._condition_program.append(program)
+
+    def _bit(self, source: int | PythonCondition) -> int:
+        if source not in self._bits:
+            self._bits.append(source)
+        return self._bits.index(source)
+
+    def _slot_column(self, number: int) -> str:
+        """Where a slot's values are: a carried event column, or a computed one."""
+        text = self.vectorized.texts[number]
+        if text.startswith("c") and text[1:].isdigit():
+            return "e:" + self.scope.schema.names[int(text[1:])]
+        return f"s:{number}"
+
+    def _bit_type(self) -> pa.DataType:
+        if self.words > 1:
+            return pa.int64()
+        return next(t for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64())) if len(self._bits) <= limit)
+
+    @property
+    def input_columns(self) -> list[str]:
+        """The event columns that :meth:`prepare` reads."""
+        names = set(self._carried)
+        for text in self.vectorized.texts:
+            names |= {self.scope.schema.names[int(n)] for n in _columns_of(text)}
+        if any(isinstance(source, PythonCondition) for source in self._bits):
+            names |= set(self.scope.schema.names)  # a function may look at anything
+        return [name for name in self.scope.schema.names if name in names]
+
+    # ------------------------------------------------------------------ conditions on current events
+
+    def prepare(self, events: pa.Table) -> list[pa.ChunkedArray]:
+        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema."""
+        values = self.vectorized.evaluate(events)
+        words = np.zeros((self.words, events.num_rows), np.int64)
+        for bit, source in enumerate(self._bits):
+            mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else _mask(values[source])
+            words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
+        columns = [pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)]
+        computed = dict(zip(self._slot_columns, self.programs.slots, strict=True))
+        for field in self.event_schema:
+            if field.name.startswith("e:"):
+                columns.append(events.column(field.name[2:]))
+            else:
+                columns.append(values[computed[field.name]].cast(field.type))
+        return columns
+
+    def _python_mask(self, condition: PythonCondition, events: pa.Table) -> npt.NDArray[np.bool_]:
+        name = getattr(condition.function, "__qualname__", repr(condition.function))
+        try:
+            answer = condition.function(events)
+        except Exception as error:
+            raise InvalidEventError(f"condition {name} failed", f"{type(error).__name__}: {error}") from error
+        if isinstance(answer, pa.Array | pa.ChunkedArray):
+            mask = _mask(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer])) if pa.types.is_boolean(answer.type) else None
+        else:
+            array = np.asarray(answer)
+            mask = array if array.dtype == np.bool_ and array.ndim == 1 else None
+        if mask is None or len(mask) != events.num_rows:
+            raise InvalidEventError(f"condition {name} did not return one Boolean per event")
+        return mask
+
+    # ------------------------------------------------------------------ partial matches
+
+    def advance(
+        self, pages: Sequence[Page], keys: pa.Table, page_of: npt.NDArray[Any] | None, events: pa.Table, horizon: int | Ints
+    ) -> Step:
+        """Feed prepared events (in order of arrival) to the partial matches of *pages* and advance to *horizon*.
+
+        *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
+        position in *pages* for each event; None: there is one page. *horizon* may be given per key, as
+        NO_ADVANCE or a time, where *pages* are empty and *events* are sorted by key.
+        """
+        from asterism import kernels
+
+        n_state_keys = sum(page.keys.num_rows for page in pages)
+        all_keys = pa.concat_tables([*(page.keys for page in pages), keys])
+        codes, n_keys = group_codes(all_keys)
+        first_row = np.empty(n_keys, np.int64)
+        first_row[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        event_codes = codes[n_state_keys:]
+
+        times = events.column(TIME).to_numpy()
+        order = np.argsort(times, kind="stable")
+        narrow = event_codes.astype(np.uint16) if n_keys <= 2**16 else event_codes  # numpy sorts 16 bits by radix
+        order = order[np.argsort(narrow[order], kind="stable")]
+
+        n_state_events = sum(len(page.times) for page in pages)
+        pool_times = np.concatenate([*(page.times for page in pages), times[order]])
+        pool_rows = np.concatenate([np.arange(n_state_events), n_state_events + order])
+        pool = pa.concat_tables([*(page.events for page in pages), events.select(self.event_schema.names)]).combine_chunks()
+        bits = np.zeros((len(pool_times), self.words), np.int64)
+        for word, field in enumerate(self.bit_fields):
+            bits[n_state_events:, word] = events.column(field.name).to_numpy()[order]
+        event_at = n_state_events + np.concatenate([[0], np.cumsum(np.bincount(event_codes, minlength=n_keys))])
+        loaded = _Loaded.of(pages, n_keys)
+        tables = self.tables()
+        horizons = np.full(n_keys, horizon, np.int64) if isinstance(horizon, int) else horizon
+        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = kernels.advance_keys(
+            tables, self._events(pool, pool_rows, pool_times, bits), event_at, horizons, *loaded.arrays()
+        )
+        if error[0] != kernels.OK:
+            self._raise(error[0], all_keys.slice(int(first_row[error[2]]), 1))
+
+        page_of_key = np.zeros(n_keys, np.int64)
+        if page_of is not None:
+            page_of_key[event_codes] = page_of
+        page_of_key[:n_state_keys] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
+        matches, timeouts = _found(out, nodes, pool_rows), _found(lost, nodes, pool_rows)
+        new_pages, new_wakes = [], []
+        for number in range(len(pages)):
+            mine = page_of_key == number
+            live = mine & ((np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0))
+            page_runs, page_run_at = _rows_of(runs, run_at, live)
+            page_waiting, page_waiting_at = _rows_of(waiting, waiting_at, live)
+            page_timers, page_timer_at = _rows_of(timers, timer_at, live)
+            page_nodes, kept = kernels.compact(len(pool_times), nodes, n_nodes, page_runs, page_waiting)
+            new_pages.append(
+                Page(
+                    keys=all_keys.take(pa.array(first_row[live])),
+                    events=pool.take(pa.array(pool_rows[kept])),
+                    times=pool_times[kept],
+                    nodes=page_nodes,
+                    run_at=page_run_at,
+                    run_rows=page_runs,
+                    waiting_at=page_waiting_at,
+                    waiting_rows=page_waiting,
+                    timer_at=page_timer_at,
+                    timer_rows=page_timers,
+                )
+            )
+            new_wakes.append(int(wakes[live].min(initial=kernels.NEVER)))
+        row_times = np.empty(len(pool_times), np.int64)
+        row_times[pool_rows] = pool_times
+        return Step(all_keys.take(pa.array(first_row)), pool, row_times, matches, timeouts, new_pages, new_wakes)
+
+    def _events(self, pool: pa.Table, rows: Ints, times: Ints, bits: Ints) -> Events:
+        from asterism import kernels
+
+        slots = len(self.programs.slots)
+        ints = np.zeros((len(times), max(slots, 1)), np.int64)
+        floats = ints.view(np.float64)
+        nulls = np.zeros((len(times), max(slots, 1)), np.bool_)
+        texts: list[pa.Array] = []
+        text_slots: list[int] = []
+        for slot, name in enumerate(self._slot_columns):
+            column = pool.column(name)
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            kind = kind_of(array.type)
+            nulls[:, slot] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+            if kind is ValueKind.STRING:
+                texts.append(array.cast(pa.string()))
+                text_slots.append(slot)
+            elif kind is ValueKind.FLOAT:
+                floats[:, slot] = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)[rows]
+            elif kind is not ValueKind.NULL:
+                ints[:, slot] = _as_int64(array)[rows]
+        constants = pa.array(self.programs.strings, pa.string())
+        ranks = np.zeros(max(len(constants), 1), np.int64)
+        if texts or len(constants):
+            # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
+            distinct = pc.unique(pa.chunked_array([*texts, constants], pa.string())).drop_null()
+            distinct = distinct.take(pc.sort_indices(distinct))
+            for slot, array in zip(text_slots, texts, strict=True):
+                ints[:, slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
+            ranks[: len(constants)] = pc.index_in(constants, distinct).to_numpy(zero_copy_only=False)
+        return kernels.Events(times, bits, ints, floats, nulls, ranks)
+
+    def _raise(self, error: int, key: pa.Table) -> None:
+        from asterism import kernels
+
+        where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
+        if error == kernels.DIVISION_BY_ZERO:
+            raise InvalidEventError("division by zero in a condition", where, "try_divide(a, b) gives NULL instead")
+        if error == kernels.SKIP_MISSED:
+            raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": the match has no such event', where)
+        if error == kernels.SKIP_TO_OWN_FIRST:
+            raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": it is the first event of the match', where)
+        raise MalformedPatternError("a looping group whose body can match nothing never ends", where)
+
+    # ------------------------------------------------------------------ tables
+
+    def tables(self) -> Tables:
+        """The automaton as flat arrays."""
+        if self._tables is None:
+            self._tables = self._make_tables()
+        return self._tables
+
+    def _make_tables(self) -> Tables:
+        from asterism import kernels
+
+        nfa, programs, skip = self.nfa, self.programs, self.pattern.skip
+        edges = [(state, edge) for state in nfa.states for edge in state.edges]
+        guards: dict[Guard, int] = {}
+        for _, edge in edges:
+            guards.setdefault(edge.guard, len(guards))
+        guard_ops = [_postfix(guard) for guard in guards]
+        stages = {name: number for number, name in enumerate(nfa.stages)}
+        return kernels.Tables(
+            kind=np.array([state.kind for state in nfa.states], np.int8),
+            gap=_ints(micros(state.gap) for state in nfa.states),
+            wake=_ints(self._wake(nfa, number) for number in range(len(nfa.states))),
+            edge_at=_offsets([len(state.edges) for state in nfa.states]),
+            edge_action=_ints(edge.action for _, edge in edges),
+            edge_target=_ints(edge.target.number for _, edge in edges),
+            edge_guard=_ints(guards[edge.guard] for _, edge in edges),
+            edge_stage=_ints(stages.get(state.stage, -1) for state, _ in edges),
+            edge_gap=_ints(micros(edge.gap) for _, edge in edges),
+            guard_at=_offsets([len(ops) for ops in guard_ops]),
+            guard_ops=_ints(op for ops in guard_ops for op in ops),
+            condition_bit=_ints(self._condition_bit),
+            condition_program=_ints(self._condition_program),
+            program_start=_ints(programs.starts),
+            program_end=_ints(programs.ends),
+            ops=np.array(programs.ops, np.int64).reshape(-1, 2),
+            ints=_ints(programs.ints),
+            floats=np.array(programs.floats, np.float64),
+            aggregates=np.array(programs.aggregates, np.int64).reshape(-1, 4),
+            start=nfa.start.number,
+            window=micros(nfa.window),
+            flink=self.semantics is Semantics.FLINK,
+            skip=list(SkipKind).index(skip.kind),
+            skip_stage=stages.get(skip.stage or "", -1),
+            throw_on_miss=skip.throw_on_miss,
+        )
+
+    def _wake(self, nfa: Nfa, number: int) -> int:
+        """Which events can matter to a partial match in a state: bits of the conditions that one of them must meet, or -1.
+
+        An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
+        """
+        state = nfa.states[number]
+        mentioned: set[int] = set()
+        reachable, todo = [state], [state]
+        while todo:
+            for edge in todo.pop().edges:
+                mentioned |= _conditions_of(edge.guard)
+                if edge.action is Action.PROCEED and edge.target not in reachable:
+                    reachable.append(edge.target)
+                    todo.append(edge.target)
+        followed, seen, todo = [], [state], [state]
+        while todo:
+            at = todo.pop()
+            if at.kind is StateKind.STOP:
+                return -1
+            for edge in at.edges:
+                low, high = self._if_nothing_is_met(edge.guard)
+                if low != high or edge.gap is not None:
+                    return -1
+                if not low:
+                    continue
+                if edge.action is Action.PROCEED:
+                    if edge.target in seen:
+                        return -1
+                    seen.append(edge.target)
+                    todo.append(edge.target)
+                else:
+                    followed.append(edge)
+        if state.kind is StateKind.START:
+            passes = all(edge.action is Action.IGNORE for edge in followed)
+        else:
+            passes = len(followed) == 1 and followed[0].action is Action.IGNORE and followed[0].target is state
+        if not passes:
+            return -1
+        return sum({1 << (self._condition_bit[c] % BITS_PER_WORD) for c in mentioned if self._condition_bit[c] >= 0})
+
+    def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
+        """Bounds of a guard's value for an event whose condition bits are all unset."""
+        match guard:
+            case Test(condition):
+                if self._condition_bit[condition] >= 0:
+                    return False, False
+                return self._condition_program[condition] < 0, True
+            case Not(inner):
+                low, high = self._if_nothing_is_met(inner)
+                return not high, not low
+            case Both(left, right) | Either(left, right):
+                a, b = self._if_nothing_is_met(left), self._if_nothing_is_met(right)
+                return (a[0] and b[0], a[1] and b[1]) if isinstance(guard, Both) else (a[0] or b[0], a[1] or b[1])
+        return True, True
+
+    @property
+    def relevant_only(self) -> bool:
+        """May events that meet no condition be left out altogether? Not where a stage asks for the very next event,
+        and not where Flink's answers depend on the times of such events.
+        """
+        if self.semantics is Semantics.FLINK:
+            return False
+        tables = self.tables()
+        reachable = [state.number for state in self.nfa.states if state.kind not in (StateKind.STOP, StateKind.FINAL)]
+        return bool(np.all(tables.wake[reachable] >= 0)) and bool(self._bits)
+
+    def relevance_sql(self) -> str | None:
+        """Spark SQL that holds for every event that can matter; None if all must be kept."""
+        if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
+            return None
+        texts = []
+        for condition in self.nfa.conditions:
+            assert isinstance(condition, SqlCondition)
+            tree = self.scope.resolve(parse(condition.text), condition.text)
+            pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
+            texts.append("(" + _joined(pure).sql(dialect="spark", comments=False) + ")")
+        return " OR ".join(dict.fromkeys(texts))
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """Pages put together: rows of all pages with common numbering, and no rows yet for new keys."""
+
+    nodes: Ints
+    n_nodes: int
+    run_at: Ints
+    run_rows: Ints
+    waiting_at: Ints
+    waiting_rows: Ints
+    timer_at: Ints
+    timer_rows: Ints
+
+    @classmethod
+    def of(cls, pages: Sequence[Page], n_keys: int) -> _Loaded:
+        from asterism.kernels import NO_EVENT
+
+        nodes, runs, waiting = [], [], []
+        event_base = node_base = 0
+        for page in pages:
+            moved = page.nodes.copy()
+            moved[:, 0] += event_base
+            moved[:, 2] = np.where(moved[:, 2] >= 0, moved[:, 2] + node_base, -1)
+            nodes.append(moved)
+            for target, rows in ((runs, page.run_rows), (waiting, page.waiting_rows)):
+                shifted = rows.copy()
+                started = shifted[:, 0] != NO_EVENT
+                shifted[started, 0] += event_base
+                shifted[started, 1] += node_base
+                target.append(shifted)
+            event_base += len(page.times)
+            node_base += len(page.nodes)
+        room = np.empty((64, 3), np.int64)
+        return cls(
+            np.concatenate([*nodes, room]),
+            node_base,
+            _joined_offsets([page.run_at for page in pages], n_keys),
+            _concatenated(runs, 3),
+            _joined_offsets([page.waiting_at for page in pages], n_keys),
+            _concatenated(waiting, 3),
+            _joined_offsets([page.timer_at for page in pages], n_keys),
+            _concatenated([page.timer_rows for page in pages], 1),
+        )
+
+    def arrays(self) -> tuple[Any, ...]:
+        return (
+            self.nodes, self.n_nodes, self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows,
+        )  # fmt: skip
+
+
+def _concatenated(rows: list[Ints], columns: int) -> Ints:
+    return np.concatenate([*rows, np.empty((0, columns), np.int64)])
+
+
+def _joined_offsets(offsets: Sequence[Ints], n_keys: int) -> Ints:
+    counts = np.concatenate([*(np.diff(at) for at in offsets), np.zeros(0, np.int64)])
+    return _offsets(np.concatenate([counts, np.zeros(n_keys - len(counts), np.int64)]))
+
+
+def _offsets(counts: Any) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def _ints(values: Any) -> Ints:
+    return np.array([int(value) for value in values], np.int64)
+
+
+def _rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """The rows of some keys, and where each of these keys' rows begin."""
+    counts = np.diff(at)
+    return rows[np.repeat(keys, counts)], _offsets(counts[keys])
+
+
+def _found(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
+    from asterism import kernels
+
+    offsets, events, stages = kernels.unfold(nodes, rows[:, 3])
+    return Found(rows[:, 0], rows[:, 1], rows[:, 2], offsets, pool_rows[events], stages)
+
+
+def _postfix(guard: Guard) -> list[int]:
+    """A guard for the kernel; one that always holds, which is most frequent, has nothing to run."""
+    return [] if isinstance(guard, Always) else _operations(guard)
+
+
+def _operations(guard: Guard) -> list[int]:
+    from asterism import kernels
+
+    match guard:
+        case Always():
+            return [kernels.GUARD_TRUE]
+        case Test(condition):
+            return [condition]
+        case Not(inner):
+            return [*_operations(inner), kernels.GUARD_NOT]
+        case Both(left, right):
+            return [*_operations(left), *_operations(right), kernels.GUARD_AND]
+        case Either(left, right):
+            return [*_operations(left), *_operations(right), kernels.GUARD_OR]
+    raise AssertionError(guard)
+
+
+def _conditions_of(guard: Guard) -> set[int]:
+    return {op for op in _postfix(guard) if op >= 0}
+
+
+def _joined(parts: Sequence[exp.Expression]) -> exp.Expression:
+    return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)
+
+
+def _is_null(parts: Sequence[exp.Expression]) -> bool:
+    return len(parts) == 1 and isinstance(parts[0], exp.Null)
+
+
+def _columns_of(text: str) -> list[str]:
+    import re
+
+    return re.findall(r"\bc(\d+)\b", text)
+
+
+def _mask(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
+        return np.zeros(len(values), np.bool_)
+    return cast("npt.NDArray[np.bool_]", pc.fill_null(values, False).to_numpy())
+
+
+def _as_int64(array: pa.Array) -> Ints:
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    elif pa.types.is_date(array.type):
+        array = array.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def group_codes(keys: pa.Table) -> tuple[Ints, int]:
+    """Number the distinct keys in order of first appearance; a null is a value like any other."""
+    rows = keys.num_rows
+    if keys.num_columns == 0:
+        return np.zeros(rows, np.int64), min(rows, 1)
+    codes: Ints | None = None
+    count = 0
+    for column in keys.columns:
+        encoded = pc.dictionary_encode(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0), null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if codes is None:
+            codes, count = own, len(encoded.dictionary)
+        else:
+            again = pc.dictionary_encode(pa.array(codes * len(encoded.dictionary) + own))
+            codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
+    assert codes is not None
+    return codes, count

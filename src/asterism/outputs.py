@@ -1,0 +1,292 @@
+"""Results as rows: what a query gives for each match, timed-out partial match and late event.
+
+A match becomes one row. Its default form has the key, ``start_time`` and ``end_time`` (first and last event), ``match_time``
+(when it was decided) and, per stage, a column with a list of the events that the stage took, typed as the input. With
+*measures*, SQL over the stages (``FIRST(a.ts)``, ``COUNT(b.*)``), a row has the key and the measures instead; with a *function*,
+a user's code makes rows from the default form. All of it works on columns: no Python object per event or match.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.errors import ColumnNotFoundError, ExpressionTypeError, InvalidEventError, StreamDefinitionError
+from asterism.expressions import AGGREGATES, Scope, Vectorized, aggregate_of, kind_of, parse
+from asterism.expressions import Kind as ValueKind
+from asterism.matcher import Found, Step
+from asterism.operator import END_OF_TIME
+
+START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
+LAST_TIMESTAMP = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999 in microseconds: how the end of time is written into a timestamp column."""
+
+
+class OutputKind(enum.Enum):
+    MATCHES = "matches"
+    TIMED_OUT = "timed_out"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """What a query asks of one of its outputs. *measures* are SQL texts, ``expression AS name``."""
+
+    kind: OutputKind
+    measures: tuple[str, ...] | None = None
+    function: Callable[[pa.Table], pa.Table] | None = None
+    function_schema: pa.Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """The event-time column of the input, and how its values become microseconds."""
+
+    name: str
+    type: pa.DataType
+
+    def __post_init__(self) -> None:
+        if not (pa.types.is_timestamp(self.type) or pa.types.is_int64(self.type)):
+            raise StreamDefinitionError(
+                f'the event-time column "{self.name}" is of type {self.type}',
+                "It must be a timestamp, or a 64-bit integer in milliseconds since 1970-01-01 UTC.",
+                "CAST it, or build it with to_timestamp(...)",
+            )
+
+    def to_micros(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_timestamp(self.type):
+            return column.cast(pa.timestamp("us", self.type.tz)).cast(pa.int64())
+        return pc.multiply(column, 1000)
+
+    def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
+        if pa.types.is_timestamp(self.type):
+            return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(pa.timestamp("us", self.type.tz)).cast(self.type)
+        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, values // 1000))
+
+
+class MatchOutput:
+    """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers."""
+
+    def __init__(self, spec: OutputSpec, schema: pa.Schema, keys: Sequence[str], time: TimeColumn, stages: Sequence[str]) -> None:
+        self.spec = spec
+        self.input_schema = schema
+        self.key_schema = pa.schema([schema.field(name) for name in keys])
+        self.time = time
+        self.stages = list(stages)
+        decided = TIMEOUT_TIME if spec.kind is OutputKind.TIMED_OUT else MATCH_TIME
+        self.base_schema = pa.schema(
+            [*self.key_schema, *(pa.field(name, time.type) for name in (START_TIME, END_TIME, decided))]
+        )
+        self.measures = None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
+        if self.measures is not None:
+            self.schema = pa.schema([*self.key_schema, *self.measures.fields])
+            self.carried = self.measures.carried
+        else:
+            event = pa.struct(list(schema))
+            self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
+            self.carried = list(schema.names)
+        twice = {name for name in self.schema.names if self.schema.names.count(name) > 1}
+        if twice:
+            raise StreamDefinitionError(
+                f"the {spec.kind.value} output would have two columns named {sorted(twice)[0]!r}",
+                f"Its columns are the key columns, then {', '.join(self.schema.names[len(keys):])}.",
+                "rename the stage or the key column, or name other columns with select(...)",
+            )
+        if spec.function is not None:
+            assert spec.function_schema is not None
+            self.schema = spec.function_schema
+
+    def build(self, step: Step, found: Found) -> pa.Table:
+        first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
+        times = [self.time.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
+        keys = step.keys.select(self.key_schema.names).take(pa.array(found.key))
+        base = pa.table([*keys.columns, *times], schema=self.base_schema)
+        if self.measures is not None:
+            measured = self.measures.build(base, step, found)
+            return pa.table([*keys.columns, *measured], schema=self.schema)
+        parts = _Parts(found)
+        columns: list[Any] = list(base.columns)
+        events = pa.StructArray.from_arrays(
+            [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names], fields=list(self.input_schema)
+        )
+        for number in range(len(self.stages)):
+            rows, counts = parts.of(number)
+            offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+            columns.append(pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type)))
+        default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
+        return default if self.spec.function is None else self._apply(default)
+
+    def _apply(self, table: pa.Table) -> pa.Table:
+        function = self.spec.function
+        assert function is not None
+        name = getattr(function, "__qualname__", repr(function))
+        try:
+            rows = function(table)
+        except Exception as error:
+            raise InvalidEventError(f"match function {name} failed", f"{type(error).__name__}: {error}") from error
+        if not isinstance(rows, pa.Table) or rows.schema.names != self.schema.names:
+            raise InvalidEventError(
+                f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
+            )
+        return rows.cast(self.schema)
+
+
+class _Parts:
+    """The events of each match, stage by stage."""
+
+    def __init__(self, found: Found) -> None:
+        self.events, self.stages = found.events, found.stages
+        self.matches = np.repeat(np.arange(len(found)), np.diff(found.offsets))
+        self.count = len(found)
+
+    def of(self, stage: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(events, in order of match and acceptance; how many of them belong to each match)"""
+        mine = self.stages == stage
+        return self.events[mine], np.bincount(self.matches[mine], minlength=self.count)
+
+
+class _Measures:
+    """SQL over the stages of a match: aggregates become columns, what is left is computed from them."""
+
+    def __init__(self, texts: Sequence[str], schema: pa.Schema, base: pa.Schema, stages: Sequence[str]) -> None:
+        scope = Scope(schema, tuple(stages))
+        self.stages = list(stages)
+        self.arguments = Vectorized(schema)
+        self.base = base
+        self.aggregates: list[tuple[str, int, int]] = []  # function, stage, number of the argument or -1
+        fields = list(base)
+        trees = []
+        for text in texts:
+            tree = parse(text)
+            name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
+            trees.append((name, text, self._extract(scope, body, text, fields)))
+        self.table_schema = pa.schema(fields)
+        self.rest = Vectorized(self.table_schema)
+        self.fields = []
+        self.plan: list[tuple[str, int]] = []  # ("column", position in the table) or ("rest", number)
+        for name, text, body in trees:
+            if isinstance(body, exp.Column):
+                position = self.table_schema.names.index(body.name)
+                self.plan.append(("column", position))
+                self.fields.append(self.table_schema.field(position).with_name(name))
+            else:
+                number = self.rest.add(body, text)
+                self.plan.append(("rest", number))
+                self.fields.append(pa.field(name, self.rest.types[number]))
+        self.carried = [n for n in schema.names if any(f"c{schema.names.index(n)}" in _words(t) for t in self.arguments.texts)]
+
+    def _extract(self, scope: Scope, body: exp.Expression, text: str, fields: list[pa.Field]) -> exp.Expression:
+        """Replace each aggregate by a column of the table that will hold its values."""
+        holder = exp.Paren(this=body.copy())
+        for node in reversed(list(holder.this.walk())):
+            if isinstance(node, exp.Column) and not node.table and node.find_ancestor(*AGGREGATES) is None:
+                if node.name not in self.base.names:
+                    if node.name in scope.schema.names:
+                        raise ColumnNotFoundError(
+                            f"{node.name!r} is a column of the events, and a match has several",
+                            f"in: {text}",
+                            f"say of which: LAST({self.stages[-1]}.{node.name})",
+                        )
+                    raise ColumnNotFoundError.from_missing_and_available(node.name, self.base.names, f"in: {text}")
+                node.replace(exp.column(node.name, quoted=True))
+            elif type(node) in AGGREGATES or (isinstance(node, exp.Column) and node.find_ancestor(*AGGREGATES) is None):
+                function, stage, argument = aggregate_of(scope.resolve(node, text))
+                number = -1 if argument is None else self.arguments.add(argument, text)
+                entry = (function, self.stages.index(stage), number)
+                name = f"__{entry[0]}_{entry[1]}_{entry[2]}"
+                if entry not in self.aggregates:
+                    self.aggregates.append(entry)
+                    fields.append(pa.field(name, self._type(entry, text)))
+                node.replace(exp.column(name, quoted=True))
+        return holder.this.unnest()
+
+    def _type(self, entry: tuple[str, int, int], text: str) -> pa.DataType:
+        function, _, number = entry
+        if function == "COUNT":
+            return pa.int64()
+        data_type = self._argument_type(number)
+        kind = kind_of(data_type)
+        if function in ("SUM", "AVG"):
+            if kind not in (ValueKind.INT, ValueKind.FLOAT):
+                raise ExpressionTypeError.at(f"{function} needs numbers, not {data_type}", text)
+            return pa.int64() if function == "SUM" and kind is ValueKind.INT else pa.float64()
+        return data_type
+
+    def _argument_type(self, number: int) -> pa.DataType:
+        """A plain column keeps the type of the input, which DuckDB may know under another name."""
+        text = self.arguments.texts[number]
+        plain = text[1:] if text.startswith("c") and text[1:].isdigit() else None
+        return self.arguments.schema.field(int(plain)).type if plain is not None else self.arguments.types[number]
+
+    def build(self, base: pa.Table, step: Step, found: Found) -> list[pa.ChunkedArray]:
+        parts = _Parts(found)
+        columns = list(base.columns)
+        schema = self.arguments.schema
+        used = np.unique(found.events)
+        view = pa.table(
+            [step.events.column("e:" + f.name).take(pa.array(used)) if f.name in self.carried else pa.nulls(len(used), f.type) for f in schema],
+            schema=schema,
+        )
+        values = self.arguments.evaluate(view)
+        for function, stage, number in self.aggregates:
+            rows, counts = parts.of(stage)
+            argument = None if number < 0 else _one_chunk(values[number]).cast(self._argument_type(number))
+            data_type = self.table_schema.field(len(columns)).type
+            columns.append(pa.chunked_array([_aggregate(function, argument, np.searchsorted(used, rows), counts).cast(data_type)]))
+        table = pa.table(columns, schema=self.table_schema)
+        rest = self.rest.evaluate(table)
+        return [table.column(number) if kind == "column" else rest[number] for kind, number in self.plan]
+
+
+def _words(text: str) -> set[str]:
+    import re
+
+    return set(re.findall(r"\bc\d+\b", text))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _aggregate(function: str, argument: pa.Array | None, rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> pa.Array:
+    """One value per match, from *rows* of the argument, *counts* of them for each match in turn."""
+    ends = np.cumsum(counts)
+    none = counts == 0
+    if argument is None:
+        return pa.array(counts)
+    if function in ("FIRST", "LAST"):
+        at = np.where(none, 0, ends - (counts if function == "FIRST" else 1))
+        picked = rows[at] if len(rows) else np.zeros(len(counts), np.int64)
+        return argument.take(pa.array(picked, mask=none)) if len(argument) else pa.nulls(len(counts), argument.type)
+    if function in ("SUM", "AVG") and pa.types.is_decimal(argument.type):
+        argument = argument.cast(pa.float64())
+    match = np.repeat(np.arange(len(counts)), counts)
+    grouped = pa.table({"match": match, "value": argument.take(pa.array(rows))}).group_by("match", use_threads=False)
+    verb = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max", "COUNT": "count"}[function]
+    result = grouped.aggregate([("value", verb)])
+    place = np.zeros(len(counts), np.int64)
+    place[result.column("match").to_numpy()] = np.arange(result.num_rows)
+    values = _one_chunk(result.column(f"value_{verb}"))
+    if not len(values):
+        values = pa.nulls(1, values.type)
+    filled = values.take(pa.array(place, mask=none))
+    return pc.fill_null(filled, 0) if function == "COUNT" else filled
+
+
+def late_table(schema: pa.Schema, events: pa.Table) -> pa.Table:
+    """Late events as they came in."""
+    return pa.table([events.column("e:" + name) for name in schema.names], schema=schema)
+
+
+def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:
+    for name, spec in outputs.items():
+        if spec.kind is OutputKind.LATE and (spec.measures is not None or spec.function is not None):
+            raise StreamDefinitionError(f'output "{name}": late events have no measures, they come as they are')

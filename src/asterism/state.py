@@ -1,0 +1,176 @@
+"""State of keyed operators: pages of bytes, one small header per key group, and where they are kept.
+
+A key group's keys are spread over a fixed number of pages; a page holds many keys in columnar form. Every record begins
+with a magic word and a layout version, so that a later release can tell what it reads.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.errors import StateError
+
+Ints = npt.NDArray[np.int64]
+
+LAYOUT = 1
+_MAGIC = b"ASTR"
+_PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
+_PAGE, _HEADER = 1, 2
+
+
+class StateStore(Protocol):
+    """The state of one key group, as the host keeps it."""
+
+    def read_header(self) -> bytes | None: ...
+
+    def write_header(self, value: bytes | None) -> None: ...
+
+    def read_page(self, number: int) -> bytes | None: ...
+
+    def write_page(self, number: int, value: bytes | None) -> None: ...
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """State in this process; what tests and batch runs use."""
+
+    header: bytes | None = None
+    pages: dict[int, bytes] = field(default_factory=dict)
+
+    def read_header(self) -> bytes | None:
+        return self.header
+
+    def write_header(self, value: bytes | None) -> None:
+        self.header = value
+
+    def read_page(self, number: int) -> bytes | None:
+        return self.pages.get(number)
+
+    def write_page(self, number: int, value: bytes | None) -> None:
+        if value is None:
+            self.pages.pop(number, None)
+        else:
+            self.pages[number] = value
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is remembered at all."""
+        return self.header is None and not self.pages
+
+
+def _open(value: bytes, kind: int) -> None:
+    magic, layout, found = _PREFIX.unpack_from(value)
+    if magic != _MAGIC or found != kind:
+        raise StateError("the state of the checkpoint was not written by this operator")
+    if layout > LAYOUT:
+        raise StateError(
+            f"the state was written in layout {layout}, this release reads up to layout {LAYOUT}",
+            hint="restart with the release that wrote the checkpoint, or a later one",
+        )
+
+
+def batch_to_bytes(table: pa.Table) -> bytes:
+    """The rows of a table, without its schema."""
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return bytes(batch.serialize())
+
+
+def batch_from_bytes(value: bytes | memoryview, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(value), schema)])
+
+
+@dataclass(slots=True)
+class Page:
+    """Keys, and for each its partial matches, waiting matches and timers (``*_at``: where the rows of a key begin)."""
+
+    keys: pa.Table
+    events: pa.Table
+    times: Ints
+    nodes: Ints
+    run_at: Ints
+    run_rows: Ints
+    waiting_at: Ints
+    waiting_rows: Ints
+    timer_at: Ints
+    timer_rows: Ints
+
+    @classmethod
+    def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
+        none, at = np.empty((0, 3), np.int64), np.zeros(1, np.int64)
+        return cls(
+            keys=key_schema.empty_table(),
+            events=event_schema.empty_table(),
+            times=np.empty(0, np.int64),
+            nodes=none,
+            run_at=at,
+            run_rows=none,
+            waiting_at=at,
+            waiting_rows=none,
+            timer_at=at,
+            timer_rows=np.empty((0, 1), np.int64),
+        )
+
+    def _arrays(self) -> list[Ints]:
+        return [self.times, self.nodes, self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows]
+
+    def to_bytes(self) -> bytes:
+        keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
+        arrays = self._arrays()
+        sizes = np.array([len(keys), len(events), *(array.size for array in arrays)], np.int64)
+        body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        return _PREFIX.pack(_MAGIC, LAYOUT, _PAGE) + sizes.tobytes() + body + keys + events
+
+    @classmethod
+    def from_bytes(cls, value: bytes, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
+        _open(value, _PAGE)
+        at = _PREFIX.size
+        sizes = np.frombuffer(value, np.int64, 10, at)
+        at += 80
+        arrays = []
+        for size, columns in zip(sizes[2:].tolist(), (0, 3, 0, 3, 0, 3, 0, 1), strict=True):
+            array = np.frombuffer(value, np.int64, size, at)
+            arrays.append(array.reshape(-1, columns) if columns else array)
+            at += 8 * size
+        view = memoryview(value)
+        key_bytes, event_bytes = int(sizes[0]), int(sizes[1])
+        keys = batch_from_bytes(view[at : at + key_bytes], key_schema)
+        events = batch_from_bytes(view[at + key_bytes : at + key_bytes + event_bytes], event_schema)
+        return cls(keys, events, *arrays)
+
+
+@dataclass(slots=True)
+class GroupHeader:
+    """What every call for a key group needs: when each page wants to be woken, and events that wait for the watermark."""
+
+    fingerprint: bytes
+    wakes: Ints
+    buffer: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        sizes = struct.pack("<HHq", len(self.fingerprint), len(self.wakes), len(self.buffer))
+        return _PREFIX.pack(_MAGIC, LAYOUT, _HEADER) + sizes + self.fingerprint + self.wakes.tobytes() + self.buffer
+
+    @classmethod
+    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
+        _open(value, _HEADER)
+        at = _PREFIX.size
+        length, pages, size = struct.unpack_from("<HHq", value, at)
+        at += struct.calcsize("<HHq")
+        found = value[at : at + length]
+        if found != fingerprint:
+            raise StateError(
+                "the checkpoint belongs to another query",
+                "Its pattern, key columns, event columns or semantics differ from those of this query.",
+                "start with a new checkpoint location, or with the pattern that the checkpoint was made with",
+            )
+        at += length
+        wakes = np.frombuffer(value, np.int64, pages, at).copy()
+        at += 8 * pages
+        return cls(found, wakes, value[at : at + size])
