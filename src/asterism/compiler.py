@@ -105,6 +105,10 @@ class _Place:
     def heads_group(self) -> bool:
         return self.group is not None and self.at == 0
 
+    @property
+    def heads_optional_group(self) -> bool:
+        return self.heads_group and self.first_round and self.group is not None and self.group.quantifier.optional
+
     def nots_before(self) -> list[Stage]:
         """The not_followed_by stages that are still in force here: directly before, or with only optional stages between."""
         found = []
@@ -243,11 +247,8 @@ class _Builder:
         elif quantifier.kind is QuantifierKind.TIMES:
             head = self.repetitions(place, sink, sink)
         else:
-            optional = quantifier.optional
-            if place.heads_group:
-                assert place.group is not None
-                optional = place.first_round and place.group.quantifier.optional
-            head = self.once(place, sink, sink, self.take(place, place.stage), self.outer_ignore(place), optional, gap=place.stage.gap_window)
+            take, ignore = self.take(place, place.stage), self.outer_ignore(place)
+            head = self.once(place, sink, sink, take, ignore, quantifier.optional, gap=place.stage.gap_window)
         self.add_stops(place, head)
         return head
 
@@ -270,12 +271,12 @@ class _Builder:
         state = self.state(stage.name, gap=gap)
         target = self.without_spent_nots(place, sink)
         state.add(Action.TAKE, target, take)
-        if optional and not place.heads_group:
+        if optional:
             assert skip_to is not None
             self.proceed(place, state, skip_to)
         if ignore is not None:
             waiting = state
-            if optional:
+            if optional or place.heads_optional_group:
                 # Once an event was ignored the optional stage has been entered: no more PROCEED, or matches would double.
                 waiting = self.state(stage.name)
                 waiting.add(Action.TAKE, target, take)
