@@ -31,7 +31,7 @@ from asterism.matcher import TIME, Matcher, Step
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now, Result
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
 from asterism.pattern import Pattern
-from asterism.state import GroupHeader, Ints, Page, StateStore, batch_from_bytes, batch_to_bytes
+from asterism.state import GroupHeader, Page, StateStore, batch_from_bytes, batch_to_bytes
 
 KEY_HASH = "__key_hash"
 """Column of 64-bit hashes of the keys, which the host supplies where there is more than one page."""
@@ -253,12 +253,29 @@ class CepOperator:
 
     # ------------------------------------------------------------------ sorted, without state
 
-    def process_sorted(self, carried: Page, events: pa.Table, last: bool) -> tuple[dict[str, pa.Table], Page]:
-        """Batch: *events* (prepared) of complete keys in a row, sorted by key and time; the last key may go on in the next call.
+    def empty_page(self) -> Page:
+        return Page.empty(self.key_schema, self.matcher.event_schema)
 
-        *carried* is the page that the call before returned. With *last* there is no next call.
+    def process_sorted(self, carried: Page, events: pa.Table, *, last: bool, now: Now) -> tuple[dict[str, pa.Table], Page]:
+        """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
+        the next call, unless this is the *last*. *carried* is the page that the call before returned.
         """
-        raise NotImplementedError
+        outputs: dict[str, pa.Table] = {}
+        if self.event_time:
+            timeless = events.column(TIME).to_numpy() == NO_TIME
+            if timeless.any():
+                for name, spec in self.outputs.items():
+                    if spec.kind is OutputKind.LATE:
+                        outputs[name] = late_table(self.schema, events.filter(pa.array(timeless)))
+                events = events.filter(pa.array(~timeless))
+        else:
+            stamped = pa.array(np.full(events.num_rows, now.processing_time, np.int64))
+            events = events.set_column(events.column_names.index(TIME), TIME, stamped)
+        if not events.num_rows and not carried.keys.num_rows:
+            return outputs, carried
+        step = self.matcher.advance([carried], self._keys_of(events), None, events, END_OF_TIME, last_key_open=not last)
+        self.collect(step, outputs)
+        return outputs, step.pages[0]
 
 
 def _column(name: str) -> Any:
@@ -273,5 +290,3 @@ def _stable(pattern: Pattern) -> str:
 
     return re.sub(r" at 0x[0-9a-f]+", "", repr(pattern))
 
-
-__all__ = ["KEY_HASH", "CepOperator", "Ints"]

@@ -523,7 +523,7 @@ def settle(
 ) -> tuple[int, int, Any, int, int]:
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
-    Rows of *out*: key, emission time (NEVER: time of completion), time of completion, node.
+    Rows of *out*: key, emission time (*time*, or NO_ADVANCE for the time of completion), time of completion, node.
     """
     # A partial match that began earlier may still finish and discard; one that skips to the next start never can.
     hold = T.skip != NO_SKIP and (T.flink or T.skip != SKIP_TO_NEXT)
@@ -553,7 +553,7 @@ def settle(
                 n_runs = discard(runs, n_runs, -1, pivot - 1)
                 n_waiting = discard(waiting, n_waiting, -1, pivot - 1)
         out = grown(out, n_out + 1)
-        out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = key, completed if time == NEVER else time, completed, node
+        out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = key, completed if time == NO_ADVANCE else time, completed, node
         n_out += 1
     return n_runs, n_waiting, out, n_out, OK
 
@@ -730,7 +730,7 @@ def advance_keys(
         if until == END_OF_TIME and not T.flink:
             # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
             n_runs = 0
-            n_runs, n_waiting, out, n_out, error = settle(T, runs, n_runs, waiting, n_waiting, nodes, key, NEVER, out, n_out)
+            n_runs, n_waiting, out, n_out, error = settle(T, runs, n_runs, waiting, n_waiting, nodes, key, NO_ADVANCE, out, n_out)
             earliest = NEVER
             if error != OK:
                 error_key = key

@@ -196,13 +196,20 @@ class Matcher:
     # ------------------------------------------------------------------ partial matches
 
     def advance(
-        self, pages: Sequence[Page], keys: pa.Table, page_of: npt.NDArray[Any] | None, events: pa.Table, horizon: int | Ints
+        self,
+        pages: Sequence[Page],
+        keys: pa.Table,
+        page_of: npt.NDArray[Any] | None,
+        events: pa.Table,
+        horizon: int,
+        *,
+        last_key_open: bool = False,
     ) -> Step:
         """Feed prepared events (in order of arrival) to the partial matches of *pages* and advance to *horizon*.
 
         *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
-        position in *pages* for each event; None: there is one page. *horizon* may be given per key, as
-        NO_ADVANCE or a time, where *pages* are empty and *events* are sorted by key.
+        position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
+        not advance beyond its events.
         """
         from asterism import kernels
 
@@ -228,7 +235,9 @@ class Matcher:
         event_at = n_state_events + np.concatenate([[0], np.cumsum(np.bincount(event_codes, minlength=n_keys))])
         loaded = _Loaded.of(pages, n_keys)
         tables = self.tables()
-        horizons = np.full(n_keys, horizon, np.int64) if isinstance(horizon, int) else horizon
+        horizons = np.full(n_keys, horizon, np.int64)
+        if last_key_open:
+            horizons[-1] = kernels.NO_ADVANCE
         (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = kernels.advance_keys(
             tables, self._events(pool, pool_rows, pool_times, bits), event_at, horizons, *loaded.arrays()
         )

@@ -1,0 +1,73 @@
+"""A streaming source that carries control messages to every key group; today, the end of input.
+
+Its offsets live in Spark's own offset log: the micro-batch that brings a message is fixed, the same after a failure, and the
+same for all key groups. The first offset also records what the checkpoint was made with, so that a query that does not
+fit is refused before it touches any state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from asterism.errors import StateError
+from asterism.spark.exchange import CHUNKS
+from asterism.spark.host import CONTROL, END_OF_INPUT
+
+NAME = "asterism_control"
+
+
+class ControlSource(DataSource):
+    """Options: ``keyGroups``, ``definition`` (what the query computes, as text), ``drain`` (send the end of input)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return CHUNKS
+
+    def streamReader(self, schema: Any) -> ControlReader:
+        options = self.options
+        return ControlReader(int(options["keyGroups"]), options["definition"], options.get("drain", "false") == "true")
+
+
+class ControlReader(DataSourceStreamReader):
+    """Offsets: ``messages``, how many were sent, and ``keyGroups`` and ``definition``, which never change."""
+
+    def __init__(self, key_groups: int, definition: str, drain: bool) -> None:
+        self.key_groups, self.definition, self.drain = key_groups, definition, drain
+        self.sent: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition}
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        start = start or self.initialOffset()
+        self.check(start)
+        if self.sent is None:  # one message a run
+            self.sent = start["messages"] + (1 if self.drain else 0)
+        return start | {"messages": max(self.sent, start["messages"])}
+
+    def check(self, start: dict[str, Any]) -> None:
+        if start["keyGroups"] != self.key_groups:
+            raise StateError(
+                f"the checkpoint was made with {start['keyGroups']} key groups, this query has {self.key_groups}",
+                "Keys are spread over key groups for the life of a checkpoint.",
+                f"set key_groups={start['keyGroups']}, or start with a new checkpoint location",
+            )
+        if start["definition"] != self.definition:
+            raise StateError(
+                "the checkpoint belongs to another query",
+                "Its pattern, key columns, event columns, outputs or semantics differ from those of this query.",
+                "start with a new checkpoint location, or with the pattern that the checkpoint was made with",
+            )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [InputPartition(None)] if end["messages"] > start["messages"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
+        for group in range(self.key_groups):
+            yield group, CONTROL, END_OF_INPUT

@@ -1,0 +1,121 @@
+"""Carries state, batches and time between Spark's ``transformWithState`` and an operator.
+
+Spark's grouping key is the key group. Of each call Spark gives the chunks of the micro-batch, the watermark and the
+processing time; the host answers with result chunks and keeps one timer per key group, the time at which the operator wants
+to be called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from asterism.cep import CepOperator
+from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+from asterism.spark.exchange import results
+from asterism.state import batch_from_bytes
+
+CONTROL = "control"
+"""Name of the control source among the inputs."""
+END_OF_INPUT = b"end of input"
+_NO_TIMER = -1
+
+
+class OperatorHost(StatefulProcessor):
+    """Runs one operator over all its key groups."""
+
+    def __init__(self, operator: CepOperator) -> None:
+        self.operator = operator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.header = handle.getValueState("header", "timer long, value binary")
+        self.pages = handle.getMapState("pages", "page int", "value binary")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        events, ends = [], False
+        for row in rows:
+            if row.input == CONTROL:
+                ends = ends or bytes(row.chunk) == END_OF_INPUT
+            else:
+                events.append(batch_from_bytes(row.chunk, self.operator.prepared_schema))
+        return self._process(events, timerValues, ends, fired=None)
+
+    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo) -> Iterator[Row]:
+        return self._process([], timerValues, False, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        pass
+
+    def _process(self, events: list[Any], times: TimerValues, ends: bool, fired: int | None) -> Iterator[Row]:
+        store = _SparkStore(self)
+        watermark = times.getCurrentWatermarkInMs()
+        now = Now(
+            watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
+            processing_time=times.getCurrentProcessingTimeInMs() * 1000,
+        )
+        result = self.operator.process(store, events, now)
+        rows = list(results(dict(result.outputs)))
+        if ends:
+            result = self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME))
+            rows += results(dict(result.outputs))
+        # Spark fires a timer when its clock, in milliseconds, has reached it.
+        self._set_timer(store, _NO_TIMER if result.wake is None else -(-result.wake // 1000), fired)
+        store.flush()
+        return iter([Row(output=name, chunk=chunk) for name, chunk in rows])
+
+    def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
+        if timer == store.timer:
+            return
+        if store.timer not in (_NO_TIMER, fired):
+            self.handle.deleteTimer(store.timer)
+        if timer != _NO_TIMER:
+            self.handle.registerTimer(timer)
+        store.timer = timer
+
+
+class _SparkStore:
+    """State of the current key group: read when asked for, the header written once."""
+
+    def __init__(self, host: OperatorHost) -> None:
+        self._header, self._pages = host.header, host.pages
+        stored = self._header.get() if self._header.exists() else None
+        self._stored: tuple[int, bytes | None] | None = None if stored is None else (stored[0], _bytes(stored[1]))
+        self.timer, self.value = self._stored or (_NO_TIMER, None)
+
+    def read_header(self) -> bytes | None:
+        return self.value
+
+    def write_header(self, value: bytes | None) -> None:
+        self.value = value
+
+    def flush(self) -> None:
+        new = None if self.value is None and self.timer == _NO_TIMER else (self.timer, self.value)
+        if new == self._stored:
+            return
+        if new is None:
+            self._header.clear()
+        else:
+            self._header.update(new)
+
+    def read_page(self, number: int) -> bytes | None:
+        value = self._pages.getValue((number,))
+        return None if value is None else _bytes(value[0])
+
+    def write_page(self, number: int, value: bytes | None) -> None:
+        if value is None:
+            self._pages.removeKey((number,))
+        else:
+            self._pages.updateValue((number,), (value,))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
