@@ -34,6 +34,7 @@ def compile_pattern(pattern: Pattern, semantics: Semantics = Semantics.DEFAULT) 
     final = builder.state("$end", StateKind.FINAL)
     start = builder.chain(pattern.stages, final, None, None)
     start.kind = StateKind.START
+    _refuse_endless_loops(builder.states)
     return Nfa(
         states=tuple(builder.states),
         start=start,
@@ -72,6 +73,30 @@ def _refuse_what_flink_ignores(pattern: Pattern, in_group: bool = False) -> None
             )
         if stage.group is not None:
             _refuse_what_flink_ignores(stage.group, in_group=True)
+
+
+def _refuse_endless_loops(states: list[State]) -> None:
+    """A circle of PROCEED edges would be followed for ever: a looping group whose body can match nothing."""
+    follows = {state: [edge.target for edge in state.edges if edge.action is Action.PROCEED] for state in states}
+    done: set[State] = set()
+    for origin in states:
+        path, todo = {origin}, [(origin, iter(follows[origin]))]
+        while todo and origin not in done:
+            state, targets = todo[-1]
+            target = next((t for t in targets if t not in done), None)
+            if target is None:
+                todo.pop()
+                path.discard(state)
+                done.add(state)
+            elif target in path:
+                raise MalformedPatternError(
+                    f'the group around stage "{target.stage}" repeats and can match nothing, so it never ends',
+                    "Every stage of a group that repeats is optional; Flink does not terminate on it.",
+                    "make one of its stages mandatory",
+                )
+            else:
+                path.add(target)
+                todo.append((target, iter(follows[target])))
 
 
 def _window(pattern: Pattern) -> timedelta | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -331,7 +332,7 @@ def _as_duckdb_sees(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 class Kind(enum.Enum):
-    """Types of the stack machine. All but FLOAT are 64-bit integers there."""
+    """Types of the stack machine, where every value is 64 bits."""
 
     INT = "number"
     FLOAT = "floating point number"
@@ -344,42 +345,39 @@ class Kind(enum.Enum):
 
 
 class Op(enum.IntEnum):
+    """Operations of the stack machine; ``_F``: on doubles, which it keeps as their 64 bits."""
+
     CONST = 0
-    CONST_F = 1
-    NULL = 2
-    STRING = 3
-    SLOT = 4
-    SLOT_F = 5
-    AGG = 6
-    AGG_F = 7
-    TO_FLOAT = 8
-    TO_FLOAT_BELOW = 9
-    ADD = 10
-    SUB = 11
-    MUL = 12
-    NEG = 13
-    ABS = 14
-    ADD_F = 15
-    SUB_F = 16
-    MUL_F = 17
-    DIV_F = 18
-    NEG_F = 19
-    ABS_F = 20
-    EQ = 21
-    LT = 22
-    LE = 23
-    EQ_F = 24
-    LT_F = 25
-    LE_F = 26
-    SWAP = 27
-    NOT = 28
-    AND = 29
-    OR = 30
-    IS_NULL = 31
-    COALESCE = 32
-    COALESCE_F = 33
-    SELECT = 34
-    SELECT_F = 35
+    NULL = 1
+    STRING = 2
+    SLOT = 3
+    AGG = 4
+    TO_FLOAT = 5
+    TO_FLOAT_BELOW = 6
+    ADD = 7
+    SUB = 8
+    MUL = 9
+    NEG = 10
+    ABS = 11
+    ADD_F = 12
+    SUB_F = 13
+    MUL_F = 14
+    DIV_F = 15
+    NEG_F = 16
+    ABS_F = 17
+    EQ = 18
+    LT = 19
+    LE = 20
+    EQ_F = 21
+    LT_F = 22
+    LE_F = 23
+    SWAP = 24
+    NOT = 25
+    AND = 26
+    OR = 27
+    IS_NULL = 28
+    COALESCE = 29
+    SELECT = 30
 
 
 class Func(enum.IntEnum):
@@ -424,15 +422,13 @@ class Programs:
 
     scope: Scope
     vectorized: Vectorized
-    ops: list[tuple[int, int]] = field(default_factory=list)
+    ops: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    """(operation, constant or slot; for aggregates: function, stage, slot or -1, is the slot floating)"""
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    ints: list[int] = field(default_factory=list)
-    floats: list[float] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
-    aggregates: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(function, stage, slot or -1, is the slot floating)"""
+    """constants, which STRING operations name by number"""
     slots: list[int] = field(default_factory=list)
     """slot number to number of the pure expression that fills it"""
 
@@ -468,8 +464,8 @@ class _ProgramCompiler:
         self.text = text
         self.depth = self.deepest = 0
 
-    def emit(self, op: Op, argument: int = 0, *, grows: int = 0) -> None:
-        self.programs.ops.append((int(op), argument))
+    def emit(self, op: Op, argument: int = 0, *, grows: int = 0, aggregate: tuple[int, int, int, int] = (0, 0, 0, 0)) -> None:
+        self.programs.ops.append((int(op), argument, *aggregate))
         self.depth += grows
         self.deepest = max(self.deepest, self.depth)
 
@@ -522,7 +518,7 @@ class _ProgramCompiler:
                 kind = self.visit(node.this)
                 for choice in node.expressions:
                     kind = self.unify(kind, self.visit(choice), "COALESCE")
-                    self.emit(Op.COALESCE_F if kind is Kind.FLOAT else Op.COALESCE, grows=-1)
+                    self.emit(Op.COALESCE, grows=-1)
                 return kind
             case exp.If():
                 return self.select(node.this, node.args["true"], node.args.get("false"))
@@ -536,15 +532,13 @@ class _ProgramCompiler:
             unit = str(node.args["unit"]).upper().rstrip("S")
             if unit not in _UNIT_MICROS or not isinstance(node.this, exp.Literal):
                 raise self.fail(f"an interval in {unit} has no fixed length")
-            programs.ints.append(round(float(node.this.name) * _UNIT_MICROS[unit]))
-            self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+            self.emit(Op.CONST, round(float(node.this.name) * _UNIT_MICROS[unit]), grows=1)
             return Kind.INTERVAL
         if isinstance(node, exp.Null):
             self.emit(Op.NULL, grows=1)
             return Kind.NULL
         if isinstance(node, exp.Boolean):
-            programs.ints.append(int(node.this))
-            self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+            self.emit(Op.CONST, int(node.this), grows=1)
             return Kind.BOOL
         if isinstance(node, exp.Literal) and node.is_string:
             programs.strings.append(node.this)
@@ -552,14 +546,13 @@ class _ProgramCompiler:
             return Kind.STRING
         if isinstance(node, exp.Literal):
             if re.fullmatch(r"\d+", node.this) and int(node.this) < 2**63:
-                programs.ints.append(int(node.this))
-                self.emit(Op.CONST, len(programs.ints) - 1, grows=1)
+                self.emit(Op.CONST, int(node.this), grows=1)
                 return Kind.INT
-            programs.floats.append(float(node.this))
-            self.emit(Op.CONST_F, len(programs.floats) - 1, grows=1)
+            (bits,) = struct.unpack("<q", struct.pack("<d", float(node.this)))
+            self.emit(Op.CONST, bits, grows=1)
             return Kind.FLOAT
         slot, kind = programs.slot(node, self.text)
-        self.emit(Op.SLOT_F if kind is Kind.FLOAT else Op.SLOT, slot, grows=1)
+        self.emit(Op.SLOT, slot, grows=1)
         return kind
 
     def aggregate(self, node: exp.Expression) -> Kind:
@@ -573,11 +566,8 @@ class _ProgramCompiler:
         if func in (Func.SUM, Func.AVG) and kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
             raise self.fail(f"{name} needs numbers, not a {kind.value}")
         entry = (int(func), stage_number, slot, int(kind is Kind.FLOAT))
-        if entry not in self.programs.aggregates:
-            self.programs.aggregates.append(entry)
-        result = {Func.COUNT: Kind.INT, Func.AVG: Kind.FLOAT}.get(func, kind)
-        self.emit(Op.AGG_F if result is Kind.FLOAT else Op.AGG, self.programs.aggregates.index(entry), grows=1)
-        return result
+        self.emit(Op.AGG, grows=1, aggregate=entry)
+        return {Func.COUNT: Kind.INT, Func.AVG: Kind.FLOAT}.get(func, kind)
 
     def boolean(self, node: exp.Expression) -> None:
         kind = self.visit(node)
@@ -648,7 +638,7 @@ class _ProgramCompiler:
         self.boolean(condition)
         kind = self.visit(then)
         kind = self.unify(kind, self.visit(otherwise) if otherwise is not None else self.pure(exp.Null()), "CASE")
-        self.emit(Op.SELECT_F if kind is Kind.FLOAT else Op.SELECT, grows=-2)
+        self.emit(Op.SELECT, grows=-2)
         return kind
 
     def case(self, branches: list[exp.Expression], default: exp.Expression | None) -> Kind:

@@ -47,38 +47,30 @@ OK, DIVISION_BY_ZERO, SKIP_MISSED, SKIP_TO_OWN_FIRST, ENDLESS_PROCEED = 0, 1, 2,
 
 # numba compares against plain integers faster than against enum members, and caches better
 _O = {op.name: int(op) for op in Op}
-CONST, CONST_F, NULL, STRING, SLOT, SLOT_F = _O["CONST"], _O["CONST_F"], _O["NULL"], _O["STRING"], _O["SLOT"], _O["SLOT_F"]
-AGG, AGG_F, TO_FLOAT, TO_FLOAT_BELOW = _O["AGG"], _O["AGG_F"], _O["TO_FLOAT"], _O["TO_FLOAT_BELOW"]
+CONST, NULL, SLOT, AGG, SWAP = _O["CONST"], _O["NULL"], _O["SLOT"], _O["AGG"], _O["SWAP"]
+TO_FLOAT, TO_FLOAT_BELOW = _O["TO_FLOAT"], _O["TO_FLOAT_BELOW"]
 ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
 ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
-SWAP, NOT, AND, OR, IS_NULL = _O["SWAP"], _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"]
-COALESCE, COALESCE_F, SELECT, SELECT_F = _O["COALESCE"], _O["COALESCE_F"], _O["SELECT"], _O["SELECT_F"]
+NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
 FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
 
 
 class Tables(NamedTuple):
-    """A compiled pattern as flat arrays. States and edges as in :class:`asterism.nfa.Nfa`."""
+    """A compiled pattern as arrays of 64-bit integers, one row per thing. Edges as in :class:`asterism.nfa.Nfa`."""
 
-    kind: Any  # int8[state]
-    gap: Any  # int64[state], microseconds, 0: none
-    wake: Any  # int64[state], bits of the conditions that an event must meet to matter to it; negative: every event matters
-    edge_at: Any  # int64[state + 1]
-    edge_action: Any
-    edge_target: Any
-    edge_guard: Any
-    edge_stage: Any  # int64[edge], the stage of the state that the edge leaves
-    edge_gap: Any  # int64[edge], microseconds, 0: none
-    guard_at: Any  # int64[guard + 1], into:
-    guard_ops: Any  # int64[...], postfix: a condition's number or one of GUARD_NOT, _AND, _OR, _TRUE; empty: always
-    condition_bit: Any  # int64[condition], -1: none
-    condition_program: Any  # int64[condition], -1: none
-    program_start: Any
-    program_end: Any  # int64[program], into:
-    ops: Any  # int64[op, 2], see asterism.expressions.Op
-    ints: Any
-    floats: Any
-    aggregates: Any  # int64[aggregate, 4]: function, stage, slot, is the slot floating
+    states: Any
+    """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
+    every event matters); first edge; one past the last edge"""
+    edges: Any
+    """action; target; guard; stage of the state that it leaves; gap (0: none); and, for guards that only ask for some condition
+    bits to be set and others not: which bits, and their values; 1 if it is such a guard"""
+    guards: Any
+    """postfix programs, one after the other, each after its length: a condition's number or one of GUARD_NOT, _AND, _OR, _TRUE"""
+    conditions: Any
+    """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
+    ops: Any
+    """operation (asterism.expressions.Op); constant or slot; for aggregates: function, stage, slot (-1: none), is it floating"""
     start: int
     window: int  # microseconds, 0: none
     flink: bool
@@ -87,36 +79,11 @@ class Tables(NamedTuple):
     throw_on_miss: bool
 
 
-class Events(NamedTuple):
-    """The pool of events, columnar."""
-
-    time: Any  # int64[event], microseconds
-    bits: Any  # int64[event, word]
-    ints: Any  # int64[event, slot]
-    floats: Any  # the same memory as doubles
-    nulls: Any  # bool[event, slot]
-    strings: Any  # int64[constant]: rank of each string constant among all strings of this call
-
-
-class Scratch(NamedTuple):
-    ints: Any
-    floats: Any
-    nulls: Any
-    stack: Any
-    edges: Any
-    guards: Any
-
-
-@njit(cache=True)
-def make_scratch(states: int, edges: int) -> Scratch:
-    return Scratch(
-        np.empty(80, np.int64),
-        np.empty(80, np.float64),
-        np.empty(80, np.bool_),
-        np.empty(4 * (states + edges) + 16, np.int64),
-        np.empty(4 * edges + 16, np.int64),
-        np.empty(256, np.bool_),
-    )
+KIND, GAP, WAKE, FIRST_EDGE, END_EDGE = range(5)  # columns of states
+ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
+STACK_SIZE = 80
+# rows of the scratch array: values and null flags of the stack machine, guards, states to visit, edges to follow
+VALUES, NULLS, GUARDS, VISIT, FOLLOW = range(5)
 
 
 # ------------------------------------------------------------------------------------------------ heaps
@@ -188,14 +155,39 @@ def discard(heap: Any, size: int, lowest: int, highest: int) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ conditions
+#
+# Arrays that go together: *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null;
+# *values_f*, *ops_f* and *work_f* are the same memory as *values*, *ops* and *work*, seen as doubles. They are passed one by
+# one: numba counts references to every member of a tuple at every call, which costs more than the work done here.
 
 
 @njit(cache=True)
-def aggregate(T: Tables, E: Events, number: int, nodes: Any, node: int, S: Scratch, top: int) -> None:
+def add_up(
+    values: Any, values_f: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int
+) -> float:
+    """The sum as a double, in order of acceptance: sums of doubles depend on the order of addition."""
+    events = np.empty(found, np.int64)
+    at = node
+    put = found
+    while at >= 0:
+        if nodes[at, 1] == stage and values[nodes[at, 0], 2 * slot + 1] == 0:
+            put -= 1
+            events[put] = nodes[at, 0]
+        at = nodes[at, 2]
+    total = 0.0
+    for event in events:
+        total += values_f[event, 2 * slot] if floating else float(values[event, 2 * slot])
+    return total
+
+
+@njit(cache=True)
+def aggregate(
+    ops: Any, op: int, values: Any, values_f: Any, nodes: Any, node: int, work: Any, work_f: Any, top: int
+) -> None:
     """Put the value of an aggregate over the events of a stage, in order of acceptance, on the stack at *top*."""
-    func, stage, slot, floating = T.aggregates[number, 0], T.aggregates[number, 1], T.aggregates[number, 2], T.aggregates[number, 3]
-    S.nulls[top] = False
-    found = np.int64(0)
+    func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
+    column = 2 * slot
+    work[NULLS, top] = 0
     at = node
     if func == FIRST or func == LAST:
         event = np.int64(-1)
@@ -205,54 +197,46 @@ def aggregate(T: Tables, E: Events, number: int, nodes: Any, node: int, S: Scrat
                 if func == LAST:
                     break
             at = nodes[at, 2]
-        if event < 0 or E.nulls[event, slot]:
-            S.nulls[top] = True
-        elif floating:
-            S.floats[top] = E.floats[event, slot]
+        if event < 0 or values[event, column + 1] != 0:
+            work[NULLS, top] = 1
         else:
-            S.ints[top] = E.ints[event, slot]
+            work[VALUES, top] = values[event, column]
         return
+    found = np.int64(0)
+    whole = np.int64(0)
+    best = np.int64(-1)  # event with the smallest or largest value
     while at >= 0:
-        if nodes[at, 1] == stage and (slot < 0 or not E.nulls[nodes[at, 0], slot]):
-            found += 1
+        if nodes[at, 1] == stage:
+            event = nodes[at, 0]
+            if slot < 0:
+                found += 1
+            elif values[event, column + 1] == 0:
+                found += 1
+                if func == SUM:
+                    whole += values[event, column]
+                elif best < 0:
+                    best = event
+                elif floating:
+                    smaller = less(values_f[event, column], values_f[best, column])
+                    larger = less(values_f[best, column], values_f[event, column])
+                    best = event if (smaller if func == MIN else larger) else best
+                else:
+                    smaller = values[event, column] < values[best, column]
+                    larger = values[best, column] < values[event, column]
+                    best = event if (smaller if func == MIN else larger) else best
         at = nodes[at, 2]
     if func == COUNT:
-        S.ints[top] = found
-        return
-    if found == 0:
-        S.nulls[top] = True
-        return
-    # Sums of doubles depend on the order of addition: collect from the newest node to the oldest, add up forwards.
-    events = np.empty(found, np.int64)
-    at = node
-    put = found
-    while at >= 0:
-        if nodes[at, 1] == stage and not E.nulls[nodes[at, 0], slot]:
-            put -= 1
-            events[put] = nodes[at, 0]
-        at = nodes[at, 2]
-    if func == AVG or (func == SUM and floating):
-        total = 0.0
-        for event in events:
-            total += E.floats[event, slot] if floating else float(E.ints[event, slot])
-        S.floats[top] = total / found if func == AVG else total
+        work[VALUES, top] = found
+    elif found == 0:
+        work[NULLS, top] = 1
+    elif func == AVG:
+        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found) / found
+    elif func == SUM and floating:
+        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found)
     elif func == SUM:
-        whole = np.int64(0)
-        for event in events:
-            whole += E.ints[event, slot]
-        S.ints[top] = whole
-    elif floating:
-        best = E.floats[events[0], slot]
-        for event in events:
-            value = E.floats[event, slot]
-            if (func == MIN and less(value, best)) or (func == MAX and less(best, value)):
-                best = value
-        S.floats[top] = best
+        work[VALUES, top] = whole
     else:
-        best_int = E.ints[events[0], slot]
-        for event in events:
-            best_int = min(best_int, E.ints[event, slot]) if func == MIN else max(best_int, E.ints[event, slot])
-        S.ints[top] = best_int
+        work[VALUES, top] = values[best, column]
 
 
 @njit(cache=True)
@@ -269,172 +253,217 @@ def same(a: float, b: float) -> bool:
 
 
 @njit(cache=True)
-def run_program(T: Tables, E: Events, program: int, event: int, nodes: Any, node: int, S: Scratch) -> int:
+def run_program(
+    ops: Any,
+    ops_f: Any,
+    begin: int,
+    end: int,
+    values: Any,
+    values_f: Any,
+    event: int,
+    nodes: Any,
+    node: int,
+    work: Any,
+    work_f: Any,
+) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL, -1 on division by zero."""
-    ints, floats, nulls = S.ints, S.floats, S.nulls
     n = 0  # values on the stack
-    for at in range(T.program_start[program], T.program_end[program]):
-        op, k = T.ops[at, 0], T.ops[at, 1]
+    for at in range(begin, end):
+        op, k = ops[at, 0], ops[at, 1]
         if op == CONST:
-            ints[n], nulls[n] = T.ints[k], False
-            n += 1
-        elif op == CONST_F:
-            floats[n], nulls[n] = T.floats[k], False
+            work[VALUES, n], work[NULLS, n] = k, 0
             n += 1
         elif op == NULL:
-            ints[n], floats[n], nulls[n] = 0, 0.0, True
-            n += 1
-        elif op == STRING:
-            ints[n], nulls[n] = E.strings[k], False
+            work[VALUES, n], work[NULLS, n] = 0, 1
             n += 1
         elif op == SLOT:
-            ints[n], nulls[n] = E.ints[event, k], E.nulls[event, k]
+            work[VALUES, n], work[NULLS, n] = values[event, 2 * k], values[event, 2 * k + 1]
             n += 1
-        elif op == SLOT_F:
-            floats[n], nulls[n] = E.floats[event, k], E.nulls[event, k]
-            n += 1
-        elif op == AGG or op == AGG_F:
-            aggregate(T, E, k, nodes, node, S, n)
+        elif op == AGG:
+            aggregate(ops, at, values, values_f, nodes, node, work, work_f, n)
             n += 1
         elif op == TO_FLOAT:
-            floats[n - 1] = float(ints[n - 1])
+            work_f[VALUES, n - 1] = float(work[VALUES, n - 1])
         elif op == TO_FLOAT_BELOW:
-            floats[n - 2] = float(ints[n - 2])
+            work_f[VALUES, n - 2] = float(work[VALUES, n - 2])
         elif op == NEG:
-            ints[n - 1] = -ints[n - 1]
+            work[VALUES, n - 1] = -work[VALUES, n - 1]
         elif op == ABS:
-            ints[n - 1] = abs(ints[n - 1])
+            work[VALUES, n - 1] = abs(work[VALUES, n - 1])
         elif op == NEG_F:
-            floats[n - 1] = -floats[n - 1]
+            work_f[VALUES, n - 1] = -work_f[VALUES, n - 1]
         elif op == ABS_F:
-            floats[n - 1] = abs(floats[n - 1])
+            work_f[VALUES, n - 1] = abs(work_f[VALUES, n - 1])
         elif op == NOT:
-            ints[n - 1] = 1 - ints[n - 1]
+            work[VALUES, n - 1] = 1 - work[VALUES, n - 1]
         elif op == IS_NULL:
-            ints[n - 1], nulls[n - 1] = (1 if nulls[n - 1] else 0), False
+            work[VALUES, n - 1], work[NULLS, n - 1] = work[NULLS, n - 1], 0
         elif op == SWAP:
-            ints[n - 1], ints[n - 2] = ints[n - 2], ints[n - 1]
-            floats[n - 1], floats[n - 2] = floats[n - 2], floats[n - 1]
-            nulls[n - 1], nulls[n - 2] = nulls[n - 2], nulls[n - 1]
-        elif op == SELECT or op == SELECT_F:
+            work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
+            work[NULLS, n - 1], work[NULLS, n - 2] = work[NULLS, n - 2], work[NULLS, n - 1]
+        elif op == SELECT:
             n -= 2
-            from_ = n if (not nulls[n - 1] and ints[n - 1] == 1) else n + 1
-            ints[n - 1], floats[n - 1], nulls[n - 1] = ints[from_], floats[from_], nulls[from_]
+            chosen = n if (work[NULLS, n - 1] == 0 and work[VALUES, n - 1] == 1) else n + 1
+            work[VALUES, n - 1], work[NULLS, n - 1] = work[VALUES, chosen], work[NULLS, chosen]
         else:  # two values to one
             n -= 1
             a, b = n - 1, n
             if op == AND or op == OR:
                 decides = 0 if op == AND else 1
-                if (not nulls[a] and ints[a] == decides) or (not nulls[b] and ints[b] == decides):
-                    ints[a], nulls[a] = decides, False
-                elif nulls[a] or nulls[b]:
-                    nulls[a] = True
+                if (work[NULLS, a] == 0 and work[VALUES, a] == decides) or (
+                    work[NULLS, b] == 0 and work[VALUES, b] == decides
+                ):
+                    work[VALUES, a], work[NULLS, a] = decides, 0
                 else:
-                    ints[a] = 1 - decides
+                    work[VALUES, a], work[NULLS, a] = 1 - decides, work[NULLS, a] | work[NULLS, b]
                 continue
-            if op == COALESCE or op == COALESCE_F:
-                if nulls[a]:
-                    ints[a], floats[a], nulls[a] = ints[b], floats[b], nulls[b]
+            if op == COALESCE:
+                if work[NULLS, a] != 0:
+                    work[VALUES, a], work[NULLS, a] = work[VALUES, b], work[NULLS, b]
                 continue
-            if nulls[a] or nulls[b]:
-                nulls[a] = True
+            if work[NULLS, a] != 0 or work[NULLS, b] != 0:
+                work[NULLS, a] = 1
                 continue
+            x, y = work[VALUES, a], work[VALUES, b]
+            xf, yf = work_f[VALUES, a], work_f[VALUES, b]
             if op == ADD:
-                ints[a] += ints[b]
+                work[VALUES, a] = x + y
             elif op == SUB:
-                ints[a] -= ints[b]
+                work[VALUES, a] = x - y
             elif op == MUL:
-                ints[a] *= ints[b]
+                work[VALUES, a] = x * y
             elif op == ADD_F:
-                floats[a] += floats[b]
+                work_f[VALUES, a] = xf + yf
             elif op == SUB_F:
-                floats[a] -= floats[b]
+                work_f[VALUES, a] = xf - yf
             elif op == MUL_F:
-                floats[a] *= floats[b]
+                work_f[VALUES, a] = xf * yf
             elif op == DIV_F:
-                if floats[b] == 0.0:
-                    if k == 0:
-                        return -1
-                    nulls[a] = True
+                if yf != 0.0:
+                    work_f[VALUES, a] = xf / yf
+                elif k == 0:
+                    return -1
                 else:
-                    floats[a] /= floats[b]
+                    work[NULLS, a] = 1
             elif op == EQ:
-                ints[a] = 1 if ints[a] == ints[b] else 0
+                work[VALUES, a] = 1 if x == y else 0
             elif op == LT:
-                ints[a] = 1 if ints[a] < ints[b] else 0
+                work[VALUES, a] = 1 if x < y else 0
             elif op == LE:
-                ints[a] = 1 if ints[a] <= ints[b] else 0
+                work[VALUES, a] = 1 if x <= y else 0
             elif op == EQ_F:
-                ints[a] = 1 if same(floats[a], floats[b]) else 0
+                work[VALUES, a] = 1 if same(xf, yf) else 0
             elif op == LT_F:
-                ints[a] = 1 if less(floats[a], floats[b]) else 0
+                work[VALUES, a] = 1 if less(xf, yf) else 0
             elif op == LE_F:
-                ints[a] = 0 if less(floats[b], floats[a]) else 1
-    return 1 if (not nulls[0] and ints[0] == 1) else 0
+                work[VALUES, a] = 0 if less(yf, xf) else 1
+    return 1 if (work[NULLS, 0] == 0 and work[VALUES, 0] == 1) else 0
 
 
 @njit(cache=True)
-def holds(T: Tables, E: Events, guard: int, event: int, nodes: Any, node: int, S: Scratch) -> int:
+def holds(
+    guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
+    guard: int, event: int, nodes: Any, node: int, work: Any, work_f: Any,
+) -> int:  # fmt: skip
     """Does a guard hold for this event and partial match? 1, 0, or -1 on division by zero."""
-    begin, end = T.guard_at[guard], T.guard_at[guard + 1]
     n = 0
-    for at in range(begin, end):
-        op = T.guard_ops[at]
+    for at in range(guard + 1, guard + 1 + guards[guard]):
+        op = guards[at]
         if op >= 0:
-            bit, program = T.condition_bit[op], T.condition_program[op]
-            value = bit < 0 or (E.bits[event, bit // BITS] >> (bit % BITS)) & 1 == 1
-            if value and program >= 0:
-                answer = run_program(T, E, program, event, nodes, node, S)
-                if answer < 0:
+            bit = conditions[op, 0]
+            value = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
+            if value == 1 and conditions[op, 1] < conditions[op, 2]:
+                begin, end = conditions[op, 1], conditions[op, 2]
+                value = run_program(ops, ops_f, begin, end, values, values_f, event, nodes, node, work, work_f)
+                if value < 0:
                     return -1
-                value = answer == 1
-            S.guards[n] = value
+            work[GUARDS, n] = value
             n += 1
         elif op == GUARD_TRUE:
-            S.guards[n] = True
+            work[GUARDS, n] = 1
             n += 1
         elif op == GUARD_NOT:
-            S.guards[n - 1] = not S.guards[n - 1]
+            work[GUARDS, n - 1] = 1 - work[GUARDS, n - 1]
         elif op == GUARD_AND:
             n -= 1
-            S.guards[n - 1] = S.guards[n - 1] and S.guards[n]
+            work[GUARDS, n - 1] &= work[GUARDS, n]
         else:
             n -= 1
-            S.guards[n - 1] = S.guards[n - 1] or S.guards[n]
-    return 1 if n == 0 or S.guards[0] else 0
+            work[GUARDS, n - 1] |= work[GUARDS, n]
+    return 1 if n == 0 else work[GUARDS, 0]
 
 
 # ------------------------------------------------------------------------------------------------ one event
 
 
 @njit(cache=True)
-def reaches_final(T: Tables, E: Events, state: int, event: int, nodes: Any, node: int, S: Scratch) -> int:
-    """Can the final state be reached from *state* by PROCEED edges that hold? 1, 0, or -1 on division by zero."""
-    S.stack[0] = state
+def follow(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
+    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any, work_f: Any,
+) -> tuple[int, bool, bool, int]:  # fmt: skip
+    """Collect the TAKE and IGNORE edges that hold, in work[FOLLOW]; PROCEED edges are followed at once, the last one first.
+
+    *since* is the time since the last accepted event. With *only_proceed* just see where PROCEED edges lead. Returns the
+    number of edges, whether a stop state or the final state was reached, and an error code.
+    """
+    word = bits[event, 0]
+    room = work.shape[1]
+    found = 0
+    stopped = final = False
+    work[VISIT, 0] = state
     n = 1
     while n > 0:
         n -= 1
-        at = S.stack[n]
-        for edge in range(T.edge_at[at], T.edge_at[at + 1]):
-            if T.edge_action[edge] == PROCEED:
-                answer = holds(T, E, T.edge_guard[edge], event, nodes, node, S)
+        at = work[VISIT, n]
+        if states[at, KIND] == STOP:
+            stopped = True
+            continue
+        if states[at, KIND] == FINAL:
+            final = True
+            continue
+        for edge in range(states[at, FIRST_EDGE], states[at, END_EDGE]):
+            action = edges[edge, ACTION]
+            if only_proceed and action != PROCEED:
+                continue
+            if edges[edge, SIMPLE] == 1:
+                if (word & edges[edge, CARE]) != edges[edge, WANT]:
+                    continue
+            else:
+                answer = holds(
+                    guards,
+                    conditions,
+                    ops,
+                    ops_f,
+                    bits,
+                    values,
+                    values_f,
+                    edges[edge, GUARD],
+                    event,
+                    nodes,
+                    node,
+                    work,
+                    work_f,
+                )
                 if answer < 0:
-                    return -1
-                if answer == 1:
-                    target = T.edge_target[edge]
-                    if T.kind[target] == FINAL:
-                        return 1
-                    if n >= len(S.stack):
-                        return -2
-                    S.stack[n] = target
-                    n += 1
-    return 0
+                    return found, stopped, final, DIVISION_BY_ZERO
+                if answer == 0:
+                    continue
+            if n >= room or found >= room:
+                return found, stopped, final, ENDLESS_PROCEED
+            if action == PROCEED:
+                work[VISIT, n] = edges[edge, TARGET]
+                n += 1
+            elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
+                work[FOLLOW, found] = edge
+                found += 1
+    return found, stopped, final, OK
 
 
 @njit(cache=True)
 def step(
-    T: Tables, E: Events, event: int, runs: Any, n_runs: int, new: Any, nodes: Any, n_nodes: int, done: Any, S: Scratch
-) -> tuple[Any, int, Any, int, Any, int, bool, int]:
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, times: Any, bits: Any, values: Any, values_f: Any,
+    start: int, event: int, runs: Any, n_runs: int, new: Any, nodes: Any, n_nodes: int, done: Any, work: Any, work_f: Any,
+) -> tuple[Any, int, Any, int, Any, int, bool, int]:  # fmt: skip
     """Show one event to all partial matches of a key.
 
     Returns the heap of new partial matches, the nodes, the heap of matches that this event finished, whether it began a
@@ -442,74 +471,59 @@ def step(
     """
     n_new = n_done = 0
     began = False
-    time = E.time[event]
+    time = times[event]
     for run in range(n_runs):
         first, node, state = runs[run, 0], runs[run, 1], runs[run, 2]
         fresh = first == NO_EVENT
-        # Collect the edges that hold; PROCEED edges are followed at once, the last one pushed first.
-        stopped = False
-        n_edges = 0
-        S.stack[0] = state
-        n = 1
-        while n > 0:
-            n -= 1
-            at = S.stack[n]
-            if T.kind[at] == STOP:
-                stopped = True
-                continue
-            for edge in range(T.edge_at[at], T.edge_at[at + 1]):
-                answer = holds(T, E, T.edge_guard[edge], event, nodes, node, S)
-                if answer < 0:
-                    return new, n_new, nodes, n_nodes, done, n_done, began, DIVISION_BY_ZERO
-                if answer == 1:
-                    if T.edge_action[edge] == PROCEED:
-                        if n >= len(S.stack):
-                            return new, n_new, nodes, n_nodes, done, n_done, began, ENDLESS_PROCEED
-                        S.stack[n] = T.edge_target[edge]
-                        n += 1
-                    elif T.edge_gap[edge] == 0 or time - E.time[nodes[node, 0]] < T.edge_gap[edge]:
-                        if n_edges >= len(S.edges):
-                            return new, n_new, nodes, n_nodes, done, n_done, began, ENDLESS_PROCEED
-                        S.edges[n_edges] = edge
-                        n_edges += 1
-        # Follow them in that order.
-        new = grown(new, n_new + n_edges + 1)
-        done = grown(done, n_done + 2 * n_edges)
+        since = 0 if fresh else time - times[nodes[node, 0]]
+        n_edges, stopped, _, error = follow(
+            states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+            state, event, nodes, node, since, False, work, work_f,
+        )  # fmt: skip
+        if error != OK:
+            return new, n_new, nodes, n_nodes, done, n_done, began, error
+        if n_new + n_edges + 1 > len(new):
+            new = grown(new, n_new + n_edges + 1)
+        if n_done + 2 * n_edges > len(done):
+            done = grown(done, n_done + 2 * n_edges)
+        if n_nodes + n_edges > len(nodes):
+            nodes = grown(nodes, n_nodes + n_edges)
         for which in range(n_edges):
-            edge = S.edges[which]
-            target = T.edge_target[edge]
-            if T.edge_action[edge] == IGNORE:
+            edge = work[FOLLOW, which]
+            target = edges[edge, TARGET]
+            if edges[edge, ACTION] == IGNORE:
                 if fresh:
                     continue
-                if T.kind[target] == FINAL:
+                if states[target, KIND] == FINAL:
                     push(done, n_done, first, node, time)
                     n_done += 1
                 elif not stopped:
                     push(new, n_new, first, node, target)
                     n_new += 1
                 continue
-            # TAKE: the stage is that of the state that the edge leaves, which PROCEED edges may have led to
-            nodes = grown(nodes, n_nodes + 1)
-            nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, T.edge_stage[edge], node
+            nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, edges[edge, STAGE], node
             begin = event if fresh else first
             began = began or fresh
-            if T.kind[target] == FINAL:
+            if states[target, KIND] == FINAL:
                 push(done, n_done, begin, n_nodes, time)
                 n_done += 1
             else:
                 if not stopped:
                     push(new, n_new, begin, n_nodes, target)
                     n_new += 1
-                answer = reaches_final(T, E, target, event, nodes, node, S)
-                if answer < 0:
-                    error = DIVISION_BY_ZERO if answer == -1 else ENDLESS_PROCEED
+                # The match may be complete without a further event, if all that is left is optional.
+                _, _, final, error = follow(
+                    states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+                    target, event, nodes, node, since, True, work, work_f,
+                )  # fmt: skip
+                if error != OK:
                     return new, n_new, nodes, n_nodes, done, n_done, began, error
-                if answer == 1:
+                if final:
                     push(done, n_done, begin, n_nodes, time)
                     n_done += 1
             n_nodes += 1
         if fresh:
-            push(new, n_new, NO_EVENT, -1, T.start)
+            push(new, n_new, NO_EVENT, -1, start)
             n_new += 1
     return new, n_new, nodes, n_nodes, done, n_done, began, OK
 
@@ -519,41 +533,47 @@ def step(
 
 @njit(cache=True)
 def settle(
-    T: Tables, runs: Any, n_runs: int, waiting: Any, n_waiting: int, nodes: Any, key: int, time: int, out: Any, n_out: int
-) -> tuple[int, int, Any, int, int]:
+    skip: int, skip_stage: int, throw_on_miss: bool, flink: bool, runs: Any, n_runs: int, waiting: Any, n_waiting: int,
+    nodes: Any, key: int, time: int, out: Any, n_out: int,
+) -> tuple[int, int, Any, int, int]:  # fmt: skip
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
     Rows of *out*: key, emission time (*time*, or NO_ADVANCE for the time of completion), time of completion, node.
     """
     # A partial match that began earlier may still finish and discard; one that skips to the next start never can.
-    hold = T.skip != NO_SKIP and (T.flink or T.skip != SKIP_TO_NEXT)
+    hold = skip != NO_SKIP and (flink or skip != SKIP_TO_NEXT)
     while n_waiting > 0:
         first, node, completed = waiting[0, 0], waiting[0, 1], waiting[0, 2]
         if hold and n_runs > 0 and runs[0, 0] < first:
             break
         n_waiting = drop_head(waiting, n_waiting)
-        if T.skip == SKIP_TO_NEXT:
+        if skip == SKIP_TO_NEXT:
             n_runs = discard(runs, n_runs, first, first)
             n_waiting = discard(waiting, n_waiting, first, first)
-        elif T.skip == SKIP_PAST_LAST:
+        elif skip == SKIP_PAST_LAST:
             n_runs = discard(runs, n_runs, -1, nodes[node, 0])
             n_waiting = discard(waiting, n_waiting, -1, nodes[node, 0])
-        elif T.skip != NO_SKIP:
+        elif skip != NO_SKIP:
             pivot = np.int64(-1)
             at = node
             while at >= 0:
-                if nodes[at, 1] == T.skip_stage:
+                if nodes[at, 1] == skip_stage:
                     pivot = nodes[at, 0]
-                    if T.skip != SKIP_TO_FIRST:
+                    if skip != SKIP_TO_FIRST:
                         break
                 at = nodes[at, 2]
-            if T.throw_on_miss and (pivot < 0 or pivot == first):
+            if throw_on_miss and (pivot < 0 or pivot == first):
                 return n_runs, n_waiting, out, n_out, SKIP_MISSED if pivot < 0 else SKIP_TO_OWN_FIRST
             if pivot >= 0:
                 n_runs = discard(runs, n_runs, -1, pivot - 1)
                 n_waiting = discard(waiting, n_waiting, -1, pivot - 1)
         out = grown(out, n_out + 1)
-        out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = key, completed if time == NO_ADVANCE else time, completed, node
+        out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = (
+            key,
+            completed if time == NO_ADVANCE else time,
+            completed,
+            node,
+        )
         n_out += 1
     return n_runs, n_waiting, out, n_out, OK
 
@@ -562,25 +582,26 @@ def settle(
 
 
 @njit(cache=True)
-def survey(T: Tables, E: Events, runs: Any, n_runs: int, nodes: Any) -> tuple[int, int]:
+def survey(states: Any, window: int, times: Any, runs: Any, n_runs: int, nodes: Any) -> tuple[int, int]:
     """(earliest deadline, which events matter) over the partial matches of a key."""
     earliest = NEVER
     wake = np.int64(0)
     for run in range(n_runs):
-        first, node, state = runs[run, 0], runs[run, 1], runs[run, 2]
-        wake |= T.wake[state]
+        first, state = runs[run, 0], runs[run, 2]
+        wake |= states[state, WAKE]
         if first != NO_EVENT:
-            if T.window > 0:
-                earliest = min(earliest, E.time[first] + T.window)
-            if T.gap[state] > 0:
-                earliest = min(earliest, E.time[nodes[node, 0]] + T.gap[state])
+            if window > 0:
+                earliest = min(earliest, times[first] + window)
+            if states[state, GAP] > 0:
+                earliest = min(earliest, times[nodes[runs[run, 1], 0]] + states[state, GAP])
     return earliest, wake
 
 
 @njit(cache=True)
 def expire(
-    T: Tables, E: Events, runs: Any, n_runs: int, new: Any, nodes: Any, done: Any, key: int, time: int, lost: Any, n_lost: int
-) -> tuple[Any, int, Any, int, Any, int]:
+    states: Any, window: int, times: Any, runs: Any, n_runs: int, new: Any, nodes: Any, done: Any, key: int, time: int,
+    lost: Any, n_lost: int,
+) -> tuple[Any, int, Any, int, Any, int]:  # fmt: skip
     """Take out the partial matches that are out of time at *time*.
 
     One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, the same, node.
@@ -592,15 +613,15 @@ def expire(
         first, node, state = runs[run, 0], runs[run, 1], runs[run, 2]
         by_window = by_gap = NEVER
         if first != NO_EVENT:
-            if T.window > 0:
-                by_window = E.time[first] + T.window
-            if T.gap[state] > 0:
-                by_gap = E.time[nodes[node, 0]] + T.gap[state]
+            if window > 0:
+                by_window = times[first] + window
+            if states[state, GAP] > 0:
+                by_gap = times[nodes[node, 0]] + states[state, GAP]
         deadline = min(by_window, by_gap)
         if deadline > time or deadline == NEVER:
             push(new, n_new, first, node, state)
             n_new += 1
-        elif T.kind[state] == PENDING:
+        elif states[state, KIND] == PENDING:
             push(done, n_done, first, node, time)
             n_done += 1
         else:
@@ -616,8 +637,10 @@ def expire(
 
 @njit(cache=True)
 def advance_keys(
-    T: Tables,
-    E: Events,
+    tables: Tables,
+    times: Any,
+    bits: Any,
+    values: Any,
     event_at: Any,
     horizon: Any,
     nodes: Any,
@@ -637,19 +660,30 @@ def advance_keys(
     matches, the timed-out partial matches, and (error code, event, key).
     """
     n_keys = len(horizon)
-    S = make_scratch(len(T.kind), len(T.edge_action))
+    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
+    start, window, flink = tables.start, tables.window, tables.flink
+    skip, skip_stage, throw_on_miss = tables.skip, tables.skip_stage, tables.throw_on_miss
+    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
+    work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     runs, new = np.empty((64, 3), np.int64), np.empty((64, 3), np.int64)
     done, waiting = np.empty((64, 3), np.int64), np.empty((64, 3), np.int64)
     timers = np.empty((64, 1), np.int64)
     out, lost = np.empty((256, 4), np.int64), np.empty((256, 4), np.int64)
     n_out = n_lost = 0
-    new_run_at, new_waiting_at, new_timer_at = np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64)
-    new_run_rows, new_waiting_rows = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
+    new_run_at, new_waiting_at, new_timer_at = (
+        np.zeros(n_keys + 1, np.int64),
+        np.zeros(n_keys + 1, np.int64),
+        np.zeros(n_keys + 1, np.int64),
+    )
+    new_run_rows, new_waiting_rows = (
+        np.empty((len(run_rows) + 64, 3), np.int64),
+        np.empty((len(waiting_rows) + 8, 3), np.int64),
+    )
     new_timer_rows = np.empty((len(timer_rows) + 8, 1), np.int64)
     n_new_run_rows = n_new_waiting_rows = n_new_timer_rows = 0
     wake_at = np.empty(n_keys, np.int64)
     error, error_event, error_key = OK, np.int64(-1), np.int64(-1)
-    words = E.bits.shape[1]
+    words = bits.shape[1]
 
     for key in range(n_keys):
         until = horizon[key]
@@ -658,7 +692,7 @@ def advance_keys(
         runs = grown(runs, n_runs + 1)
         runs[:n_runs] = run_rows[run_at[key] : run_at[key + 1]]
         if n_runs == 0:  # a key without state is a key at the start state
-            push(runs, 0, NO_EVENT, -1, T.start)
+            push(runs, 0, NO_EVENT, -1, start)
             n_runs = 1
         n_waiting = waiting_at[key + 1] - waiting_at[key]
         waiting = grown(waiting, n_waiting + 1)
@@ -666,7 +700,7 @@ def advance_keys(
         n_timers = timer_at[key + 1] - timer_at[key]
         timers = grown(timers, n_timers + 1)
         timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
-        earliest, wake = survey(T, E, runs, n_runs, nodes)
+        earliest, wake = survey(states, window, times, runs, n_runs, nodes)
         began = False
 
         # the events, then the horizon (one step further in the same loop, without an event)
@@ -676,34 +710,51 @@ def advance_keys(
             due = due or timers[at, 0] <= until
         for event in range(begin, end + 1):
             at_horizon = event == end
-            if at_horizon and (until == NO_ADVANCE or (T.flink and not due)):
+            if at_horizon and (until == NO_ADVANCE or (flink and not due)):
                 # Flink: without a timer that is due, a watermark does nothing at all.
                 break
-            time = until if at_horizon else E.time[event]
+            time = until if at_horizon else times[event]
             while earliest <= time and earliest != NEVER:
                 # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
-                moment = time if T.flink else earliest
-                new, n_new, done, n_done, lost, n_lost = expire(T, E, runs, n_runs, new, nodes, done, key, moment, lost, n_lost)
+                moment = time if flink else earliest
+                new, n_new, done, n_done, lost, n_lost = expire(
+                    states, window, times, runs, n_runs, new, nodes, done, key, moment, lost, n_lost
+                )
                 runs, new = new, runs
                 n_runs = n_new
                 waiting = grown(waiting, n_waiting + n_done)
                 for row in range(n_done):
                     push(waiting, n_waiting, done[row, 0], done[row, 1], done[row, 2])
                     n_waiting += 1
-                n_runs, n_waiting, out, n_out, error = settle(T, runs, n_runs, waiting, n_waiting, nodes, key, moment, out, n_out)
-                earliest, wake = survey(T, E, runs, n_runs, nodes)
+                n_runs, n_waiting, out, n_out, error = settle(
+                    skip,
+                    skip_stage,
+                    throw_on_miss,
+                    flink,
+                    runs,
+                    n_runs,
+                    waiting,
+                    n_waiting,
+                    nodes,
+                    key,
+                    moment,
+                    out,
+                    n_out,
+                )
+                earliest, wake = survey(states, window, times, runs, n_runs, nodes)
                 if error != OK:
                     break
             if at_horizon or error != OK:
                 break
             # Most events matter to nobody: one test passes over them.
-            bits = E.bits[event, 0]
+            seen = bits[event, 0]
             for word in range(1, words):
-                bits |= E.bits[event, word]
-            if wake < 0 or bits & wake != 0:
+                seen |= bits[event, word]
+            if wake < 0 or seen & wake != 0:
                 new, n_new, nodes, n_nodes, done, n_done, first_taken, error = step(
-                    T, E, event, runs, n_runs, new, nodes, n_nodes, done, S
-                )
+                    states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
+                    start, event, runs, n_runs, new, nodes, n_nodes, done, work, work_f,
+                )  # fmt: skip
                 if error != OK:
                     error_event, error_key = event, key
                     break
@@ -715,22 +766,50 @@ def advance_keys(
                     push(waiting, n_waiting, done[row, 0], done[row, 1], done[row, 2])
                     n_waiting += 1
                 if n_waiting > 0:
-                    n_runs, n_waiting, out, n_out, error = settle(T, runs, n_runs, waiting, n_waiting, nodes, key, time, out, n_out)
-                earliest, wake = survey(T, E, runs, n_runs, nodes)
+                    n_runs, n_waiting, out, n_out, error = settle(
+                        skip,
+                        skip_stage,
+                        throw_on_miss,
+                        flink,
+                        runs,
+                        n_runs,
+                        waiting,
+                        n_waiting,
+                        nodes,
+                        key,
+                        time,
+                        out,
+                        n_out,
+                    )
+                earliest, wake = survey(states, window, times, runs, n_runs, nodes)
                 if error != OK:
                     error_event, error_key = event, key
                     break
-            if T.flink and began and T.window > 0:
+            if flink and began and window > 0:
                 timers = grown(timers, n_timers + 1)
-                timers[n_timers, 0] = time + T.window
+                timers[n_timers, 0] = time + window
                 n_timers += 1
         if error != OK:
             error_key = key
             break
-        if until == END_OF_TIME and not T.flink:
+        if until == END_OF_TIME and not flink:
             # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
             n_runs = 0
-            n_runs, n_waiting, out, n_out, error = settle(T, runs, n_runs, waiting, n_waiting, nodes, key, NO_ADVANCE, out, n_out)
+            n_runs, n_waiting, out, n_out, error = settle(
+                skip,
+                skip_stage,
+                throw_on_miss,
+                flink,
+                runs,
+                n_runs,
+                waiting,
+                n_waiting,
+                nodes,
+                key,
+                NO_ADVANCE,
+                out,
+                n_out,
+            )
             earliest = NEVER
             if error != OK:
                 error_key = key
@@ -745,17 +824,23 @@ def advance_keys(
         new_waiting_rows = grown(new_waiting_rows, n_new_waiting_rows + n_waiting)
         new_waiting_rows[n_new_waiting_rows : n_new_waiting_rows + n_waiting] = waiting[:n_waiting]
         n_new_waiting_rows += n_waiting
-        if T.flink:
+        if flink:
             earliest = NEVER
             new_timer_rows = grown(new_timer_rows, n_new_timer_rows + n_timers)
             for at in range(n_timers):
                 moment = timers[at, 0]
-                if moment > until and (n_new_timer_rows == new_timer_at[key] or new_timer_rows[n_new_timer_rows - 1, 0] != moment):
+                if moment > until and (
+                    n_new_timer_rows == new_timer_at[key] or new_timer_rows[n_new_timer_rows - 1, 0] != moment
+                ):
                     new_timer_rows[n_new_timer_rows, 0] = moment
                     n_new_timer_rows += 1
                     earliest = min(earliest, moment)
         wake_at[key] = earliest
-        new_run_at[key + 1], new_waiting_at[key + 1], new_timer_at[key + 1] = n_new_run_rows, n_new_waiting_rows, n_new_timer_rows
+        new_run_at[key + 1], new_waiting_at[key + 1], new_timer_at[key + 1] = (
+            n_new_run_rows,
+            n_new_waiting_rows,
+            n_new_timer_rows,
+        )
 
     return (
         nodes,

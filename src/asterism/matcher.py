@@ -21,14 +21,14 @@ from sqlglot import exp
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import Condition, PythonCondition, SqlCondition
 from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError, MalformedPatternError, SkipStrategyError
-from asterism.expressions import Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse
+from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse
 from asterism.expressions import Kind as ValueKind
-from asterism.nfa import Action, Always, Both, Either, Guard, Nfa, Not, StateKind, Test
+from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
 from asterism.pattern import Pattern, SkipKind
 from asterism.state import Ints, Page
 
 if TYPE_CHECKING:
-    from asterism.kernels import Events, Tables
+    from asterism.kernels import Tables
 
 TIME, BITS = "__time", "__bits"
 BITS_PER_WORD = 63
@@ -234,12 +234,15 @@ class Matcher:
             bits[n_state_events:, word] = events.column(field.name).to_numpy()[order]
         event_at = n_state_events + np.concatenate([[0], np.cumsum(np.bincount(event_codes, minlength=n_keys))])
         loaded = _Loaded.of(pages, n_keys)
+        values, ranks = self._slot_values(pool, pool_rows)
         tables = self.tables()
+        if len(ranks):
+            tables = tables._replace(ops=_with_strings(tables.ops, ranks))
         horizons = np.full(n_keys, horizon, np.int64)
         if last_key_open:
             horizons[-1] = kernels.NO_ADVANCE
         (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = kernels.advance_keys(
-            tables, self._events(pool, pool_rows, pool_times, bits), event_at, horizons, *loaded.arrays()
+            tables, pool_times, bits, values, event_at, horizons, *loaded.arrays()
         )
         if error[0] != kernels.OK:
             self._raise(error[0], all_keys.slice(int(first_row[error[2]]), 1))
@@ -276,37 +279,32 @@ class Matcher:
         row_times[pool_rows] = pool_times
         return Step(all_keys.take(pa.array(first_row)), pool, row_times, matches, timeouts, new_pages, new_wakes)
 
-    def _events(self, pool: pa.Table, rows: Ints, times: Ints, bits: Ints) -> Events:
-        from asterism import kernels
-
+    def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
+        """(the slots of all events as the kernel wants them, the ranks of the string constants)"""
         slots = len(self.programs.slots)
-        ints = np.zeros((len(times), max(slots, 1)), np.int64)
-        floats = ints.view(np.float64)
-        nulls = np.zeros((len(times), max(slots, 1)), np.bool_)
-        texts: list[pa.Array] = []
-        text_slots: list[int] = []
+        values = np.zeros((len(rows), max(2 * slots, 1)), np.int64)
+        texts: dict[int, pa.Array] = {}
         for slot, name in enumerate(self._slot_columns):
             column = pool.column(name)
             array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             kind = kind_of(array.type)
-            nulls[:, slot] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+            values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
             if kind is ValueKind.STRING:
-                texts.append(array.cast(pa.string()))
-                text_slots.append(slot)
+                texts[slot] = array.cast(pa.string())
             elif kind is ValueKind.FLOAT:
-                floats[:, slot] = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)[rows]
+                doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+                values[:, 2 * slot] = doubles.view(np.int64)[rows]
             elif kind is not ValueKind.NULL:
-                ints[:, slot] = _as_int64(array)[rows]
+                values[:, 2 * slot] = _as_int64(array)[rows]
         constants = pa.array(self.programs.strings, pa.string())
-        ranks = np.zeros(max(len(constants), 1), np.int64)
-        if texts or len(constants):
-            # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
-            distinct = pc.unique(pa.chunked_array([*texts, constants], pa.string())).drop_null()
-            distinct = distinct.take(pc.sort_indices(distinct))
-            for slot, array in zip(text_slots, texts, strict=True):
-                ints[:, slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
-            ranks[: len(constants)] = pc.index_in(constants, distinct).to_numpy(zero_copy_only=False)
-        return kernels.Events(times, bits, ints, floats, nulls, ranks)
+        if not texts:
+            return values, np.arange(len(constants))
+        # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
+        distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
+        distinct = distinct.take(pc.sort_indices(distinct))
+        for slot, array in texts.items():
+            values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
+        return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def _raise(self, error: int, key: pa.Table) -> None:
         from asterism import kernels
@@ -332,32 +330,31 @@ class Matcher:
         from asterism import kernels
 
         nfa, programs, skip = self.nfa, self.programs, self.pattern.skip
-        edges = [(state, edge) for state in nfa.states for edge in state.edges]
-        guards: dict[Guard, int] = {}
-        for _, edge in edges:
-            guards.setdefault(edge.guard, len(guards))
-        guard_ops = [_postfix(guard) for guard in guards]
         stages = {name: number for number, name in enumerate(nfa.stages)}
+        guard_ops: list[int] = []
+        guard_at: dict[Guard, int] = {}
+        states, edges = [], []
+        for state in nfa.states:
+            first_edge = len(edges)
+            for edge in state.edges:
+                if edge.guard not in guard_at:
+                    guard_at[edge.guard] = len(guard_ops)
+                    program = _postfix(edge.guard)
+                    guard_ops += [len(program), *program]
+                care_want = self._bits_only(edge.guard)
+                where = (edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap))
+                edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
+            states.append((state.kind, micros(state.gap), self._wake(state), first_edge, len(edges)))
+        conditions = []
+        for bit, program_number in zip(self._condition_bit, self._condition_program, strict=True):
+            begin, end = (0, 0) if program_number < 0 else (programs.starts[program_number], programs.ends[program_number])
+            conditions.append((bit, begin, end))
         return kernels.Tables(
-            kind=np.array([state.kind for state in nfa.states], np.int8),
-            gap=_ints(micros(state.gap) for state in nfa.states),
-            wake=_ints(self._wake(nfa, number) for number in range(len(nfa.states))),
-            edge_at=_offsets([len(state.edges) for state in nfa.states]),
-            edge_action=_ints(edge.action for _, edge in edges),
-            edge_target=_ints(edge.target.number for _, edge in edges),
-            edge_guard=_ints(guards[edge.guard] for _, edge in edges),
-            edge_stage=_ints(stages.get(state.stage, -1) for state, _ in edges),
-            edge_gap=_ints(micros(edge.gap) for _, edge in edges),
-            guard_at=_offsets([len(ops) for ops in guard_ops]),
-            guard_ops=_ints(op for ops in guard_ops for op in ops),
-            condition_bit=_ints(self._condition_bit),
-            condition_program=_ints(self._condition_program),
-            program_start=_ints(programs.starts),
-            program_end=_ints(programs.ends),
-            ops=np.array(programs.ops, np.int64).reshape(-1, 2),
-            ints=_ints(programs.ints),
-            floats=np.array(programs.floats, np.float64),
-            aggregates=np.array(programs.aggregates, np.int64).reshape(-1, 4),
+            states=_rows(states, 5),
+            edges=_rows(edges, 8),
+            guards=np.array(guard_ops or [0], np.int64),
+            conditions=_rows(conditions, 3),
+            ops=_rows(programs.ops, 6),
             start=nfa.start.number,
             window=micros(nfa.window),
             flink=self.semantics is Semantics.FLINK,
@@ -366,12 +363,28 @@ class Matcher:
             throw_on_miss=skip.throw_on_miss,
         )
 
-    def _wake(self, nfa: Nfa, number: int) -> int:
+    def _bits_only(self, guard: Guard) -> tuple[int, int] | None:
+        """(bits that must have a certain value, their values) if that is all the guard asks for."""
+        match guard:
+            case Always():
+                return 0, 0
+            case Test(condition) | Not(Test(condition)):
+                bit = self._condition_bit[condition]
+                if self._condition_program[condition] >= 0 or not 0 <= bit < BITS_PER_WORD:
+                    return None
+                return 1 << bit, 1 << bit if isinstance(guard, Test) else 0
+            case Both(left, right):
+                a, b = self._bits_only(left), self._bits_only(right)
+                if a is None or b is None or (a[0] & b[0] & (a[1] ^ b[1])):
+                    return None
+                return a[0] | b[0], a[1] | b[1]
+        return None
+
+    def _wake(self, state: State) -> int:
         """Which events can matter to a partial match in a state: bits of the conditions that one of them must meet, or -1.
 
         An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
         """
-        state = nfa.states[number]
         mentioned: set[int] = set()
         reachable, todo = [state], [state]
         while todo:
@@ -428,9 +441,8 @@ class Matcher:
         """
         if self.semantics is Semantics.FLINK:
             return False
-        tables = self.tables()
-        reachable = [state.number for state in self.nfa.states if state.kind not in (StateKind.STOP, StateKind.FINAL)]
-        return bool(np.all(tables.wake[reachable] >= 0)) and bool(self._bits)
+        waiting = [state for state in self.nfa.states if state.kind not in (StateKind.STOP, StateKind.FINAL)]
+        return bool(self._bits) and all(self._wake(state) >= 0 for state in waiting)
 
     def relevance_sql(self) -> str | None:
         """Spark SQL that holds for every event that can matter; None if all must be kept."""
@@ -508,8 +520,17 @@ def _offsets(counts: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
-def _ints(values: Any) -> Ints:
-    return np.array([int(value) for value in values], np.int64)
+def _rows(rows: Sequence[Sequence[int]], columns: int) -> Ints:
+    return np.array(rows, np.int64).reshape(-1, columns)
+
+
+def _with_strings(ops: Ints, ranks: Ints) -> Ints:
+    """The operations with every string constant as its rank."""
+    ops = ops.copy()
+    constant = ops[:, 0] == Op.STRING
+    ops[constant, 0] = Op.CONST
+    ops[constant, 1] = ranks[ops[constant, 1]]
+    return ops
 
 
 def _rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
