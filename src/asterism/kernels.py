@@ -43,7 +43,7 @@ SKIP_TO_FIRST = _SKIPS.index(SkipKind.SKIP_TO_FIRST)
 
 GUARD_NOT, GUARD_AND, GUARD_OR, GUARD_TRUE = -1, -2, -3, -4
 
-OK, DIVISION_BY_ZERO, SKIP_MISSED, SKIP_TO_OWN_FIRST, ENDLESS_PROCEED = 0, 1, 2, 3, 4
+OK, NO_ROOM, DIVISION_BY_ZERO, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES = range(6)
 
 # numba compares against plain integers faster than against enum members, and caches better
 _O = {op.name: int(op) for op in Op}
@@ -87,70 +87,76 @@ VALUES, NULLS, GUARDS, VISIT, FOLLOW = range(5)
 
 
 # ------------------------------------------------------------------------------------------------ heaps
+#
+# The heaps of the key at hand are planes of one array, *heaps*; *count* holds their sizes and all other running numbers.
+# Arrays are never replaced on the way: numba counts references at every join of two branches. Where room runs out, the key
+# is started again with larger arrays (NO_ROOM).
+
+DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
+N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS, RUNS, BEGAN, EARLIEST, WAKES, COUNTS = range(13)
+"""Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask."""
 
 
 @njit(cache=True)
-def grown(rows: Any, needed: int) -> Any:
-    """*rows*, or a larger copy if it holds fewer than *needed*."""
-    if needed <= len(rows):
-        return rows
-    larger = np.empty((max(needed, 2 * len(rows)), rows.shape[1]), np.int64)
-    larger[: len(rows)] = rows
-    return larger
-
-
-@njit(cache=True)
-def push(heap: Any, size: int, first: int, node: int, last: int) -> None:
-    """Add a row; the caller has made room."""
+def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) -> None:
+    """Add a row; the caller has made sure that there is room."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if first >= heap[parent, 0]:
+        if first >= heaps[plane, parent, 0]:
             break
-        heap[at] = heap[parent]
+        move(heaps, plane, parent, at)
         at = parent
-    heap[at, 0] = first
-    heap[at, 1] = node
-    heap[at, 2] = last
+    heaps[plane, at, 0] = first
+    heaps[plane, at, 1] = node
+    heaps[plane, at, 2] = last
 
 
 @njit(cache=True)
-def sift_down(heap: Any, size: int, at: int) -> None:
-    first, node, last = heap[at, 0], heap[at, 1], heap[at, 2]
+def move(heaps: Any, plane: int, source: int, target: int) -> None:
+    heaps[plane, target, 0] = heaps[plane, source, 0]
+    heaps[plane, target, 1] = heaps[plane, source, 1]
+    heaps[plane, target, 2] = heaps[plane, source, 2]
+
+
+@njit(cache=True)
+def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
+    first, node, last = heaps[plane, at, 0], heaps[plane, at, 1], heaps[plane, at, 2]
     while at < size >> 1:
         child = 2 * at + 1
-        if child + 1 < size and heap[child, 0] > heap[child + 1, 0]:
+        if child + 1 < size and heaps[plane, child, 0] > heaps[plane, child + 1, 0]:
             child += 1
-        if first <= heap[child, 0]:
+        if first <= heaps[plane, child, 0]:
             break
-        heap[at] = heap[child]
+        move(heaps, plane, child, at)
         at = child
-    heap[at, 0] = first
-    heap[at, 1] = node
-    heap[at, 2] = last
+    heaps[plane, at, 0] = first
+    heaps[plane, at, 1] = node
+    heaps[plane, at, 2] = last
 
 
 @njit(cache=True)
-def drop_head(heap: Any, size: int) -> int:
+def drop_head(heaps: Any, plane: int, size: int) -> int:
     """Remove row 0; the new size."""
     size -= 1
     if size > 0:
-        heap[0] = heap[size]
-        sift_down(heap, size, 0)
+        move(heaps, plane, size, 0)
+        sift_down(heaps, plane, size, 0)
     return size
 
 
 @njit(cache=True)
-def discard(heap: Any, size: int, lowest: int, highest: int) -> int:
+def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
     """Remove the rows whose first event is in [lowest, highest]; the new size."""
     kept = 0
     for at in range(size):
-        if not lowest <= heap[at, 0] <= highest:
-            heap[kept] = heap[at]
+        if not lowest <= heaps[plane, at, 0] <= highest:
+            if kept < at:
+                move(heaps, plane, at, kept)
             kept += 1
     if kept < size:
         for at in range((kept >> 1) - 1, -1, -1):
-            sift_down(heap, kept, at)
+            sift_down(heaps, plane, kept, at)
     return kept
 
 
@@ -449,7 +455,7 @@ def follow(
                 if answer == 0:
                     continue
             if n >= room or found >= room:
-                return found, stopped, final, ENDLESS_PROCEED
+                return found, stopped, final, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
                 n += 1
@@ -462,18 +468,16 @@ def follow(
 @njit(cache=True)
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, times: Any, bits: Any, values: Any, values_f: Any,
-    start: int, event: int, runs: Any, n_runs: int, new: Any, nodes: Any, n_nodes: int, done: Any, work: Any, work_f: Any,
-) -> tuple[Any, int, Any, int, Any, int, bool, int]:  # fmt: skip
-    """Show one event to all partial matches of a key.
-
-    Returns the heap of new partial matches, the nodes, the heap of matches that this event finished, whether it began a
-    partial match, and an error code.
-    """
+    start: int, event: int, heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
+) -> int:  # fmt: skip
+    """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
+    runs = count[RUNS]
+    new = 1 - runs
     n_new = n_done = 0
-    began = False
+    n_nodes = count[N_NODES]
     time = times[event]
-    for run in range(n_runs):
-        first, node, state = runs[run, 0], runs[run, 1], runs[run, 2]
+    for run in range(count[N_RUNS]):
+        first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         fresh = first == NO_EVENT
         since = 0 if fresh else time - times[nodes[node, 0]]
         n_edges, stopped, _, error = follow(
@@ -481,13 +485,9 @@ def step(
             state, event, nodes, node, since, False, work, work_f,
         )  # fmt: skip
         if error != OK:
-            return new, n_new, nodes, n_nodes, done, n_done, began, error
-        if n_new + n_edges + 1 > len(new):
-            new = grown(new, n_new + n_edges + 1)
-        if n_done + 2 * n_edges > len(done):
-            done = grown(done, n_done + 2 * n_edges)
-        if n_nodes + n_edges > len(nodes):
-            nodes = grown(nodes, n_nodes + n_edges)
+            return error
+        if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1] or n_nodes + n_edges > len(nodes):
+            return NO_ROOM
         for which in range(n_edges):
             edge = work[FOLLOW, which]
             target = edges[edge, TARGET]
@@ -495,21 +495,22 @@ def step(
                 if fresh:
                     continue
                 if states[target, KIND] == FINAL:
-                    push(done, n_done, first, node, time)
+                    push(heaps, DONE, n_done, first, node, time)
                     n_done += 1
                 elif not stopped:
-                    push(new, n_new, first, node, target)
+                    push(heaps, new, n_new, first, node, target)
                     n_new += 1
                 continue
             nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, edges[edge, STAGE], node
             begin = event if fresh else first
-            began = began or fresh
+            if fresh and time > 0:
+                count[BEGAN] = 1
             if states[target, KIND] == FINAL:
-                push(done, n_done, begin, n_nodes, time)
+                push(heaps, DONE, n_done, begin, n_nodes, time)
                 n_done += 1
             else:
                 if not stopped:
-                    push(new, n_new, begin, n_nodes, target)
+                    push(heaps, new, n_new, begin, n_nodes, target)
                     n_new += 1
                 # The match may be complete without a further event, if all that is left is optional.
                 _, _, final, error = follow(
@@ -517,15 +518,16 @@ def step(
                     target, event, nodes, node, since, True, work, work_f,
                 )  # fmt: skip
                 if error != OK:
-                    return new, n_new, nodes, n_nodes, done, n_done, began, error
+                    return error
                 if final:
-                    push(done, n_done, begin, n_nodes, time)
+                    push(heaps, DONE, n_done, begin, n_nodes, time)
                     n_done += 1
             n_nodes += 1
         if fresh:
-            push(new, n_new, NO_EVENT, -1, start)
+            push(heaps, new, n_new, NO_EVENT, -1, start)
             n_new += 1
-    return new, n_new, nodes, n_nodes, done, n_done, began, OK
+    count[RUNS], count[N_RUNS], count[N_DONE], count[N_NODES] = new, n_new, n_done, n_nodes
+    return OK
 
 
 # ------------------------------------------------------------------------------------------------ finished matches
@@ -533,26 +535,33 @@ def step(
 
 @njit(cache=True)
 def settle(
-    skip: int, skip_stage: int, throw_on_miss: bool, flink: bool, runs: Any, n_runs: int, waiting: Any, n_waiting: int,
-    nodes: Any, key: int, time: int, out: Any, n_out: int,
-) -> tuple[int, int, Any, int, int]:  # fmt: skip
+    skip: int, skip_stage: int, throw_on_miss: bool, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any
+) -> int:
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
-    Rows of *out*: key, emission time (*time*, or NO_ADVANCE for the time of completion), time of completion, node.
+    Those in plane DONE join those that wait. Rows of *out*: key; emission time, which is *time* or, for NO_ADVANCE, the time of
+    completion; time of completion; node. Returns an error code.
     """
+    n_waiting, n_out = count[N_WAITING], count[N_OUT]
+    if n_waiting + count[N_DONE] > heaps.shape[1] or n_out + n_waiting + count[N_DONE] > len(out):
+        return NO_ROOM
+    for row in range(count[N_DONE]):
+        push(heaps, WAITING, n_waiting, heaps[DONE, row, 0], heaps[DONE, row, 1], heaps[DONE, row, 2])
+        n_waiting += 1
+    count[N_DONE] = 0
+    runs, n_runs = count[RUNS], count[N_RUNS]
     # A partial match that began earlier may still finish and discard; one that skips to the next start never can.
     hold = skip != NO_SKIP and (flink or skip != SKIP_TO_NEXT)
     while n_waiting > 0:
-        first, node, completed = waiting[0, 0], waiting[0, 1], waiting[0, 2]
-        if hold and n_runs > 0 and runs[0, 0] < first:
+        first, node, completed = heaps[WAITING, 0, 0], heaps[WAITING, 0, 1], heaps[WAITING, 0, 2]
+        if hold and n_runs > 0 and heaps[runs, 0, 0] < first:
             break
-        n_waiting = drop_head(waiting, n_waiting)
+        n_waiting = drop_head(heaps, WAITING, n_waiting)
+        lowest, highest = np.int64(0), np.int64(-1)  # first events of what is discarded
         if skip == SKIP_TO_NEXT:
-            n_runs = discard(runs, n_runs, first, first)
-            n_waiting = discard(waiting, n_waiting, first, first)
+            lowest, highest = first, first
         elif skip == SKIP_PAST_LAST:
-            n_runs = discard(runs, n_runs, -1, nodes[node, 0])
-            n_waiting = discard(waiting, n_waiting, -1, nodes[node, 0])
+            highest = nodes[node, 0]
         elif skip != NO_SKIP:
             pivot = np.int64(-1)
             at = node
@@ -563,54 +572,55 @@ def settle(
                         break
                 at = nodes[at, 2]
             if throw_on_miss and (pivot < 0 or pivot == first):
-                return n_runs, n_waiting, out, n_out, SKIP_MISSED if pivot < 0 else SKIP_TO_OWN_FIRST
-            if pivot >= 0:
-                n_runs = discard(runs, n_runs, -1, pivot - 1)
-                n_waiting = discard(waiting, n_waiting, -1, pivot - 1)
-        out = grown(out, n_out + 1)
+                return SKIP_MISSED if pivot < 0 else SKIP_TO_OWN_FIRST
+            highest = pivot - 1
+        if lowest <= highest:
+            n_runs = discard(heaps, runs, n_runs, lowest, highest)
+            n_waiting = discard(heaps, WAITING, n_waiting, lowest, highest)
         out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = (
-            key,
-            completed if time == NO_ADVANCE else time,
-            completed,
-            node,
-        )
+            key, completed if time == NO_ADVANCE else time, completed, node,
+        )  # fmt: skip
         n_out += 1
-    return n_runs, n_waiting, out, n_out, OK
+    count[N_RUNS], count[N_WAITING], count[N_OUT] = n_runs, n_waiting, n_out
+    return OK
 
 
 # ------------------------------------------------------------------------------------------------ time
 
 
 @njit(cache=True)
-def survey(states: Any, window: int, times: Any, runs: Any, n_runs: int, nodes: Any) -> tuple[int, int]:
-    """(earliest deadline, which events matter) over the partial matches of a key."""
+def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
+    """Note the earliest deadline of the partial matches, and which events matter to them."""
     earliest = NEVER
     wake = np.int64(0)
-    for run in range(n_runs):
-        first, state = runs[run, 0], runs[run, 2]
+    runs = count[RUNS]
+    for run in range(count[N_RUNS]):
+        first, state = heaps[runs, run, 0], heaps[runs, run, 2]
         wake |= states[state, WAKE]
         if first != NO_EVENT:
             if window > 0:
                 earliest = min(earliest, times[first] + window)
             if states[state, GAP] > 0:
-                earliest = min(earliest, times[nodes[runs[run, 1], 0]] + states[state, GAP])
-    return earliest, wake
+                earliest = min(earliest, times[nodes[heaps[runs, run, 1], 0]] + states[state, GAP])
+    count[EARLIEST], count[WAKES] = earliest, wake
 
 
 @njit(cache=True)
 def expire(
-    states: Any, window: int, times: Any, runs: Any, n_runs: int, new: Any, nodes: Any, done: Any, key: int, time: int,
-    lost: Any, n_lost: int,
-) -> tuple[Any, int, Any, int, Any, int]:  # fmt: skip
+    states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any, key: int, time: int, lost: Any
+) -> int:
     """Take out the partial matches that are out of time at *time*.
 
     One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, the same, node.
     """
-    new = grown(new, n_runs)
-    done = grown(done, n_runs)
+    runs = count[RUNS]
+    new = 1 - runs
     n_new = n_done = 0
-    for run in range(n_runs):
-        first, node, state = runs[run, 0], runs[run, 1], runs[run, 2]
+    n_lost = count[N_LOST]
+    if n_lost + count[N_RUNS] > len(lost):
+        return NO_ROOM
+    for run in range(count[N_RUNS]):
+        first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         by_window = by_gap = NEVER
         if first != NO_EVENT:
             if window > 0:
@@ -619,243 +629,175 @@ def expire(
                 by_gap = times[nodes[node, 0]] + states[state, GAP]
         deadline = min(by_window, by_gap)
         if deadline > time or deadline == NEVER:
-            push(new, n_new, first, node, state)
+            push(heaps, new, n_new, first, node, state)
             n_new += 1
         elif states[state, KIND] == PENDING:
-            push(done, n_done, first, node, time)
+            push(heaps, DONE, n_done, first, node, time)
             n_done += 1
         else:
-            lost = grown(lost, n_lost + 1)
             deadline = by_gap if by_gap <= time and by_gap != NEVER else by_window
             lost[n_lost, 0], lost[n_lost, 1], lost[n_lost, 2], lost[n_lost, 3] = key, deadline, deadline, node
             n_lost += 1
-    return new, n_new, done, n_done, lost, n_lost
+    count[RUNS], count[N_RUNS], count[N_DONE], count[N_LOST] = new, n_new, n_done, n_lost
+    return OK
 
 
-# ------------------------------------------------------------------------------------------------ all keys
+# ------------------------------------------------------------------------------------------------ one key, all keys
+
+
+@njit(cache=True)
+def advance_key(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, times: Any, bits: Any, values: Any, values_f: Any,
+    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
+    key: int, begin: int, end: int, until: int,
+    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
+) -> int:  # fmt: skip
+    """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code."""
+    survey(states, window, times, heaps, count, nodes)
+    count[BEGAN] = 0
+    due = begin < end
+    for at in range(count[N_TIMERS]):
+        due = due or timers[at, 0] <= until
+    words = bits.shape[1]
+    for event in range(begin, end + 1):  # one step more than there are events: the horizon
+        at_horizon = event == end
+        if at_horizon and (until == NO_ADVANCE or (flink and not due)):
+            # Flink: without a timer that is due, a watermark does nothing at all.
+            break
+        time = until if at_horizon else times[event]
+        while count[EARLIEST] <= time and count[EARLIEST] != NEVER:
+            # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
+            moment = time if flink else count[EARLIEST]
+            error = expire(states, window, times, heaps, count, nodes, key, moment, lost)
+            if error == OK:
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out)
+            if error != OK:
+                return error
+            survey(states, window, times, heaps, count, nodes)
+        if at_horizon:
+            break
+        # Most events matter to nobody: one test passes over them.
+        seen = bits[event, 0]
+        for word in range(1, words):
+            seen |= bits[event, word]
+        if count[WAKES] < 0 or seen & count[WAKES] != 0:
+            error = step(
+                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
+                start, event, heaps, count, nodes, work, work_f,
+            )  # fmt: skip
+            if error == OK and count[N_DONE] + count[N_WAITING] > 0:
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out)
+            if error != OK:
+                return error
+            survey(states, window, times, heaps, count, nodes)
+        if flink and count[BEGAN] == 1 and window > 0:
+            if count[N_TIMERS] >= len(timers):
+                return NO_ROOM
+            timers[count[N_TIMERS], 0] = time + window
+            count[N_TIMERS] += 1
+    if until == END_OF_TIME and not flink:
+        # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
+        count[N_RUNS] = 0
+        return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out)
+    return OK
+
+
+@njit(cache=True)
+def grown(rows: Any, needed: int) -> Any:
+    """*rows*, or a larger copy if it holds fewer than *needed*."""
+    if needed <= len(rows):
+        return rows
+    larger = np.empty((max(needed, 2 * len(rows)), rows.shape[1]), np.int64)
+    larger[: len(rows)] = rows
+    return larger
 
 
 @njit(cache=True)
 def advance_keys(
-    tables: Tables,
-    times: Any,
-    bits: Any,
-    values: Any,
-    event_at: Any,
-    horizon: Any,
-    nodes: Any,
-    n_nodes: int,
-    run_at: Any,
-    run_rows: Any,
-    waiting_at: Any,
-    waiting_rows: Any,
-    timer_at: Any,
-    timer_rows: Any,
-) -> tuple[Any, ...]:
+    tables: Tables, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any, nodes: Any, n_nodes: int,
+    run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
+) -> tuple[Any, ...]:  # fmt: skip
     """Feed each key its new events and advance its time.
 
     Key *k* has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time, and afterwards its time becomes
-    ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events); its partial matches, waiting matches and timers are
-    the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each key, the
-    matches, the timed-out partial matches, and (error code, event, key).
+    ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events); its partial matches, waiting matches and timers
+    are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each key, the
+    matches, the timed-out partial matches, and (error code, key).
     """
-    n_keys = len(horizon)
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    start, window, flink = tables.start, tables.window, tables.flink
-    skip, skip_stage, throw_on_miss = tables.skip, tables.skip_stage, tables.throw_on_miss
     work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
-    runs, new = np.empty((64, 3), np.int64), np.empty((64, 3), np.int64)
-    done, waiting = np.empty((64, 3), np.int64), np.empty((64, 3), np.int64)
-    timers = np.empty((64, 1), np.int64)
+    n_keys = len(horizon)
+    heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
     out, lost = np.empty((256, 4), np.int64), np.empty((256, 4), np.int64)
-    n_out = n_lost = 0
+    count = np.zeros(COUNTS, np.int64)
+    count[N_NODES] = n_nodes
     new_run_at, new_waiting_at, new_timer_at = (
-        np.zeros(n_keys + 1, np.int64),
-        np.zeros(n_keys + 1, np.int64),
-        np.zeros(n_keys + 1, np.int64),
-    )
-    new_run_rows, new_waiting_rows = (
-        np.empty((len(run_rows) + 64, 3), np.int64),
-        np.empty((len(waiting_rows) + 8, 3), np.int64),
-    )
-    new_timer_rows = np.empty((len(timer_rows) + 8, 1), np.int64)
-    n_new_run_rows = n_new_waiting_rows = n_new_timer_rows = 0
+        np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
+    )  # fmt: skip
+    new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
+    new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
     wake_at = np.empty(n_keys, np.int64)
-    error, error_event, error_key = OK, np.int64(-1), np.int64(-1)
-    words = bits.shape[1]
+    error, failed = OK, -1
 
     for key in range(n_keys):
-        until = horizon[key]
-        # load
-        n_runs = run_at[key + 1] - run_at[key]
-        runs = grown(runs, n_runs + 1)
-        runs[:n_runs] = run_rows[run_at[key] : run_at[key + 1]]
-        if n_runs == 0:  # a key without state is a key at the start state
-            push(runs, 0, NO_EVENT, -1, start)
-            n_runs = 1
-        n_waiting = waiting_at[key + 1] - waiting_at[key]
-        waiting = grown(waiting, n_waiting + 1)
-        waiting[:n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
-        n_timers = timer_at[key + 1] - timer_at[key]
-        timers = grown(timers, n_timers + 1)
-        timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
-        earliest, wake = survey(states, window, times, runs, n_runs, nodes)
-        began = False
-
-        # the events, then the horizon (one step further in the same loop, without an event)
-        begin, end = event_at[key], event_at[key + 1]
-        due = begin < end
-        for at in range(n_timers):
-            due = due or timers[at, 0] <= until
-        for event in range(begin, end + 1):
-            at_horizon = event == end
-            if at_horizon and (until == NO_ADVANCE or (flink and not due)):
-                # Flink: without a timer that is due, a watermark does nothing at all.
-                break
-            time = until if at_horizon else times[event]
-            while earliest <= time and earliest != NEVER:
-                # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
-                moment = time if flink else earliest
-                new, n_new, done, n_done, lost, n_lost = expire(
-                    states, window, times, runs, n_runs, new, nodes, done, key, moment, lost, n_lost
-                )
-                runs, new = new, runs
-                n_runs = n_new
-                waiting = grown(waiting, n_waiting + n_done)
-                for row in range(n_done):
-                    push(waiting, n_waiting, done[row, 0], done[row, 1], done[row, 2])
-                    n_waiting += 1
-                n_runs, n_waiting, out, n_out, error = settle(
-                    skip,
-                    skip_stage,
-                    throw_on_miss,
-                    flink,
-                    runs,
-                    n_runs,
-                    waiting,
-                    n_waiting,
-                    nodes,
-                    key,
-                    moment,
-                    out,
-                    n_out,
-                )
-                earliest, wake = survey(states, window, times, runs, n_runs, nodes)
-                if error != OK:
-                    break
-            if at_horizon or error != OK:
-                break
-            # Most events matter to nobody: one test passes over them.
-            seen = bits[event, 0]
-            for word in range(1, words):
-                seen |= bits[event, word]
-            if wake < 0 or seen & wake != 0:
-                new, n_new, nodes, n_nodes, done, n_done, first_taken, error = step(
-                    states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                    start, event, runs, n_runs, new, nodes, n_nodes, done, work, work_f,
-                )  # fmt: skip
-                if error != OK:
-                    error_event, error_key = event, key
-                    break
-                began = began or (first_taken and time > 0)
-                runs, new = new, runs
-                n_runs = n_new
-                waiting = grown(waiting, n_waiting + n_done)
-                for row in range(n_done):
-                    push(waiting, n_waiting, done[row, 0], done[row, 1], done[row, 2])
-                    n_waiting += 1
-                if n_waiting > 0:
-                    n_runs, n_waiting, out, n_out, error = settle(
-                        skip,
-                        skip_stage,
-                        throw_on_miss,
-                        flink,
-                        runs,
-                        n_runs,
-                        waiting,
-                        n_waiting,
-                        nodes,
-                        key,
-                        time,
-                        out,
-                        n_out,
-                    )
-                earliest, wake = survey(states, window, times, runs, n_runs, nodes)
-                if error != OK:
-                    error_event, error_key = event, key
-                    break
-            if flink and began and window > 0:
-                timers = grown(timers, n_timers + 1)
-                timers[n_timers, 0] = time + window
-                n_timers += 1
+        n_nodes, n_out, n_lost = count[N_NODES], count[N_OUT], count[N_LOST]
+        error = NO_ROOM
+        while error == NO_ROOM:
+            count[RUNS] = count[N_DONE] = 0
+            count[N_NODES], count[N_OUT], count[N_LOST] = n_nodes, n_out, n_lost
+            n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
+            if max(n_runs + 1, n_waiting) > heaps.shape[1]:
+                heaps = np.empty((4, 2 * max(n_runs + 1, n_waiting), 3), np.int64)
+            heaps[0, :n_runs] = run_rows[run_at[key] : run_at[key + 1]]
+            heaps[WAITING, :n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
+            if n_runs == 0:  # a key without state is a key at the start state
+                push(heaps, 0, 0, NO_EVENT, -1, tables.start)
+                n_runs = 1
+            n_timers = timer_at[key + 1] - timer_at[key]
+            timers = grown(timers, n_timers + 1)
+            timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
+            count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
+            error = advance_key(
+                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
+                tables.start, tables.window, tables.flink, tables.skip, tables.skip_stage, tables.throw_on_miss,
+                key, event_at[key], event_at[key + 1], horizon[key],
+                heaps, count, nodes, timers, out, lost, work, work_f,
+            )  # fmt: skip
+            if error == NO_ROOM:
+                heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
+                nodes, timers = grown(nodes, 2 * len(nodes)), grown(timers, 2 * len(timers))
+                out, lost = grown(out, 2 * len(out)), grown(lost, 2 * len(lost))
         if error != OK:
-            error_key = key
+            failed = key
             break
-        if until == END_OF_TIME and not flink:
-            # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
-            n_runs = 0
-            n_runs, n_waiting, out, n_out, error = settle(
-                skip,
-                skip_stage,
-                throw_on_miss,
-                flink,
-                runs,
-                n_runs,
-                waiting,
-                n_waiting,
-                nodes,
-                key,
-                NO_ADVANCE,
-                out,
-                n_out,
-            )
-            earliest = NEVER
-            if error != OK:
-                error_key = key
-                break
 
-        # store
-        if n_runs == 1 and runs[0, 0] == NO_EVENT:
+        runs, n_runs = count[RUNS], count[N_RUNS]
+        if n_runs == 1 and heaps[runs, 0, 0] == NO_EVENT:
             n_runs = 0
-        new_run_rows = grown(new_run_rows, n_new_run_rows + n_runs)
-        new_run_rows[n_new_run_rows : n_new_run_rows + n_runs] = runs[:n_runs]
-        n_new_run_rows += n_runs
-        new_waiting_rows = grown(new_waiting_rows, n_new_waiting_rows + n_waiting)
-        new_waiting_rows[n_new_waiting_rows : n_new_waiting_rows + n_waiting] = waiting[:n_waiting]
-        n_new_waiting_rows += n_waiting
-        if flink:
-            earliest = NEVER
-            new_timer_rows = grown(new_timer_rows, n_new_timer_rows + n_timers)
-            for at in range(n_timers):
-                moment = timers[at, 0]
-                if moment > until and (
-                    n_new_timer_rows == new_timer_at[key] or new_timer_rows[n_new_timer_rows - 1, 0] != moment
-                ):
-                    new_timer_rows[n_new_timer_rows, 0] = moment
-                    n_new_timer_rows += 1
-                    earliest = min(earliest, moment)
-        wake_at[key] = earliest
-        new_run_at[key + 1], new_waiting_at[key + 1], new_timer_at[key + 1] = (
-            n_new_run_rows,
-            n_new_waiting_rows,
-            n_new_timer_rows,
-        )
+        at = new_run_at[key]
+        new_runs = grown(new_runs, at + n_runs)
+        new_runs[at : at + n_runs] = heaps[runs, :n_runs]
+        new_run_at[key + 1] = at + n_runs
+        at = new_waiting_at[key]
+        new_waiting = grown(new_waiting, at + count[N_WAITING])
+        new_waiting[at : at + count[N_WAITING]] = heaps[WAITING, : count[N_WAITING]]
+        new_waiting_at[key + 1] = at + count[N_WAITING]
+        at = new_timer_at[key]
+        new_timers = grown(new_timers, at + count[N_TIMERS])
+        wake_at[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
+        for timer in range(count[N_TIMERS]):
+            moment = timers[timer, 0]
+            if moment > horizon[key] and (at == new_timer_at[key] or new_timers[at - 1, 0] != moment):
+                new_timers[at, 0] = moment
+                at += 1
+                wake_at[key] = min(wake_at[key], moment)
+        new_timer_at[key + 1] = at
 
     return (
-        nodes,
-        n_nodes,
-        new_run_at,
-        new_run_rows[:n_new_run_rows],
-        new_waiting_at,
-        new_waiting_rows[:n_new_waiting_rows],
-        new_timer_at,
-        new_timer_rows[:n_new_timer_rows],
-        wake_at,
-        out[:n_out],
-        lost[:n_lost],
-        (error, error_event, error_key),
-    )
+        nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
+        new_timer_at, new_timers[: new_timer_at[-1]], wake_at, out[: count[N_OUT]], lost[: count[N_LOST]], (error, failed),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ what is remembered

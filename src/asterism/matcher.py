@@ -245,7 +245,7 @@ class Matcher:
             tables, pool_times, bits, values, event_at, horizons, *loaded.arrays()
         )
         if error[0] != kernels.OK:
-            self._raise(error[0], all_keys.slice(int(first_row[error[2]]), 1))
+            self._raise(error[0], all_keys.slice(int(first_row[error[1]]), 1))
 
         page_of_key = np.zeros(n_keys, np.int64)
         if page_of is not None:
@@ -316,7 +316,7 @@ class Matcher:
             raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": the match has no such event', where)
         if error == kernels.SKIP_TO_OWN_FIRST:
             raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": it is the first event of the match', where)
-        raise MalformedPatternError("a looping group whose body can match nothing never ends", where)
+        raise MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
 
     # ------------------------------------------------------------------ tables
 

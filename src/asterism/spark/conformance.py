@@ -211,7 +211,7 @@ def _run(
         statefulProcessor=OperatorHost(hosted),
         outputStructType=RESULTS,
         outputMode="Append",
-        timeMode="ProcessingTime",
+        timeMode="None",
     )
     writer = results.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
