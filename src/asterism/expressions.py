@@ -293,13 +293,17 @@ class Vectorized:
         except InvalidEventError as error:
             problem = (error.detail or "").split("\n")[0]
             raise ExpressionTypeError.at(problem, text) from None
+        plain = plain_column(sql)
         self.texts.append(sql)
-        self.types.append(result.schema.field(0).type)
+        self.types.append(result.schema.field(0).type if plain is None else self.schema.field(plain).type)
         return len(self.texts) - 1
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
         """One column per expression, in the order in which they were added."""
-        return list(self._run(self.texts, table).columns) if self.texts else []
+        plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
+        computed = [text for number, text in enumerate(self.texts) if plain[number] is None]
+        results = iter(self._run(computed, table).columns if computed else [])
+        return [next(results) if at is None else table.column(at) for at in plain.values()]
 
     def _run(self, texts: list[str], table: pa.Table) -> pa.Table:
         import duckdb
@@ -320,6 +324,11 @@ class Vectorized:
         finally:
             connection.unregister("events")
         return result
+
+
+def plain_column(text: str) -> int | None:
+    """The number of the column, if an expression of :class:`Vectorized` is nothing but that."""
+    return int(text[1:]) if re.fullmatch(r"c\d+", text) else None
 
 
 def _as_duckdb_sees(column: pa.ChunkedArray) -> pa.ChunkedArray:

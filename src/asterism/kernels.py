@@ -61,10 +61,10 @@ class Tables(NamedTuple):
 
     states: Any
     """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
-    every event matters); first edge; one past the last edge"""
+    every event matters); first edge; one past the last edge; 1 if all edges that PROCEED edges lead to are SIMPLE"""
     edges: Any
     """action; target; guard; stage of the state that it leaves; gap (0: none); and, for guards that only ask for some condition
-    bits to be set and others not: which bits, and their values; 1 if it is such a guard"""
+    bits to be set and others not: which bits, and their values; SIMPLE: 1 if it is such a guard"""
     guards: Any
     """postfix programs, one after the other, each after its length: a condition's number or one of GUARD_NOT, _AND, _OR, _TRUE"""
     conditions: Any
@@ -79,7 +79,7 @@ class Tables(NamedTuple):
     throw_on_miss: bool
 
 
-KIND, GAP, WAKE, FIRST_EDGE, END_EDGE = range(5)  # columns of states
+KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 STACK_SIZE = 80
 # rows of the scratch array: values and null flags of the stack machine, guards, states to visit, edges to follow
@@ -403,29 +403,54 @@ def holds(
 
 
 @njit(cache=True)
-def follow(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
-    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any, work_f: Any,
-) -> tuple[int, bool, bool, int]:  # fmt: skip
+def follow(states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any) -> tuple[int, int, int]:
     """Collect the TAKE and IGNORE edges that hold, in work[FOLLOW]; PROCEED edges are followed at once, the last one first.
 
-    *since* is the time since the last accepted event. With *only_proceed* just see where PROCEED edges lead. Returns the
-    number of edges, whether a stop state or the final state was reached, and an error code.
+    *word* are the condition bits of the event, *since* is the time since the last accepted event. With *only_proceed* just
+    see where PROCEED edges lead. Returns the number of edges, which of the states STOP and FINAL were reached (bits), and
+    an error code. All guards here ask for nothing but bits; :func:`follow_guards` is the same for any guards.
     """
-    word = bits[event, 0]
     room = work.shape[1]
-    found = 0
-    stopped = final = False
+    found = reached = 0
     work[VISIT, 0] = state
     n = 1
     while n > 0:
         n -= 1
         at = work[VISIT, n]
-        if states[at, KIND] == STOP:
-            stopped = True
+        if states[at, KIND] >= STOP:
+            reached |= 1 << states[at, KIND]
             continue
-        if states[at, KIND] == FINAL:
-            final = True
+        for edge in range(states[at, FIRST_EDGE], states[at, END_EDGE]):
+            action = edges[edge, ACTION]
+            if (only_proceed and action != PROCEED) or (word & edges[edge, CARE]) != edges[edge, WANT]:
+                continue
+            if n >= room or found >= room:
+                return found, reached, TOO_MANY_EDGES
+            if action == PROCEED:
+                work[VISIT, n] = edges[edge, TARGET]
+                n += 1
+            elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
+                work[FOLLOW, found] = edge
+                found += 1
+    return found, reached, OK
+
+
+@njit(cache=True)
+def follow_guards(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
+    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any, work_f: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """:func:`follow` for any guards: slower, as all that conditions may look at must be handed on."""
+    word = bits[event, 0]
+    room = work.shape[1]
+    found = reached = 0
+    work[VISIT, 0] = state
+    n = 1
+    while n > 0:
+        n -= 1
+        at = work[VISIT, n]
+        if states[at, KIND] >= STOP:
+            reached |= 1 << states[at, KIND]
             continue
         for edge in range(states[at, FIRST_EDGE], states[at, END_EDGE]):
             action = edges[edge, ACTION]
@@ -435,34 +460,21 @@ def follow(
                 if (word & edges[edge, CARE]) != edges[edge, WANT]:
                     continue
             else:
-                answer = holds(
-                    guards,
-                    conditions,
-                    ops,
-                    ops_f,
-                    bits,
-                    values,
-                    values_f,
-                    edges[edge, GUARD],
-                    event,
-                    nodes,
-                    node,
-                    work,
-                    work_f,
-                )
+                guard = edges[edge, GUARD]
+                answer = holds(guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f)
                 if answer < 0:
-                    return found, stopped, final, DIVISION_BY_ZERO
+                    return found, reached, DIVISION_BY_ZERO
                 if answer == 0:
                     continue
             if n >= room or found >= room:
-                return found, stopped, final, TOO_MANY_EDGES
+                return found, reached, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
                 n += 1
             elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
                 work[FOLLOW, found] = edge
                 found += 1
-    return found, stopped, final, OK
+    return found, reached, OK
 
 
 @njit(cache=True)
@@ -475,15 +487,19 @@ def step(
     new = 1 - runs
     n_new = n_done = 0
     n_nodes = count[N_NODES]
-    time = times[event]
+    time, word = times[event], bits[event, 0]
     for run in range(count[N_RUNS]):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         fresh = first == NO_EVENT
         since = 0 if fresh else time - times[nodes[node, 0]]
-        n_edges, stopped, _, error = follow(
-            states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
-            state, event, nodes, node, since, False, work, work_f,
-        )  # fmt: skip
+        if states[state, PLAIN] == 1:
+            n_edges, reached, error = follow(states, edges, word, state, since, False, work)
+        else:
+            n_edges, reached, error = follow_guards(
+                states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+                state, event, nodes, node, since, False, work, work_f,
+            )  # fmt: skip
+        stopped = reached & (1 << STOP) != 0
         if error != OK:
             return error
         if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1] or n_nodes + n_edges > len(nodes):
@@ -513,13 +529,16 @@ def step(
                     push(heaps, new, n_new, begin, n_nodes, target)
                     n_new += 1
                 # The match may be complete without a further event, if all that is left is optional.
-                _, _, final, error = follow(
-                    states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
-                    target, event, nodes, node, since, True, work, work_f,
-                )  # fmt: skip
+                if states[target, PLAIN] == 1:
+                    _, reached, error = follow(states, edges, word, target, since, True, work)
+                else:
+                    _, reached, error = follow_guards(
+                        states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+                        target, event, nodes, node, since, True, work, work_f,
+                    )  # fmt: skip
                 if error != OK:
                     return error
-                if final:
+                if reached & (1 << FINAL) != 0:
                     push(heaps, DONE, n_done, begin, n_nodes, time)
                     n_done += 1
             n_nodes += 1

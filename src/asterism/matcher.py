@@ -21,7 +21,7 @@ from sqlglot import exp
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import Condition, PythonCondition, SqlCondition
 from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError, MalformedPatternError, SkipStrategyError
-from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse
+from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse, plain_column
 from asterism.expressions import Kind as ValueKind
 from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
 from asterism.pattern import Pattern, SkipKind
@@ -140,10 +140,8 @@ class Matcher:
 
     def _slot_column(self, number: int) -> str:
         """Where a slot's values are: a carried event column, or a computed one."""
-        text = self.vectorized.texts[number]
-        if text.startswith("c") and text[1:].isdigit():
-            return "e:" + self.scope.schema.names[int(text[1:])]
-        return f"s:{number}"
+        plain = plain_column(self.vectorized.texts[number])
+        return f"s:{number}" if plain is None else "e:" + self.scope.schema.names[plain]
 
     def _bit_type(self) -> pa.DataType:
         if self.words > 1:
@@ -344,13 +342,14 @@ class Matcher:
                 care_want = self._bits_only(edge.guard)
                 where = (edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap))
                 edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
-            states.append((state.kind, micros(state.gap), self._wake(state), first_edge, len(edges)))
+            plain = all(self._bits_only(edge.guard) is not None for near in _proceeding(state) for edge in near.edges)
+            states.append((state.kind, micros(state.gap), self._wake(state), first_edge, len(edges), int(plain)))
         conditions = []
         for bit, program_number in zip(self._condition_bit, self._condition_program, strict=True):
             begin, end = (0, 0) if program_number < 0 else (programs.starts[program_number], programs.ends[program_number])
             conditions.append((bit, begin, end))
         return kernels.Tables(
-            states=_rows(states, 5),
+            states=_rows(states, 6),
             edges=_rows(edges, 8),
             guards=np.array(guard_ops or [0], np.int64),
             conditions=_rows(conditions, 3),
@@ -385,14 +384,7 @@ class Matcher:
 
         An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
         """
-        mentioned: set[int] = set()
-        reachable, todo = [state], [state]
-        while todo:
-            for edge in todo.pop().edges:
-                mentioned |= _conditions_of(edge.guard)
-                if edge.action is Action.PROCEED and edge.target not in reachable:
-                    reachable.append(edge.target)
-                    todo.append(edge.target)
+        mentioned = {c for near in _proceeding(state) for edge in near.edges for c in _conditions_of(edge.guard)}
         followed, seen, todo = [], [state], [state]
         while todo:
             at = todo.pop()
@@ -566,6 +558,14 @@ def _operations(guard: Guard) -> list[int]:
         case Either(left, right):
             return [*_operations(left), *_operations(right), kernels.GUARD_OR]
     raise AssertionError(guard)
+
+
+def _proceeding(state: State) -> list[State]:
+    """The state, and all that PROCEED edges lead to from it."""
+    reached = [state]
+    for at in reached:
+        reached += [edge.target for edge in at.edges if edge.action is Action.PROCEED and edge.target not in reached]
+    return reached
 
 
 def _conditions_of(guard: Guard) -> set[int]:

@@ -212,7 +212,7 @@ class _Measures:
         function, _, number = entry
         if function == "COUNT":
             return pa.int64()
-        data_type = self._argument_type(number)
+        data_type = self.arguments.types[number]
         kind = kind_of(data_type)
         if function in ("SUM", "AVG"):
             if kind not in (ValueKind.INT, ValueKind.FLOAT):
@@ -220,25 +220,21 @@ class _Measures:
             return pa.int64() if function == "SUM" and kind is ValueKind.INT else pa.float64()
         return data_type
 
-    def _argument_type(self, number: int) -> pa.DataType:
-        """A plain column keeps the type of the input, which DuckDB may know under another name."""
-        text = self.arguments.texts[number]
-        plain = text[1:] if text.startswith("c") and text[1:].isdigit() else None
-        return self.arguments.schema.field(int(plain)).type if plain is not None else self.arguments.types[number]
-
     def build(self, base: pa.Table, step: Step, found: Found) -> list[pa.ChunkedArray]:
         parts = _Parts(found)
         columns = list(base.columns)
-        schema = self.arguments.schema
         used = np.unique(found.events)
         view = pa.table(
-            [step.events.column("e:" + f.name).take(pa.array(used)) if f.name in self.carried else pa.nulls(len(used), f.type) for f in schema],
-            schema=schema,
+            [
+                step.events.column("e:" + f.name).take(pa.array(used)) if f.name in self.carried else pa.nulls(len(used), f.type)
+                for f in self.arguments.schema
+            ],
+            schema=self.arguments.schema,
         )
         values = self.arguments.evaluate(view)
         for function, stage, number in self.aggregates:
             rows, counts = parts.of(stage)
-            argument = None if number < 0 else _one_chunk(values[number]).cast(self._argument_type(number))
+            argument = None if number < 0 else _one_chunk(values[number])
             data_type = self.table_schema.field(len(columns)).type
             columns.append(pa.chunked_array([_aggregate(function, argument, np.searchsorted(used, rows), counts).cast(data_type)]))
         table = pa.table(columns, schema=self.table_schema)

@@ -4,9 +4,9 @@ Every micro-batch brings the next piece of each case: some events, or a watermar
 
 * the columnar exchange: conditions are evaluated and rows packed before the shuffle, results come back as chunks;
 * key groups, and the host that calls the operator;
-* Spark's state store: between two pieces, all state of a case (partial matches, buffered events) is there and nowhere else;
+* Spark's state store: between two pieces, all state of a case (partial matches, buffered events) is only there;
 * a restart: the query stops after half of the micro-batches and goes on from its checkpoint;
-* pickling: operators travel to the workers as bytes.
+* pickling: workers get the operators as bytes.
 
 What is not: Spark's own watermark, timers and the control source. Each case has a watermark of its own, which comes
 with its pieces.
@@ -52,10 +52,17 @@ ERROR = "error"
 
 
 class Cases(Operator):
-    """Hosts the operators of many cases, each with state of its own; a case is known by its number."""
+    """Hosts the operators of many cases, each with state of its own; a case is known by its number.
 
-    def __init__(self, operators: Mapping[int, CepOperator]) -> None:
-        self.pickled = {number: pickle.dumps(operator) for number, operator in operators.items()}
+    The operators wait in *folder*: PySpark 4.3 cannot start a query whose pickled stateful processor is larger than
+    1 MiB (it becomes a broadcast variable, which the process that prepares the query does not load).
+    """
+
+    def __init__(self, operators: Mapping[int, CepOperator], folder: Path) -> None:
+        self.folder = str(folder)
+        folder.mkdir()
+        for number, operator in operators.items():
+            (folder / str(number)).write_bytes(pickle.dumps(operator))
         self.fingerprint = hashlib.sha256(b"".join(op.fingerprint for op in operators.values())).digest()[:16]
         self.output_schemas = {"answers": ANSWERS}
         self.prepared_schema = PREPARED
@@ -68,7 +75,7 @@ class Cases(Operator):
         events, error = None, None
         if row["events"]:
             try:
-                prepared = _operator(self.pickled[row["number"]]).prepare(pa.Table.from_pylist(row["events"], SCHEMA))
+                prepared = _operator(self.folder, row["number"]).prepare(pa.Table.from_pylist(row["events"], SCHEMA))
                 events = batch_to_bytes(prepared)
             except Exception as failure:
                 error = f"{type(failure).__name__}: {failure}"
@@ -84,7 +91,7 @@ class Cases(Operator):
     def _answers(self, store: StateStore, row: dict[str, Any]) -> list[tuple[str, bytes]]:
         if row["error"] is not None:
             return [(ERROR, row["error"].encode())]
-        operator = _operator(self.pickled[row["number"]])
+        operator = _operator(self.folder, row["number"])
         events = [] if row["events"] is None else [batch_from_bytes(row["events"], operator.prepared_schema)]
         try:
             outputs = operator.process(_StateOfCase(store, row["number"]), events, Now(row["watermark"])).outputs
@@ -94,9 +101,9 @@ class Cases(Operator):
 
 
 @lru_cache(maxsize=10_000)
-def _operator(pickled: bytes) -> CepOperator:
+def _operator(folder: str, number: int) -> CepOperator:
     """Operators are stateless, so a worker may keep them from one micro-batch to the next."""
-    operator: CepOperator = pickle.loads(pickled)
+    operator: CepOperator = pickle.loads(Path(folder, str(number)).read_bytes())
     return operator
 
 
@@ -127,7 +134,7 @@ def run_cases(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Outcome]:
-    """Run all *cases* in one streaming query and compare. *progress* hears of each micro-batch, and of how many there are."""
+    """Run all *cases* in one streaming query and compare. *progress* hears how many micro-batches of how many are over."""
     operators: dict[int, CepOperator] = {}
     errors: dict[int, Exception] = {}
     for number, case in enumerate(cases):
@@ -167,7 +174,7 @@ def _answers(
     with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
         source, checkpoint = Path(folder, "pieces"), Path(folder, "checkpoint")
         source.mkdir()
-        start = partial(_run, spark, Cases(operators), source, checkpoint, collect)
+        start = partial(_run, spark, Cases(operators, Path(folder, "operators")), source, checkpoint, collect)
         for number, batch in enumerate(batches, 1):
             file = source / f"{number:05}.parquet"
             pq.write_table(batch, file)
@@ -180,9 +187,7 @@ def _answers(
                 yield row["number"], row["output"], row["rows"]
 
 
-def _micro_batches(
-    cases: Sequence[Case], operators: Mapping[int, CepOperator], cuts: str, seed: int
-) -> list[pa.Table]:
+def _micro_batches(cases: Sequence[Case], operators: Mapping[int, CepOperator], cuts: str, seed: int) -> list[pa.Table]:
     """Piece *i* of every case makes micro-batch *i*."""
     streams = []
     for number in operators:
@@ -194,9 +199,7 @@ def _micro_batches(
                 for ids, watermark in pieces(case, cuts, rng_for(case, seed))
             ]
         )
-    return [
-        pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)
-    ]
+    return [pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)]
 
 
 def _run(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
 from asterism.spark.exchange import CHUNKS
@@ -29,27 +30,21 @@ class ControlSource(DataSource):
     def schema(self) -> str:
         return CHUNKS
 
-    def streamReader(self, schema: Any) -> ControlReader:
-        options = self.options
-        return ControlReader(int(options["keyGroups"]), options["definition"], options.get("drain", "false") == "true")
+    def streamReader(self, schema: Any) -> _Reader:
+        key_groups, definition = int(self.options["keyGroups"]), self.options["definition"]
+        if self.options.get("drain", "false") == "true":
+            return DrainReader(key_groups, definition)
+        return ControlReader(key_groups, definition)
 
 
-class ControlReader(DataSourceStreamReader):
+class _Reader(DataSourceStreamReader):
     """Offsets: ``messages``, how many were sent, and ``keyGroups`` and ``definition``, which never change."""
 
-    def __init__(self, key_groups: int, definition: str, drain: bool) -> None:
-        self.key_groups, self.definition, self.drain = key_groups, definition, drain
-        self.sent: int | None = None
+    def __init__(self, key_groups: int, definition: str) -> None:
+        self.key_groups, self.definition = key_groups, definition
 
     def initialOffset(self) -> dict[str, Any]:
         return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition}
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        start = start or self.initialOffset()
-        self.check(start)
-        if self.sent is None:  # one message a run
-            self.sent = start["messages"] + (1 if self.drain else 0)
-        return start | {"messages": max(self.sent, start["messages"])}
 
     def check(self, start: dict[str, Any]) -> None:
         if start["keyGroups"] != self.key_groups:
@@ -71,3 +66,30 @@ class ControlReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
         for group in range(self.key_groups):
             yield group, CONTROL, END_OF_INPUT
+
+
+class ControlReader(_Reader, SupportsTriggerAvailableNow):
+    """Says nothing."""
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        return start
+
+
+class DrainReader(_Reader):
+    """Sends the end of input, once.
+
+    It does not support the trigger *available now*, on purpose: Spark then takes everything that is available from all
+    sources in one micro-batch, so that nothing can come after the end of input.
+    """
+
+    last: dict[str, Any] | None = None
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        if self.last is None:
+            self.last = start | {"messages": start["messages"] + 1}
+        return self.last

@@ -103,8 +103,9 @@ class CEP:
         :param semantics: the library's own, or Flink's to the letter
         :param key_groups: into how many groups keys are hashed (streaming); fixed for the life of a checkpoint
         :param pages: pages of state per key group (streaming), likewise; more make small micro-batches over much state cheaper
-        :param drain: streaming: the first micro-batch of this run ends the stream: after its events, every deadline fires and
-            the state is left empty. See :meth:`PatternStream.run` for a run that processes all there is and then ends.
+        :param drain: streaming: this run ends the stream: with the trigger *available now*, one micro-batch takes all that is
+            available, then every deadline fires and the state is left empty. :meth:`PatternStream.run` does that by itself,
+            after a run in as many micro-batches as the sources want.
         :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
 
         >>> CEP.pattern(stream, pattern).select("FIRST(fails.ts) AS first", "COUNT(fails.*) AS n")  # doctest: +SKIP

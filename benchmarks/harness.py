@@ -1,0 +1,163 @@
+"""What the benchmark programs share: the Spark session, data, checksums, memory readings and the record of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import SparkSession
+
+import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
+from benchmarks import gen_data
+
+HERE = Path(__file__).parent
+GOLD = 0x9E3779B97F4A7C15
+MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+# ------------------------------------------------------------------ answers
+
+
+def checksum(tag: int, times: Sequence[npt.NDArray[np.int64]]) -> str:
+    """The sum of the matches' hashes, as README.md defines it; *times* are the matches' columns in match order."""
+    with np.errstate(over="ignore"):
+        hashes = np.full(len(times[0]), np.uint64(GOLD + tag), dtype=np.uint64)
+        for column in times:
+            hashes ^= np.asarray(column, dtype=np.int64).view(np.uint64)
+            hashes ^= hashes >> np.uint64(30)
+            hashes *= np.uint64(MIX[0])
+            hashes ^= hashes >> np.uint64(27)
+            hashes *= np.uint64(MIX[1])
+            hashes ^= hashes >> np.uint64(31)
+        return f"{int(hashes.sum(dtype=np.uint64)):016x}"
+
+
+def expected(size: str, workload: str) -> tuple[int, str]:
+    """The number of matches and their checksum."""
+    answer = json.loads((HERE / "expected.json").read_text())[size][workload]
+    return answer["matches"], answer["checksum"]
+
+
+# ------------------------------------------------------------------ data
+
+
+def data_folder(size: str, folder: Path | None) -> Path:
+    """Where the data of *size* are; made there if they are not."""
+    folder = folder or HERE / "data" / size
+    parameters = gen_data.Parameters.of_size(size)
+    meta = folder / "meta.json"
+    if not meta.exists():
+        gen_data.write(gen_data.generate(parameters), folder, parameters)
+    found = json.loads(meta.read_text())
+    if any(found[name] != value for name, value in asdict(parameters).items()):
+        raise SystemExit(f"{folder} does not hold the data of size {size}")
+    return folder
+
+
+# ------------------------------------------------------------------ Spark
+
+
+def session(cores: int, memory: str) -> SparkSession:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("asterism benchmarks")
+        .config("spark.driver.memory", memory)
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+        .config("spark.sql.shuffle.partitions", cores)
+        .config("spark.sql.adaptive.coalescePartitions.enabled", "false")  # keeps every core busy
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+# ------------------------------------------------------------------ memory
+
+
+def family_rss_mb() -> float:
+    """Resident memory of this process and its descendants (the JVM, Python workers), from Linux's ``/proc``; elsewhere 0."""
+    proc = Path("/proc")
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for entry in proc.iterdir() if proc.is_dir() else ():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:  # it has just ended
+                continue
+            parents[int(entry.name)], pages[int(entry.name)] = int(fields[1]), int(fields[21])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(pages.get(pid, 0) for pid in family) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class PeakMemory:
+    """Samples the family's memory while it is entered."""
+
+    def __enter__(self) -> PeakMemory:
+        self.mb = family_rss_mb()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.5):
+            self.mb = max(self.mb, family_rss_mb())
+
+
+# ------------------------------------------------------------------ the record of a run
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of one thing. ``first_batch_s`` and ``rest_*`` are of micro-batches; ``rest`` are all but the first."""
+
+    workload: str
+    mode: str
+    round: int
+    """0 is the warm-up"""
+    events: int
+    seconds: float
+    events_per_s: int = 0
+    first_batch_s: float | None = None
+    rest_s: float | None = None
+    rest_events: int | None = None
+    rest_events_per_s: int | None = None
+    batches: int | None = None
+    matches: int | None = None
+    checksum: str | None = None
+    ok: bool = True
+    peak_rss_mb: int = 0
+
+    def __post_init__(self) -> None:
+        self.events_per_s = round(self.events / self.seconds)
+        if self.rest_s and self.rest_events:
+            self.rest_events_per_s = round(self.rest_events / self.rest_s)
+
+    @property
+    def warm_up(self) -> bool:
+        return self.round == 0
+
+    def to_json(self) -> str:
+        record: dict[str, Any] = asdict(self)
+        return json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in record.items() if v is not None})

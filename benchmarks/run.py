@@ -1,0 +1,186 @@
+"""Measure: ``python -m benchmarks.run --size S``.
+
+One JSON line per run on standard output, a summary on standard error. Everything runs in one process, alternating, so that
+times can be compared: each round is the floor, then for each workload the window query, the batch and the stream; the first
+round warms up. An answer that is not the expected one makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import floors, harness, streaming
+from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.harness import PeakMemory, Run
+from benchmarks.window_queries import QUERIES
+from benchmarks.workloads import WORKLOADS, Workload
+
+FLOOR, WINDOW, BATCH, STREAM = "floor", "window", "batch", "stream"
+MODES = (FLOOR, WINDOW, BATCH, STREAM)
+
+
+class Benchmark:
+    """Runs modes over one data set."""
+
+    def __init__(self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int) -> None:
+        self.spark, self.size, self.cores, self.batches = spark, size, cores, batches
+        self.events = Parameters.of_size(size).events
+        self.parquet = str(data / "parquet")
+        self.files = scratch / "files"
+        streaming.in_order_of_arrival(data / "parquet", self.files)
+
+    def round(self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress) -> Iterator[Run]:
+        if FLOOR in modes:
+            yield self._measured(lambda: self._floor(number))
+        for workload in workloads:
+            if WINDOW in modes:
+                yield self._measured(lambda workload=workload: self._window(number, workload))
+            if BATCH in modes:
+                yield self._measured(lambda workload=workload: self._batch(number, workload))
+            if STREAM in modes:
+                yield self._measured(lambda workload=workload: self._stream(number, workload, progress))
+
+    def _measured(self, measure: Callable[[], Run]) -> Run:
+        with PeakMemory() as memory:
+            run = measure()
+        run.peak_rss_mb = round(memory.mb)
+        return run
+
+    def _floor(self, number: int) -> Run:
+        begin = time.perf_counter()
+        floors.floor(self.spark.read.parquet(self.parquet), self.cores)
+        return Run("-", FLOOR, number, self.events, time.perf_counter() - begin)
+
+    def _window(self, number: int, workload: Workload) -> Run:
+        begin = time.perf_counter()
+        matches = QUERIES[workload.name](self.spark.read.parquet(self.parquet)).toArrow()
+        return self._checked(Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches)
+
+    def _batch(self, number: int, workload: Workload) -> Run:
+        begin = time.perf_counter()
+        found = workload.find(self.spark.read.parquet(self.parquet)).select(*workload.measures)
+        matches = found.select(*workload.times).toArrow()
+        return self._checked(Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches)
+
+    def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
+        result = streaming.run(self.spark, workload, self.files, self.batches, progress)
+        first, *rest = result.batches
+        run = Run(
+            workload.name,
+            STREAM,
+            number,
+            self.events,
+            result.seconds,
+            first_batch_s=first.seconds,
+            rest_s=sum(batch.seconds for batch in rest),
+            rest_events=self.events - first.events,
+            batches=len(result.batches),
+        )
+        return self._checked(run, workload, result.matches)
+
+    def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
+        run.matches = matches.num_rows
+        run.checksum = harness.checksum(workload.tag, [matches.column(name).to_numpy() for name in workload.times])
+        run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
+        return run
+
+
+# ------------------------------------------------------------------ summary
+
+
+def summary(runs: list[Run]) -> Table:
+    """Medians, and how they compare: streams with the floor, batches with the window query written by hand."""
+    table = Table(title="medians of all rounds but the warm-up")
+    for name in ("workload", "mode", "seconds", "events/s", "first batch s", "rest events/s", "ratio", "ratio of rest", "to"):
+        table.add_column(name, justify="left" if name in ("workload", "mode", "to") else "right")
+    measured = [run for run in runs if not run.warm_up] or runs
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in measured:
+        groups.setdefault((run.workload, run.mode), []).append(run)
+
+    def median(of: list[Run], value: str) -> float | None:
+        values = [number for number in (getattr(run, value) for run in of) if number is not None]
+        return statistics.median(values) if values else None
+
+    def shown(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:,.{digits}f}"
+
+    for (workload, mode), group in groups.items():
+        speed, rest = median(group, "events_per_s"), median(group, "rest_events_per_s")
+        against = {STREAM: ("-", FLOOR), BATCH: (workload, WINDOW)}.get(mode)
+        other = median(groups.get(against, []), "events_per_s") if against else None
+        table.add_row(
+            workload,
+            mode,
+            shown(median(group, "seconds"), 2),
+            shown(speed, 0),
+            shown(median(group, "first_batch_s"), 2),
+            shown(rest, 0),
+            shown(speed / other if speed and other else None, 2),
+            shown(rest / other if rest and other else None, 2),
+            against[1] if against and other else "",
+        )
+    return table
+
+
+# ------------------------------------------------------------------ command line
+
+
+def _list(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def main(arguments: list[str] | None = None) -> int:
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure Asterism on Spark.")
+    cli.add_argument("--size", choices=list(SIZES), default="S")
+    cli.add_argument("--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>")
+    cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
+    cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
+    cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
+    cli.add_argument("--cores", type=int, default=2)
+    cli.add_argument("--batches", type=int, default=4, help="micro-batches that bring events")
+    cli.add_argument("--memory", default="6g", help="heap of the JVM")
+    args = cli.parse_args(arguments)
+
+    data = harness.data_folder(args.size, args.data)
+    spark = harness.session(args.cores, args.memory)
+    runs: list[Run] = []
+    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch, streaming.listening(spark) as progress:
+        benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches)
+        for number in range(args.runs + 1):
+            for run in benchmark.round(number, args.modes, [WORKLOADS[name] for name in args.workloads], progress):
+                runs.append(run)
+                print(run.to_json(), flush=True)
+    spark.stop()
+    console = Console(stderr=True)
+    console.print(summary(runs))
+    wrong = [run for run in runs if not run.ok]
+    for run in wrong:
+        answer = harness.expected(args.size, run.workload)
+        console.print(
+            f"WRONG: {run.workload} {run.mode}, round {run.round}: {run.matches} matches, checksum {run.checksum};"
+            f" expected {answer[0]}, {answer[1]}"
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""One streaming run of a workload: available now over Parquet files, to the end of the stream, into Parquet."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+
+from benchmarks.workloads import Workload
+
+OLDEST = 1_700_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What Spark reported of a micro-batch."""
+
+    number: int
+    events: int
+    seconds: float
+    durations_ms: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRun:
+    seconds: float
+    batches: list[Batch]
+    matches: pa.Table
+
+
+class Progress(StreamingQueryListener):
+    """Collects the micro-batches of all queries, the drain's included."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self._running = 0
+        self._changed = threading.Condition()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name, as below
+        with self._changed:
+            self._running += 1
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        durations: dict[str, int] = dict(progress.durationMs)
+        with self._changed:
+            if "addBatch" in durations:  # otherwise it only reports that nothing has come
+                seconds = durations["triggerExecution"] / 1000
+                self.batches.append(Batch(progress.batchId, progress.numInputRows, seconds, durations))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def take(self, timeout: float = 30) -> list[Batch]:
+        """The batches so far, in order. Spark reports asynchronously: wait until it has reported every query's end."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._running and bool(self.batches), timeout):
+                raise TimeoutError("Spark did not report the end of the query")
+            batches, self.batches = self.batches, []
+        return sorted(batches, key=lambda batch: batch.number)
+
+
+@contextmanager
+def listening(spark: SparkSession) -> Iterator[Progress]:
+    progress = Progress()
+    spark.streams.addListener(progress)
+    try:
+        yield progress
+    finally:
+        spark.streams.removeListener(progress)
+
+
+def in_order_of_arrival(source: Path, target: Path) -> int:
+    """Copy the files such that Spark, which goes by modification time, reads them in order of arrival; returns how many."""
+    files = sorted(source.glob("part-*.parquet"))
+    target.mkdir(parents=True)
+    for index, file in enumerate(files):
+        shutil.copyfile(file, target / file.name)
+        os.utime(target / file.name, (OLDEST + index, OLDEST + index))
+    return len(files)
+
+
+def run(spark: SparkSession, workload: Workload, files: Path, batches: int, progress: Progress, **options: Any) -> StreamRun:
+    """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events)."""
+    per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
+    schema = spark.read.parquet(str(files)).schema
+    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
+        out = Path(scratch, "matches")
+
+        def sink(matches: DataFrame, batch_id: int) -> None:
+            matches.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+
+        begin = time.perf_counter()
+        events = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
+        workload.find(events).run(
+            {"matches": sink},
+            checkpoint=str(Path(scratch, "checkpoint")),
+            select={"matches": list(workload.measures)},
+            drain=True,
+            **options,
+        )
+        seconds = time.perf_counter() - begin
+        matches = spark.read.parquet(str(out)).select(*workload.times).toArrow()
+        return StreamRun(seconds, progress.take(), matches)

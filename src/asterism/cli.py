@@ -1,0 +1,593 @@
+"""The command ``asterism``: runs the conformance corpus, and looks for a pattern in files.
+
+Exit status: 0; 1 where a case fails; 2 where the command cannot do what it is asked, with the reason on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.compiler import Semantics
+from asterism.errors import AsterismError, StreamDefinitionError
+
+# Everything heavy (pyspark, numba, pyarrow) is imported by the command that needs it: `asterism --help` must be quick.
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.console import Console
+
+    from asterism.conformance import Case, Outcome
+    from asterism.pattern import Pattern
+    from asterism.spark.query import PatternStream
+
+SLOW = 3.0
+"""Seconds after which a silent start is explained. A compiled kernel is there within one."""
+PIPED_WIDTH = 160
+"""Columns of the table where there is no terminal that has a width."""
+SHORT = 200
+"""Characters of a reason; the whole of it, all expected and actual matches, is what ``--verbose`` shows."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="asterism")
+def main() -> None:
+    """Complex event processing on Apache Spark."""
+
+
+# ---------------------------------------------------------------------- errors
+
+
+class Failure(click.ClickException):
+    """The command cannot go on."""
+
+    exit_code = 2
+
+
+@contextmanager
+def errors_explained() -> Iterator[None]:
+    """What a user can do something about is said without a traceback."""
+    try:
+        yield
+    except AsterismError as error:
+        raise Failure(str(error)) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise Failure(asterism_error_in(str(error)) or _first_paragraph(str(error))) from error
+
+
+def asterism_error_in(text: str) -> str | None:
+    """The text of an AsterismError that a Spark worker raised, as it stands in the traceback that reaches the driver.
+
+    >>> asterism_error_in('Traceback ...\\nasterism.errors.StateError: no\\n  Hint: do\\n\\n\\tat org...')
+    'no\\n  Hint: do'
+    """
+    found = re.findall(r"asterism\.errors\.\w+: (.*(?:\n  .*)*)", text)
+    return found[-1] if found else None
+
+
+def _first_paragraph(text: str) -> str:
+    """Spark's own messages go on with plans and stack traces."""
+    return re.split(r"\n\s*\n|\n\s*at |\nJVM stacktrace|;\n|\n=== ", text.strip())[0]
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def _stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@contextmanager
+def _told_if_slow(text: str) -> Iterator[None]:
+    timer = threading.Timer(SLOW, click.echo, [text], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# ---------------------------------------------------------------------- Spark
+
+
+@contextmanager
+def local_spark() -> Iterator[SparkSession]:
+    """The active Spark session; where there is none, a local one, for as long as it is needed."""
+    import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
+
+    with _told_if_slow("starting Spark"):
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+        ours = spark is None
+        if spark is None:
+            builder = SparkSession.builder.master("local[*]").appName("asterism")
+            for key, value in _SETTINGS.items():
+                builder = builder.config(key, value)
+            with _quiet_stderr():
+                spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        if ours:
+            spark.stop()
+
+
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "OFF",  # what goes wrong is said once, by this command
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Processes started here write their stderr elsewhere: the JVM and Spark's workers chatter as long as they live. If
+    the start fails, what they wrote is part of the error.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as elsewhere:
+        ours = os.dup(2)
+        os.dup2(elsewhere.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            elsewhere.seek(0)
+            written = elsewhere.read().decode(errors="replace").strip()
+            detail = "\n".join([*written.splitlines()[-5:], _first_paragraph(str(error))])
+            hint = "Spark needs Java 17 or later, on the PATH or where JAVA_HOME says"
+            raise StreamDefinitionError("Spark did not start", detail, hint) from error
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
+
+
+# ---------------------------------------------------------------------- asterism conformance
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--engine",
+    type=click.Choice(["kernel", "reference"]),
+    default="kernel",
+    show_default=True,
+    help="What runs the cases.",
+)
+@click.option(
+    "--cuts",
+    type=click.Choice(["whole", "rows", "random"]),
+    default="whole",
+    show_default=True,
+    help="How the events between two watermarks arrive: together, one by one, or cut at random.",
+)
+@click.option("--seed", default=0, show_default=True, help="For the random cuts.")
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.FLINK.value,
+    show_default=True,
+    help="Whose answers are computed. They are compared with Flink's in any case.",
+)
+@click.option(
+    "--spark",
+    "on_spark",
+    is_flag=True,
+    help="Run the kernel in a local streaming query, with state in Spark's state store.",
+)
+@click.option("--verbose", is_flag=True, help="Reasons in full length.")
+def conformance(
+    paths: Sequence[Path], engine: str, cuts: str, seed: int, semantics: str, on_spark: bool, verbose: bool
+) -> None:
+    """Run the cases of a conformance corpus.
+
+    PATHS are files with one case a line, or folders with such files (*.jsonl). The id of each case whose answer is not
+    Flink's is printed, with the reason; the last line says how many passed and failed.
+    """
+    if on_spark and engine != "kernel":
+        raise click.UsageError("--spark runs the kernel; it cannot be combined with --engine reference.")
+    with errors_explained():
+        from asterism.conformance import read_cases, warm_up
+
+        cases = list(read_cases(_corpus_files(paths)))
+        with _told_if_slow("compiling the kernel, once per machine"):
+            warm_up(engine)
+        outcomes = _run_on_spark if on_spark else _run_here
+        passed = failed = 0
+        with _bar() as (advance, say):
+            for outcome in outcomes(cases, engine, Semantics(semantics), cuts, seed, advance):
+                passed, failed = passed + outcome.passed, failed + (not outcome.passed)
+                if not outcome.passed:
+                    say(f"{outcome.case}  {_reason(outcome.problem, verbose)}")
+    click.echo(f"{passed} passed, {failed} failed")
+    if failed:
+        sys.exit(1)
+
+
+Advance = Callable[[int, int], None]
+"""Called with how much is done, and how much there is."""
+
+
+def _run_here(
+    cases: Sequence[Case], engine: str, semantics: Semantics, cuts: str, seed: int, advance: Advance
+) -> Iterator[Outcome]:
+    from asterism.conformance import run_case
+
+    for number, case in enumerate(cases, 1):
+        yield run_case(case, engine, semantics, cuts, seed)
+        advance(number, len(cases))
+
+
+def _run_on_spark(
+    cases: Sequence[Case], engine: str, semantics: Semantics, cuts: str, seed: int, advance: Advance
+) -> Iterator[Outcome]:
+    with local_spark() as spark:
+        from asterism.spark.conformance import run_cases
+
+        yield from run_cases(spark, cases, semantics, cuts, seed, advance)
+
+
+def _corpus_files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not found:
+            raise StreamDefinitionError(f"{path} has no *.jsonl files")
+        files += found
+    return files
+
+
+def _reason(problem: str, verbose: bool) -> str:
+    line = " ".join(problem.split())
+    return line if verbose or len(line) <= SHORT else line[:SHORT] + " ..."
+
+
+@contextmanager
+def _bar() -> Iterator[tuple[Advance, Callable[[str], None]]]:
+    """A progress bar on stderr, if that is a terminal: what moves it, and what prints a line beside it."""
+    console = _stderr()
+    if not console.is_terminal:
+        yield lambda done, total: None, click.echo
+        return
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = [*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
+        task = progress.add_task("conformance", total=None)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        def say(line: str) -> None:
+            # On one terminal, the bar has to make room for the line.
+            if sys.stdout.isatty():
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                click.echo(line)
+
+        yield advance, say
+
+
+# ---------------------------------------------------------------------- asterism match
+
+
+class Duration(click.ParamType[timedelta]):
+    """A number and a unit: 500ms, 5s, 10m, 2h, 1d."""
+
+    name = "duration"
+    units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}  # noqa: RUF012
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)
+        if found is None:
+            self.fail(f"{value!r} is not a duration: write a number and one of ms, s, m, h, d, as in 5s", param, ctx)
+        try:
+            return timedelta(**{self.units[found[2]]: int(found[1])})
+        except OverflowError:
+            self.fail(f"{value!r} is out of range", param, ctx)
+
+
+_CSV = ("csv", {"header": "true", "inferSchema": "true"})
+_JSON: tuple[str, dict[str, str]] = ("json", {})
+FORMATS: dict[str, tuple[str, dict[str, str]]] = {
+    ".csv": _CSV,
+    ".csv.gz": _CSV,
+    ".jsonl": _JSON,
+    ".jsonl.gz": _JSON,
+    ".parquet": ("parquet", {}),
+}
+"""By the end of a file's name: Spark's name of the format, and how to read it."""
+COUNTED = {
+    "matches": ("match", "matches"),
+    "timed_out": ("timed-out partial match", "timed-out partial matches"),
+    "late": ("late event", "late events"),
+}
+WRITTEN = {".csv": "csv", ".jsonl": "json", ".parquet": "parquet"}
+
+
+def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in WRITTEN:
+        raise click.BadParameter(f"the name must end in {', '.join(WRITTEN)}", ctx, param)
+    if value is not None and not value.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {value.absolute().parent}", ctx, param)
+    return value
+
+
+@main.command()
+@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--input",
+    "source",
+    required=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format.",
+)
+@click.option("--key", "keys", multiple=True, help="Key column; can be repeated. Without one, all events have one key.")
+@click.option(
+    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
+)
+@click.option(
+    "--order-by",
+    multiple=True,
+    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
+)
+@click.option(
+    "--max-out-of-orderness",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="How much later than a younger event an event may arrive and still count (--stream): 500ms, 5s, 10m, 2h, 1d.",
+)
+@click.option(
+    "--select",
+    "measures",
+    multiple=True,
+    help="SQL over a match, such as 'COUNT(a.*) AS n'; can be repeated. Default: all events.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["matches", "timed_out", "late"]),
+    default="matches",
+    show_default=True,
+    help="What is asked for.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, or Flink's to the letter.",
+)
+@click.option("--stream", is_flag=True, help="Run as a streaming query over what is there, then end the stream.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where a --stream run goes on from. Default: a temporary folder.",
+)
+@click.option(
+    "--files-per-batch", type=click.IntRange(min=1), help="With --stream, files in one micro-batch. Default: all."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_out_file,
+    help="Write to this .csv, .jsonl or .parquet file instead.",
+)
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
+def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
+    """Look for a pattern in files of events.
+
+    PATTERN is a file with a pattern in the JSON graph format.
+
+    \b
+    asterism match brute_force.json --input ssh.csv --key ip --time ts
+    """
+    if not stream and (options["checkpoint"] or options["files_per_batch"]):
+        raise click.UsageError("--checkpoint and --files-per-batch go with --stream.")
+    with errors_explained():
+        from asterism.json_format import pattern_from_json
+
+        job = MatchJob(pattern_from_json(pattern.read_bytes()), files_to_read(source), output, stream, **options)
+        with (
+            local_spark() as spark,
+            tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder,
+        ):
+            with _status("matching (the first time on a machine, this compiles the kernel)"):
+                rows = job.run(spark, Path(folder)).persist()
+                total = rows.count()
+            one, many = COUNTED[output]
+            what = f"{total} {one if total == 1 else many}"
+            if out is not None:
+                _write(rows, out, Path(folder))
+                click.echo(f"{what} written to {out}")
+            else:
+                _show(rows, limit, job.keys)
+                click.echo(f"{what}" + (f", the first {limit} are shown" if total > limit else ""))
+            rows.unpersist()
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one format, as a glob of Spark: that is the one way to read a single file as a stream."""
+
+    glob: str
+    format: str
+    options: dict[str, str]
+
+
+def files_to_read(path: Path) -> Files:
+    """The file, or the files in the folder, with their format."""
+    names = [file.name for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path.name]
+    ends = sorted({end for end in FORMATS for name in names if name.endswith(end)})
+    formats = {FORMATS[end][0] for end in ends}
+    if len(formats) != 1:
+        raise StreamDefinitionError(
+            f"{path}: files of several formats ({', '.join(ends)})"
+            if formats
+            else f"{path}: no file of a known format",
+            hint=f"known are {', '.join(FORMATS)}",
+        )
+    folder = path if path.is_dir() else path.parent
+    wanted = "*{" + ",".join(ends) + "}" if path.is_dir() else "{" + _escaped(path.name) + "}"
+    return Files(f"{_escaped(str(folder.absolute()))}/{wanted}", *FORMATS[ends[0]])
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([][*?{},\\])", r"\\\1", name)
+
+
+def _status(text: str) -> AbstractContextManager[Any]:
+    console = _stderr()
+    return console.status(text) if console.is_terminal else nullcontext()
+
+
+@dataclass(frozen=True)
+class MatchJob:
+    """What ``asterism match`` is asked to do."""
+
+    pattern: Pattern
+    files: Files
+    output: str
+    stream: bool
+    keys: Sequence[str]
+    time: str | None
+    order_by: Sequence[str]
+    max_out_of_orderness: timedelta
+    measures: Sequence[str]
+    semantics: str
+    checkpoint: Path | None
+    files_per_batch: int | None
+
+    def run(self, spark: SparkSession, work: Path) -> DataFrame:
+        """The rows that were found; of a stream, all that came out before it ended."""
+        from asterism.spark.query import CEP, KeyedStream
+
+        events = with_event_time(self._read(spark), self.time)
+        described = KeyedStream(
+            events,
+            key=self.keys,
+            time=self.time,
+            max_out_of_orderness=self.max_out_of_orderness,
+            order_by=self.order_by,
+        )
+        found = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
+        rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
+        if self.stream:
+            rows = self._run_stream(spark, found, rows, work)
+        # When a match was decided is the order in which a stream brings it.
+        times = [name for name in ("match_time", "timeout_time") if name in rows.columns]
+        return rows.orderBy(*times) if times else rows
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        files = self.files
+        batch = spark.read.format(files.format).options(**files.options).load(files.glob)
+        if not self.stream:
+            return batch
+        reader = spark.readStream.format(files.format).options(**files.options).schema(batch.schema)
+        if self.files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", self.files_per_batch)
+        return reader.load(files.glob)
+
+    def _run_stream(self, spark: SparkSession, found: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
+        parts = work / "rows"
+        parts.mkdir()
+
+        def sink(df: DataFrame, batch_id: int) -> None:
+            df.write.mode("overwrite").parquet(str(parts / str(batch_id)))
+
+        select = {self.output: self.measures} if self.measures else None
+        found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
+        written = [str(part) for part in sorted(parts.iterdir())]
+        # Going on from a checkpoint, there may have been nothing to do.
+        return spark.read.schema(rows.schema).parquet(*written) if written else spark.createDataFrame([], rows.schema)
+
+
+def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
+    """What inferred schemas may have, text, dates and smaller integers, becomes an event time of a keyed stream."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if column is None or column not in df.columns:
+        return df
+    kind = df.schema[column].dataType
+    quoted = F.col("`" + column.replace("`", "``") + "`")
+    if isinstance(kind, T.StringType | T.DateType):
+        return df.withColumn(column, F.to_timestamp(quoted))
+    if isinstance(kind, T.IntegerType):
+        return df.withColumn(column, quoted.cast("long"))
+    return df
+
+
+# ---------------------------------------------------------------------- rows for people and files
+
+
+def _write(rows: DataFrame, out: Path, work: Path) -> None:
+    """One file. What CSV cannot hold, lists of events, goes there as JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    kind = WRITTEN[out.suffix]
+    if kind == "csv":
+        for field in rows.schema:
+            if isinstance(field.dataType, T.ArrayType | T.StructType | T.MapType):
+                rows = rows.withColumn(field.name, F.to_json("`" + field.name.replace("`", "``") + "`"))
+    written = work / "written"
+    rows.coalesce(1).write.format(kind).options(header="true").save(str(written))
+    [part] = written.glob("part-*")
+    # A rename would keep Spark's permissions and fail across file systems.
+    out.write_bytes(part.read_bytes())
+
+
+def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for name in rows.columns:
+        table.add_column(Text(name))
+    # Rows of collect() would have times in the time zone of this process.
+    for row in rows.limit(limit).toArrow().to_pylist():
+        table.add_row(*(Text(shown(value, keys)) for value in row.values()))
+    Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH).print(table)
+
+
+def shown(value: Any, keys: Sequence[str] = ()) -> str:
+    """A value in a cell of the table; of a list of events the first, the last and how many are between, without keys.
+
+    >>> shown([{"ip": "10.0.0.1", "n": n, "user": None} for n in range(5)], keys=["ip"])
+    'n=0\\n(3 more)\\nn=4'
+    """
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        events = [shown(event, keys) for event in value]
+        return "\n".join(events if len(events) <= 3 else [events[0], f"({len(events) - 2} more)", events[-1]])
+    if isinstance(value, dict):
+        return " ".join(
+            f"{name}={shown(part)}" for name, part in value.items() if part is not None and name not in keys
+        )
+    # The session's time zone is UTC; an offset behind each time would only take room.
+    return str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)

@@ -1,0 +1,282 @@
+"""Random patterns in JSON graph form, and random streams, as cases of the conformance corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+Json = dict[str, Any]
+
+END_OF_INPUT = 2**63 - 1
+STAGES = ("a", "b", "c", "d", "e", "f", "g", "h")
+LETTERS = "abbaacx"
+EDGES = ("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY")
+NOT_EDGES = ("NOT_NEXT", "NOT_FOLLOW")
+SKIPS = ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT", "SKIP_TO_FIRST", "SKIP_TO_LAST")
+
+
+def weighted(**weights: int) -> st.SearchStrategy[str]:
+    """One of the names, as often as its weight says; the first is the simplest."""
+    return st.sampled_from([name for name, weight in weights.items() for _ in range(weight)])
+
+
+def chance(percent: int) -> st.SearchStrategy[bool]:
+    return st.integers(0, 99).map(lambda number: number >= 100 - percent)
+
+
+# ---------------------------------------------------------------------------------------------------- conditions
+
+
+def pure_conditions(letter: str) -> st.SearchStrategy[str | None]:
+    """Conditions on the current event, most of them about *letter*; None: every event fits."""
+    return st.sampled_from(
+        [
+            *3 * [f"name = '{letter}'"],
+            f"name IN ('{letter}', 'c')",
+            f"name = '{letter}' AND price > 2",
+            f"name = '{letter}' OR volume = 1",
+            "NOT (price BETWEEN 1 AND 2)",
+            "price IS NULL OR name <> 'x'",
+            "name IN ('a', 'b')",
+            None,
+        ]
+    )
+
+
+def iterative_conditions(letter: str, names: Sequence[str]) -> st.SearchStrategy[str]:
+    """Conditions that look at what a stage has accepted so far."""
+    return st.builds(
+        str.format,
+        st.sampled_from(
+            [
+                "name = '{letter}' AND price > LAST({stage}.price)",
+                "price >= FIRST({stage}.price)",
+                "COUNT({stage}.id) < 2",
+                "COUNT({stage}.price) = 0 OR price + 1 > AVG({stage}.price)",
+                "name = LAST({stage}.name)",
+                "name <> FIRST({stage}.name)",
+                "SUM({stage}.volume) <= 2 OR name = '{letter}'",
+                "MAX({stage}.volume) * 2 - MIN({stage}.volume) > volume",
+                "LAST({stage}.id) IS NULL OR id - LAST({stage}.id) < 3",
+                "NOT (LAST({stage}.price) IN (1.0, price)) AND name = '{letter}'",
+            ]
+        ),
+        letter=st.just(letter),
+        stage=st.sampled_from(names),
+    )
+
+
+@st.composite
+def conditions(draw: st.DrawFn, letter: str, names: Sequence[str]) -> Json | None:
+    text = draw(iterative_conditions(letter, names) if draw(chance(20)) else pure_conditions(letter))
+    return None if text is None else {"type": "SQL", "expression": text}
+
+
+# ---------------------------------------------------------------------------------------------------- patterns
+
+
+def milliseconds(low: int = 2, high: int = 30) -> st.SearchStrategy[Json]:
+    return st.integers(low, high).map(lambda size: {"unit": "MILLISECONDS", "size": size})
+
+
+def windows() -> st.SearchStrategy[Json]:
+    return st.builds(
+        lambda kind, time: {"type": kind, "time": time},
+        st.sampled_from(["FIRST_AND_LAST", "PREVIOUS_AND_CURRENT"]),
+        milliseconds(),
+    )
+
+
+@st.composite
+def quantifiers(
+    draw: st.DrawFn, letter: str, names: Sequence[str], *, group: bool, may_be_optional: bool, may_loop: bool
+) -> Json:
+    kinds = weighted(SINGLE=4, TIMES=2, LOOPING=3) if may_loop else weighted(SINGLE=3, TIMES=1)
+    kind = draw(kinds)
+    properties = [kind]
+    quantifier: Json = {"properties": properties}
+    if kind != "SINGLE":
+        least = draw(st.integers(1, 2))
+        quantifier["times"] = {"from": least, "to": least + (draw(st.integers(0, 2)) if kind == "TIMES" else 0)}
+        if draw(chance(20)) and not group:
+            quantifier["times"]["windowTime"] = draw(milliseconds(2, 12))
+        quantifier["consumingStrategy"] = draw(st.sampled_from(["SKIP_TILL_NEXT", "STRICT", "SKIP_TILL_ANY"]))
+        if draw(chance(25)) and not group:
+            properties.append("GREEDY")
+        if kind == "LOOPING" and draw(chance(25)):
+            until = draw(conditions(draw(st.sampled_from(LETTERS)), names))
+            if until is not None:
+                quantifier["untilCondition"] = until
+    if may_be_optional and draw(chance(25)):
+        properties.append("OPTIONAL")
+    return quantifier
+
+
+def is_optional(node: Json) -> bool:
+    return "OPTIONAL" in node["quantifier"]["properties"]
+
+
+def may_be_empty(nodes: Sequence[Json], edges: Sequence[Json]) -> bool:
+    """Can a chain match without taking an event? A group like that may not loop: nothing would end it."""
+    negated = {edge["target"] for edge in edges if edge["type"] in NOT_EDGES}
+    return all(
+        node["name"] in negated
+        or is_optional(node)
+        or (node["type"] == "COMPOSITE" and may_be_empty(node["nodes"], node["edges"]))
+        for node in nodes
+    )
+
+
+@st.composite
+def chains(
+    draw: st.DrawFn, names: list[str], used: Sequence[str], *, longest: int, depth: int
+) -> tuple[list[Json], list[Json]]:
+    """Nodes and edges; takes names for its stages away from *names*. *used* are names that conditions may speak of."""
+    nodes: list[Json] = []
+    edges: list[Json] = []
+    length = draw(st.sampled_from([2, 1, 2, 3, 3, 4][: 2 * longest - 2]))
+    for place in range(length):
+        previous = nodes[-1] if nodes else None
+        is_group = depth > 0 and len(names) > 2 and draw(chance(15))
+        edge = draw(st.sampled_from(EDGES))
+        if previous is not None and not is_optional(previous) and not is_group and draw(chance(20)):
+            edge = draw(st.sampled_from(NOT_EDGES))
+        after_greedy = previous is not None and "GREEDY" in previous["quantifier"]["properties"]
+        node: Json
+        if is_group:
+            name = "g" + str(len(names)) + str(depth)
+            inner_nodes, inner_edges = draw(chains(names, used, longest=2, depth=depth - 1))
+            quantifier = draw(
+                quantifiers(
+                    "b",
+                    used,
+                    group=True,
+                    may_be_optional=not after_greedy,
+                    may_loop=not may_be_empty(inner_nodes, inner_edges),
+                )
+            )
+            node = {
+                "name": name,
+                "type": "COMPOSITE",
+                "nodes": inner_nodes,
+                "edges": inner_edges,
+                "quantifier": quantifier,
+            }
+        else:
+            name = names.pop(0)
+            letter = draw(st.sampled_from("abbac"))
+            negated = edge in NOT_EDGES
+            node = {"name": name, "type": "ATOMIC", "condition": draw(conditions(letter, used))}
+            node["quantifier"] = (
+                {"properties": ["SINGLE"]}
+                if negated
+                else draw(quantifiers(letter, used, group=False, may_be_optional=not after_greedy, may_loop=True))
+            )
+            if draw(chance(10)):
+                node["window"] = draw(windows())
+        if previous is not None:
+            edges.append({"source": previous["name"], "target": name, "type": edge})
+        nodes.append(node)
+        if place + 1 < length and not names:
+            break
+    return nodes, edges
+
+
+@st.composite
+def skip_strategies(draw: st.DrawFn, nodes: Sequence[Json]) -> Json | None:
+    if draw(chance(50)):
+        return None
+    kind = draw(st.sampled_from(SKIPS))
+    if not kind.startswith(("SKIP_TO_FIRST", "SKIP_TO_LAST")):
+        return {"type": kind}
+    stages = [node["name"] for node in nodes if node["type"] == "ATOMIC"]
+    return {"type": kind, "patternName": draw(st.sampled_from(stages))} if stages else None
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Json:
+    """A graph of one to four stages or groups."""
+    nodes, edges = draw(chains(list(STAGES), STAGES[:3], longest=4, depth=2))
+    stages = list(_stages(nodes))
+    for condition in _conditions(nodes):
+        if not any(f"({stage}." in condition["expression"] for stage in stages):
+            # It spoke of a stage that was not made.
+            condition["expression"] = _about(condition["expression"], stages[0])
+    pattern: Json = {"name": "root", "type": "COMPOSITE", "version": 1, "nodes": nodes, "edges": edges}
+    if draw(chance(40)):
+        pattern["window"] = draw(windows())
+    strategy = draw(skip_strategies(nodes))
+    if strategy is not None:
+        pattern["afterMatchStrategy"] = strategy
+    return pattern
+
+
+def _stages(nodes: Sequence[Json]) -> list[str]:
+    return [
+        name for node in nodes for name in (_stages(node["nodes"]) if node["type"] == "COMPOSITE" else [node["name"]])
+    ]
+
+
+def _conditions(nodes: Sequence[Json]) -> list[Json]:
+    found = []
+    for node in nodes:
+        found += [c for c in (node.get("condition"), node["quantifier"].get("untilCondition")) if c is not None]
+        found += _conditions(node.get("nodes", ()))
+    return found
+
+
+def _about(text: str, stage: str) -> str:
+    for name in STAGES[:3]:
+        text = text.replace(f"({name}.", f"({stage}.")
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------- streams
+
+
+@st.composite
+def events(draw: st.DrawFn, shortest: int = 4, longest: int = 9) -> list[list[Any]]:
+    """Rows [id, ts, name, price, volume], in the order of arrival, which is not always that of time."""
+    rows: list[list[Any]] = []
+    ts = draw(st.sampled_from([1000, 0, -5]))
+    for number in range(1, draw(st.integers(shortest, longest)) + 1):
+        ts += draw(st.sampled_from([1, 1, 0, 3, 7, -2]))
+        name = draw(st.sampled_from(LETTERS))
+        rows.append(
+            [number, ts, name, draw(st.sampled_from([1.0, 2.5, 4.0, None])), draw(st.sampled_from([1, 2, None]))]
+        )
+    return rows
+
+
+@st.composite
+def steps(draw: st.DrawFn, rows: Sequence[list[Any]]) -> list[Json]:
+    """The events cut into steps, with watermarks that trail behind, now and then ahead of, what has arrived."""
+    result: list[Json] = []
+    at = 0
+    while at < len(rows):
+        count = draw(st.integers(1, 4))
+        piece = rows[at : at + count]
+        at += count
+        step: Json = {"events": [row[0] for row in piece]}
+        if draw(chance(70)):
+            step["watermark"] = max(row[1] for row in piece) + draw(st.sampled_from([0, 0, -3, -3, 1, 20]))
+        result.append(step)
+    last = max((row[1] for row in rows), default=1000)
+    if draw(chance(40)):
+        result.append({"events": [], "watermark": last + draw(st.integers(0, 40))})
+    if draw(chance(80)):
+        result.append({"events": [], "watermark": END_OF_INPUT})
+    return result
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Json:
+    """A pattern, events and steps."""
+    pattern = draw(patterns())
+    rows = draw(events())
+    case: Json = {"id": "random", "pattern": pattern, "events": rows, "steps": draw(steps(rows))}
+    if draw(chance(10)):
+        case["order_by"] = [draw(st.sampled_from(["price", "-volume", "name"]))]
+    return case

@@ -1,0 +1,253 @@
+"""The same pattern on the same events gives the same matches: in batch, in any micro-batches, across restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from asterism import CEP, Pattern, Semantics
+from asterism.errors import StreamDefinitionError
+from tests.spark.streams import (
+    ABSENCE,
+    FUNNEL,
+    SCHEMA,
+    STRICT,
+    Collect,
+    batch,
+    batch_matches,
+    events,
+    ids,
+    random_cuts,
+    stream_of,
+    write_files,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("pattern", "pieces"), [(FUNNEL, 3), (STRICT, 5), (ABSENCE, 4)])
+def test_any_micro_batches_give_the_matches_of_a_batch_run(
+    spark: SparkSession, tmp_path: Path, pattern: Pattern, pieces: int
+) -> None:
+    table = events()
+    write_files(table, tmp_path / "in", random_cuts(table.num_rows, pieces, seed=pieces))
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), pattern).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    expected = batch_matches(spark, table, pattern)
+    assert len(expected) > 20
+    assert ids(found.rows) == expected
+
+
+def test_a_run_without_drain_waits_and_the_next_run_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    table = events()
+    half = table.num_rows // 2
+    found = Collect()
+
+    def run(drain: bool) -> None:
+        stream = stream_of(spark, tmp_path / "in")
+        CEP.pattern(stream, ABSENCE).run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=drain)
+
+    write_files(table.slice(0, half), tmp_path / "in", [half // 2])
+    run(drain=False)
+    expected = batch_matches(spark, table, ABSENCE)
+    assert set(ids(found.rows)) < set(expected)
+    write_files(table.slice(half), tmp_path / "in", [100], first=2)
+    run(drain=True)
+    assert ids(found.rows) == expected
+
+
+def test_after_the_drain_no_state_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(600)
+    write_files(table, tmp_path / "in", [300])
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
+    for variable in ("header", "pages"):
+        state = spark.read.format("statestore").option("path", str(tmp_path / "cp")).option("stateVarName", variable).load()
+        assert state.count() == 0
+
+
+def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    old = table.slice(0, 3)
+    write_files(pa.concat_tables([table, old]), tmp_path / "in", [400, 800])
+    sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run(sinks, checkpoint=str(tmp_path / "cp"))
+    expected = batch(spark, table, FUNNEL)
+    assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
+    assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
+    assert sinks["late"].rows == old.to_pylist()
+
+
+def test_number_of_key_groups_pages_and_partitions_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    write_files(table, tmp_path / "in", [300])
+    expected = batch_matches(spark, table, FUNNEL)
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    for number, (key_groups, pages) in enumerate([(1, 1), (7, 16)]):
+        found = Collect()
+        spark.conf.set("spark.sql.shuffle.partitions", str(number + 1))
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups, pages=pages)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"))
+        assert ids(found.rows) == expected
+    assert partitions is not None
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(300)
+    write_files(table, tmp_path / "in", [150])
+    stream = stream_of(spark, tmp_path / "in")
+
+    def run(pattern: Pattern, **options: Any) -> None:
+        CEP.pattern(stream, pattern, **options).run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=False)
+
+    run(FUNNEL)
+    with pytest.raises(StreamingQueryException, match="made with 128 key groups, this query has 64"):
+        run(FUNNEL, key_groups=64)
+    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
+        run(ABSENCE)
+    run(FUNNEL)
+
+
+def test_one_shuffle_and_the_filter_before_it(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_files(events(10), tmp_path / "in", [])
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches.explain()
+    plan = capfd.readouterr().out
+    assert plan.count("Exchange ") == 1
+    assert plan.count("hashpartitioning(key_group") == 1
+    filters = plan.index("kind") if "kind" in plan else -1
+    assert filters > plan.index("Exchange ")  # plans read upwards
+    assert plan.index("EventTimeWatermark") > plan.index("Exchange ")
+    assert "ArrowEvalPython" not in plan
+
+
+def test_null_keys_are_one_key(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(400)
+    nulls = table.set_column(1, SCHEMA.field("user"), pa.nulls(400, pa.string()))
+    write_files(nulls, tmp_path / "in", [200])
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    named = table.set_column(1, SCHEMA.field("user"), pa.array(["x"] * 400))
+    expected = [text.replace("'x'", "'None'") for text in batch_matches(spark, named, STRICT)]
+    assert expected
+    assert ids(found.rows) == sorted(expected)
+
+
+def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(100)
+    timeless = table.slice(0, 4).set_column(2, SCHEMA.field("ts"), pa.nulls(4, SCHEMA.field("ts").type))
+    write_files(pa.concat_tables([table, timeless]), tmp_path / "in", [50])
+    sinks = {"matches": Collect(), "late": Collect()}
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run(sinks, checkpoint=str(tmp_path / "cp"))
+    assert sinks["late"].rows == timeless.to_pylist()
+    assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_null_event_times_fail_a_query_without_late_output(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(20)
+    write_files(table.set_column(2, SCHEMA.field("ts"), pa.nulls(20, SCHEMA.field("ts").type)), tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
+    with pytest.raises(StreamingQueryException, match='the event time "ts" of 20 events is null'):
+        stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
+
+
+def test_an_empty_dataframe_has_no_matches(spark: SparkSession, tmp_path: Path) -> None:
+    assert batch_matches(spark, SCHEMA.empty_table(), FUNNEL) == []
+    write_files(SCHEMA.empty_table(), tmp_path / "in", [])
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    assert found.rows == []
+
+
+def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
+    pattern = Pattern.begin("a").where("kind = 'view'").followed_by("b").where("kind = 'no such'").within(timedelta(seconds=2))
+    table = events(20)
+    write_files(table, tmp_path / "in", [])
+    found = Collect()
+    stream = stream_of(spark, tmp_path / "in", time=None, max_out_of_orderness=timedelta(0))
+    query = CEP.pattern(stream, pattern).run(
+        {"timed_out": found}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "500 milliseconds"}
+    )
+    assert query is not None
+    until = time.monotonic() + 60
+    while not found.rows and time.monotonic() < until and query.isActive:
+        time.sleep(0.2)
+    query.stop()
+    assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
+
+
+def test_flink_semantics_through_the_stream(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(400)
+    write_files(table, tmp_path / "in", [200])
+    found = Collect()
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, semantics=Semantics.FLINK)
+    stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL, semantics=Semantics.FLINK)
+
+
+def test_a_stream_needs_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(events(10), tmp_path / "in", [])
+    with pytest.raises(StreamDefinitionError, match="a stream needs a checkpoint location"):
+        CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()})
+
+
+_VICTIM = """
+import sys, time
+from pathlib import Path
+import asterism.spark
+from pyspark.sql import SparkSession
+from asterism import CEP
+from tests.spark.streams import ABSENCE, stream_of
+
+folder = Path(sys.argv[1])
+spark = (SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
+
+def sink(df, batch_id):
+    (folder / "progress").open("a").write(f"{batch_id}\\n")
+    df.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
+
+CEP.pattern(stream_of(spark, folder / "in"), ABSENCE).run({"matches": sink}, checkpoint=str(folder / "cp"))
+(folder / "done").touch()
+"""
+
+
+def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(1500)
+    write_files(table, tmp_path / "in", random_cuts(1500, 6, seed=3))
+    script = tmp_path / "victim.py"
+    script.write_text(_VICTIM)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
+    progress = tmp_path / "progress"
+    kills = 0
+    for delay in (0.0, 0.35, 0.7, None):  # after the sink of a new micro-batch has begun: inside it, and between two
+        seen = len(progress.read_text().split()) if progress.exists() else 0
+        log = (tmp_path / "log").open("ab")
+        victim = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment, stderr=log, start_new_session=True)
+        until = time.monotonic() + 120
+        while victim.poll() is None and time.monotonic() < until:
+            now = len(progress.read_text().split()) if progress.exists() else 0
+            if delay is not None and now > seen:
+                time.sleep(delay)
+                os.killpg(victim.pid, signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.02)
+        victim.wait()
+        log.close()
+    assert kills >= 2
+    assert (tmp_path / "done").exists(), (tmp_path / "log").read_text()[-3000:]
+    rows = [row for path in sorted((tmp_path / "out").glob("batch=*")) for row in pq.read_table(path, partitioning=None).to_pylist()]
+    assert ids(rows) == batch_matches(spark, table, ABSENCE)

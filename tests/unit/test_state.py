@@ -1,0 +1,89 @@
+"""State as bytes and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.state import GroupHeader, MemoryStore, Page, batch_from_bytes, batch_to_bytes
+
+KEYS = pa.schema([("k:user", pa.string()), ("k:n", pa.int64())])
+EVENTS = pa.schema(
+    [("e:price", pa.float64()), ("e:at", pa.timestamp("us", "Europe/Madrid")), ("s:0", pa.list_(pa.string()))]
+)
+
+
+def page() -> Page:
+    keys = pa.table([["u", None], [1, None]], schema=KEYS)
+    events = pa.table([[1.5, None, float("inf")], [0, 1, None], [["x"], [], None]], schema=EVENTS)
+    return Page(
+        keys=keys,
+        events=events,
+        times=np.array([5, 6, 2**62]),
+        nodes=np.array([[0, 1, -1], [1, 2, 0]]),
+        run_at=np.array([0, 1, 1]),
+        run_rows=np.array([[0, 1, 3]]),
+        waiting_at=np.array([0, 0, 2]),
+        waiting_rows=np.array([[0, 1, 7], [1, 1, 8]]),
+        timer_at=np.array([0, 0, 1]),
+        timer_rows=np.array([[99]]),
+    )
+
+
+def test_page_round_trip() -> None:
+    """Keys, events with their types and nulls, and every array come back as they were."""
+    before = page()
+    after = Page.from_bytes(before.to_bytes(), KEYS, EVENTS)
+    assert after.keys.equals(before.keys)
+    assert after.events.to_pylist() == before.events.to_pylist()
+    assert after.events.schema == EVENTS
+    for name in ("times", "nodes", "run_at", "run_rows", "waiting_at", "waiting_rows", "timer_at", "timer_rows"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)
+
+
+def test_empty_page_round_trip() -> None:
+    after = Page.from_bytes(Page.empty(KEYS, EVENTS).to_bytes(), KEYS, EVENTS)
+    assert (after.keys.num_rows, after.events.num_rows, after.nodes.shape, after.timer_rows.shape) == (
+        0,
+        0,
+        (0, 3),
+        (0, 1),
+    )
+
+
+def test_page_of_a_slice_round_trip() -> None:
+    """Only the rows of the slice are written."""
+    before = page()
+    before.keys = pa.concat_tables([before.keys] * 3).slice(1, 2)
+    assert Page.from_bytes(before.to_bytes(), KEYS, EVENTS).keys.to_pylist() == [
+        {"k:user": None, "k:n": None},
+        {"k:user": "u", "k:n": 1},
+    ]
+
+
+def test_header_round_trip() -> None:
+    before = GroupHeader(b"fingerprint", np.array([1, 2**63 - 1]), b"buffered")
+    after = GroupHeader.from_bytes(before.to_bytes(), b"fingerprint")
+    assert (after.fingerprint, after.wakes.tolist(), after.buffer) == (b"fingerprint", [1, 2**63 - 1], b"buffered")
+    after.wakes[0] = 5  # it is ours to change
+
+
+def test_batch_without_rows_round_trip() -> None:
+    assert batch_from_bytes(batch_to_bytes(EVENTS.empty_table()), EVENTS).equals(EVENTS.empty_table())
+
+
+def test_batch_of_chunks_round_trip() -> None:
+    twice = pa.concat_tables([page().events, page().events])
+    assert batch_from_bytes(batch_to_bytes(twice), EVENTS).to_pylist() == twice.to_pylist()
+
+
+def test_memory_store_is_empty_once_everything_was_removed() -> None:
+    store = MemoryStore()
+    assert store.is_empty
+    store.write_header(b"h")
+    store.write_page(3, b"p")
+    assert (store.read_header(), store.read_page(3), store.is_empty) == (b"h", b"p", False)
+    store.write_header(None)
+    store.write_page(3, None)
+    store.write_page(4, None)
+    assert (store.read_page(3), store.is_empty) == (None, True)
