@@ -170,7 +170,9 @@ def as_table(records: Array) -> pa.Table:
     return pa.table(columns)
 
 
-def write(records: Array, folder: Path, parameters: Parameters, *, files: int = 16, binary: bool = False) -> dict[str, Any]:
+def write(
+    records: Array, folder: Path, parameters: Parameters, *, files: int = 16, binary: bool = False
+) -> dict[str, Any]:
     """Write the data set; returns what ``meta.json``, written last, holds."""
     (folder / "parquet").mkdir(parents=True, exist_ok=True)
     bounds = np.linspace(0, len(records), files + 1).astype(np.int64)

@@ -45,7 +45,9 @@ class Stages:
     def __init__(self, workload: Workload, schema: pa.Schema) -> None:
         spec = OutputSpec(OutputKind.MATCHES, measures=workload.measures)
         self.workload = workload
-        self.operator = CepOperator(workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec}, pages=PAGES)
+        self.operator = CepOperator(
+            workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec}, pages=PAGES
+        )
         self.stores = [MemoryStore() for _ in range(KEY_GROUPS)]
         self.calls = 0
 
@@ -60,7 +62,9 @@ class Stages:
 
     def pack(self, events: pa.RecordBatch, chunks: Chunks) -> None:
         for packed in pack(self.operator, KEY_GROUPS, "events")(iter([events])):
-            for group, chunk in zip(packed.column("key_group").to_pylist(), packed.column("chunk").to_pylist(), strict=True):
+            for group, chunk in zip(
+                packed.column("key_group").to_pylist(), packed.column("chunk").to_pylist(), strict=True
+            ):
                 chunks[group].append(chunk)
 
     def process(self, chunks: Chunks, watermark: int, found: Results) -> None:
@@ -72,7 +76,9 @@ class Stages:
                 self.calls += 1
 
 
-def drive(workload: Workload, files: list[Path], batches: int, around: Callable[[str, Callable[[], None]], None]) -> tuple[Stages, Results]:
+def drive(
+    workload: Workload, files: list[Path], batches: int, around: Callable[[str, Callable[[], None]], None]
+) -> tuple[Stages, Results]:
     """The stream in so many micro-batches, each stage called through *around*."""
     schema = pq.read_schema(files[0])
     schema = schema.set(schema.names.index(TIME), pa.field(TIME, pa.timestamp("us", "UTC")))  # as Spark hands it over
@@ -96,15 +102,22 @@ def check(path: Stages, found: Results, size: str) -> None:
     workload = path.workload
     schema = path.operator.output_schemas[OUTPUT]
     matches = pa.concat_tables([batch_from_bytes(chunk, schema) for chunk in found])
-    answer = matches.num_rows, harness.checksum(workload.tag, [matches.column(name).to_numpy() for name in workload.times])
+    answer = (
+        matches.num_rows,
+        harness.checksum(workload.tag, [matches.column(name).to_numpy() for name in workload.times]),
+    )
     if answer != harness.expected(size, workload.name):
         raise SystemExit(f"WRONG: {workload.name}: {answer}, expected {harness.expected(size, workload.name)}")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.profile_path", description="Profile the Python side of a stream.")
+    cli = argparse.ArgumentParser(
+        prog="python -m benchmarks.profile_path", description="Profile the Python side of a stream."
+    )
     cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument("--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>")
+    cli.add_argument(
+        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
+    )
     cli.add_argument("--workload", choices=list(WORKLOADS), default="W2")
     cli.add_argument("--batches", type=int, default=4)
     cli.add_argument("--top", type=int, default=25, help="functions to show")
@@ -122,7 +135,9 @@ def main(arguments: list[str] | None = None) -> None:
         seconds[stage] += time.process_time() - begin
 
     profiles = {stage: cProfile.Profile() for stage in STAGE_NAMES}
-    drive(workload, files, args.batches, lambda stage, work: work())  # warms up: the kernel is compiled, or read from its cache
+    drive(
+        workload, files, args.batches, lambda stage, work: work()
+    )  # warms up: the kernel is compiled, or read from its cache
     path, found = drive(workload, files, args.batches, timed)
     check(path, found, args.size)
     drive(workload, files, args.batches, lambda stage, work: profiles[stage].runcall(work))
@@ -135,7 +150,9 @@ def main(arguments: list[str] | None = None) -> None:
             f"{workload.name} {stage}: {seconds[stage] * 1e9 / events:,.0f} ns of CPU per event,"
             f" {stats.total_calls / events:.4f} Python function calls per event\n"  # type: ignore[attr-defined]
         )
-    print(f"{workload.name}: {path.calls:,} calls of the stateful stage, {seconds['process'] * 1e6 / path.calls:,.0f} µs each")
+    print(
+        f"{workload.name}: {path.calls:,} calls of the stateful stage, {seconds['process'] * 1e6 / path.calls:,.0f} µs each"
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ class Benchmark:
         self.files = scratch / "files"
         streaming.in_order_of_arrival(data / "parquet", self.files)
 
-    def round(self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress) -> Iterator[Run]:
+    def round(
+        self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress
+    ) -> Iterator[Run]:
         if FLOOR in modes:
             yield self._measured(lambda: self._floor(number))
         for workload in workloads:
@@ -65,13 +67,17 @@ class Benchmark:
     def _window(self, number: int, workload: Workload) -> Run:
         begin = time.perf_counter()
         matches = QUERIES[workload.name](self.spark.read.parquet(self.parquet)).toArrow()
-        return self._checked(Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches)
+        return self._checked(
+            Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches
+        )
 
     def _batch(self, number: int, workload: Workload) -> Run:
         begin = time.perf_counter()
         found = workload.find(self.spark.read.parquet(self.parquet)).select(*workload.measures)
         matches = found.select(*workload.times).toArrow()
-        return self._checked(Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches)
+        return self._checked(
+            Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches
+        )
 
     def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
         result = streaming.run(self.spark, workload, self.files, self.batches, progress)
@@ -102,7 +108,17 @@ class Benchmark:
 def summary(runs: list[Run]) -> Table:
     """Medians, and how they compare: streams with the floor, batches with the window query written by hand."""
     table = Table(title="medians of all rounds but the warm-up")
-    for name in ("workload", "mode", "seconds", "events/s", "first batch s", "rest events/s", "ratio", "ratio of rest", "to"):
+    for name in (
+        "workload",
+        "mode",
+        "seconds",
+        "events/s",
+        "first batch s",
+        "rest events/s",
+        "ratio",
+        "ratio of rest",
+        "to",
+    ):
         table.add_column(name, justify="left" if name in ("workload", "mode", "to") else "right")
     measured = [run for run in runs if not run.warm_up] or runs
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -151,7 +167,9 @@ def _list(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 def main(arguments: list[str] | None = None) -> int:
     cli = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure Asterism on Spark.")
     cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument("--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>")
+    cli.add_argument(
+        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
+    )
     cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
     cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")

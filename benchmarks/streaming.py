@@ -95,7 +95,9 @@ def in_order_of_arrival(source: Path, target: Path) -> int:
     return len(files)
 
 
-def run(spark: SparkSession, workload: Workload, files: Path, batches: int, progress: Progress, **options: Any) -> StreamRun:
+def run(
+    spark: SparkSession, workload: Workload, files: Path, batches: int, progress: Progress, **options: Any
+) -> StreamRun:
     """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events)."""
     per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
     schema = spark.read.parquet(str(files)).schema

@@ -48,7 +48,9 @@ def w1(events: DataFrame) -> DataFrame:
 
 def w2(events: DataFrame) -> DataFrame:
     """Contiguous among all events of a user, so nothing can be left out before the window."""
-    ahead = [F.lead(column, n).over(_forwards()).alias(f"{column}_{n}") for n in (1, 2) for column in ("kind", "event_time")]
+    ahead = [
+        F.lead(column, n).over(_forwards()).alias(f"{column}_{n}") for n in (1, 2) for column in ("kind", "event_time")
+    ]
     return (
         events.select("event_time", "kind", *ahead)
         .where("kind = 'view' AND kind_1 = 'cart' AND kind_2 = 'buy'")

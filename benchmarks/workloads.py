@@ -85,11 +85,7 @@ WORKLOADS = {
         ),
         Workload(
             "W4",
-            Pattern.begin("a")
-            .where("kind = 'cart'")
-            .not_followed_by("b")
-            .where("kind = 'buy'")
-            .within(_minutes(30)),
+            Pattern.begin("a").where("kind = 'cart'").not_followed_by("b").where("kind = 'buy'").within(_minutes(30)),
             ("a.event_time AS t1",),
             ("cart", "buy"),
         ),

@@ -10,7 +10,16 @@ from asterism.pattern import AfterMatchSkipStrategy, Contiguity, Pattern, Within
 if TYPE_CHECKING:
     from asterism.spark.query import CEP, KeyedStream, PatternStream
 
-__all__ = ["CEP", "AfterMatchSkipStrategy", "Contiguity", "KeyedStream", "Pattern", "PatternStream", "Semantics", "WithinType"]
+__all__ = [
+    "CEP",
+    "AfterMatchSkipStrategy",
+    "Contiguity",
+    "KeyedStream",
+    "Pattern",
+    "PatternStream",
+    "Semantics",
+    "WithinType",
+]
 
 _ON_SPARK = {"CEP", "KeyedStream", "PatternStream"}
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.compiler import Semantics
-from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.errors import InvalidEventError
 from asterism.expressions import Scope
 from asterism.matcher import TIME, Matcher, Step
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now, Result
@@ -76,7 +76,9 @@ class CepOperator:
         stages = [stage.name for stage in pattern.atoms()]
         self.outputs = outputs
         self.match_outputs = {
-            name: MatchOutput(spec, schema, keys, self.time, stages) for name, spec in outputs.items() if spec.kind is not OutputKind.LATE
+            name: MatchOutput(spec, schema, keys, self.time, stages)
+            for name, spec in outputs.items()
+            if spec.kind is not OutputKind.LATE
         }
         carried = {column for output in self.match_outputs.values() for column in output.carried}
         if self.wants_late:
@@ -95,9 +97,12 @@ class CepOperator:
             ]
         )
         self.output_schemas = {
-            name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema for name, spec in outputs.items()
+            name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
+            for name, spec in outputs.items()
         }
-        definition = repr((_stable(pattern), semantics, self.keys, self.time, self.order_by, pages, str(self.prepared_schema)))
+        definition = repr(
+            (_stable(pattern), semantics, self.keys, self.time, self.order_by, pages, str(self.prepared_schema))
+        )
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     @property
@@ -118,7 +123,10 @@ class CepOperator:
         """Evaluate the conditions on current events, and keep only the columns that matching and results need."""
         count = events.num_rows
         full = pa.table(
-            [events.column(f.name).cast(f.type) if f.name in events.column_names else pa.nulls(count, f.type) for f in self.schema],
+            [
+                events.column(f.name).cast(f.type) if f.name in events.column_names else pa.nulls(count, f.type)
+                for f in self.schema
+            ],
             schema=self.schema,
         )
         columns: list[Any] = [full.column(name) for name in self.keys] or [pa.array(np.zeros(count, np.int8))]
@@ -170,7 +178,11 @@ class CepOperator:
         wake = int(header.wakes.min())
         if header.buffer:
             wake = min(wake, self._buffer_start(header))
-        idle = wake == END_OF_TIME and not header.buffer and not any(store.read_page(n) is not None for n in range(self.pages))
+        idle = (
+            wake == END_OF_TIME
+            and not header.buffer
+            and not any(store.read_page(n) is not None for n in range(self.pages))
+        )
         new = None if idle else header.to_bytes()
         if new != stored:
             store.write_header(new)
@@ -179,7 +191,9 @@ class CepOperator:
     def _buffer_start(self, header: GroupHeader) -> int:
         return int(batch_from_bytes(header.buffer, self.prepared_schema).column(TIME).to_numpy().min())
 
-    def _sort_out(self, header: GroupHeader, tables: list[pa.Table], watermark: int, outputs: dict[str, pa.Table]) -> pa.Table | None:
+    def _sort_out(
+        self, header: GroupHeader, tables: list[pa.Table], watermark: int, outputs: dict[str, pa.Table]
+    ) -> pa.Table | None:
         """Late events to their output, early ones to the buffer; the rest is ready."""
         if tables:
             arrived = pa.concat_tables(tables)
@@ -228,7 +242,9 @@ class CepOperator:
         stored = [store.read_page(int(number)) for number in numbers]
         matcher, event_schema = self.matcher, self.matcher.event_schema
         pages = [
-            Page.empty(self.key_schema, event_schema) if value is None else Page.from_bytes(value, self.key_schema, event_schema)
+            Page.empty(self.key_schema, event_schema)
+            if value is None
+            else Page.from_bytes(value, self.key_schema, event_schema)
             for value in stored
         ]
         events = ready if ready is not None else self.prepared_schema.empty_table()
@@ -256,7 +272,9 @@ class CepOperator:
     def empty_page(self) -> Page:
         return Page.empty(self.key_schema, self.matcher.event_schema)
 
-    def process_sorted(self, carried: Page, events: pa.Table, *, last: bool, now: Now) -> tuple[dict[str, pa.Table], Page]:
+    def process_sorted(
+        self, carried: Page, events: pa.Table, *, last: bool, now: Now
+    ) -> tuple[dict[str, pa.Table], Page]:
         """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
         the next call, unless this is the *last*. *carried* is the page that the call before returned.
         """
@@ -289,4 +307,3 @@ def _stable(pattern: Pattern) -> str:
     import re
 
     return re.sub(r" at 0x[0-9a-f]+", "", repr(pattern))
-

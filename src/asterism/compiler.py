@@ -229,7 +229,14 @@ class _Builder:
 
     # ------------------------------------------------------------------ the chain
 
-    def chain(self, stages: tuple[Stage, ...], sink: State, group: Stage | None, following: Stage | None, first_round: bool = True) -> State:
+    def chain(
+        self,
+        stages: tuple[Stage, ...],
+        sink: State,
+        group: Stage | None,
+        following: Stage | None,
+        first_round: bool = True,
+    ) -> State:
         """The states of *stages* in front of *sink*; the first of them."""
         for at in range(len(stages) - 1, -1, -1):
             stage = stages[at]

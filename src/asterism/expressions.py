@@ -10,13 +10,14 @@ Expressions come from outside: only the node types listed here are accepted, and
 
 from __future__ import annotations
 
+import atexit
 import enum
 import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +41,7 @@ MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 100  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
 STACK = 64  # values on the kernel's stack
 
-AGGREGATES: dict[type[exp.Expression], str] = {
+AGGREGATES: dict[type[exp.Expr], str] = {
     exp.First: "FIRST",
     exp.Last: "LAST",
     exp.Sum: "SUM",
@@ -50,12 +51,12 @@ AGGREGATES: dict[type[exp.Expression], str] = {
     exp.Max: "MAX",
 }
 
-_FUNCTIONS: tuple[type[exp.Expression], ...] = (
+_FUNCTIONS: tuple[type[exp.Expr], ...] = (
     exp.Abs, exp.Coalesce, exp.Lower, exp.Upper, exp.Length, exp.Concat, exp.Greatest, exp.Least, exp.StartsWith,
     exp.EndsWith, exp.Contains, exp.SafeDivide,
 )  # fmt: skip
 
-_SUPPORTED: tuple[type[exp.Expression], ...] = (
+_SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In,
     exp.Between, exp.Like, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Literal, exp.Boolean,
     exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case,
@@ -65,7 +66,7 @@ _SUPPORTED: tuple[type[exp.Expression], ...] = (
 
 class _Tokenizer(Spark.Tokenizer):
     # A doubled quote inside a string is a quote, as in standard SQL and in Spark 4.
-    STRING_ESCAPES = ["'", '"', "\\"]
+    STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
 
 class _Dialect(Spark):
@@ -75,7 +76,7 @@ class _Dialect(Spark):
 # ---------------------------------------------------------------------------------------------------- parsing
 
 
-def parse(text: str) -> exp.Expression:
+def parse(text: str) -> exp.Expr:
     """The syntax tree of one expression, made of supported parts only.
 
     >>> parse("price > 1 2")
@@ -104,13 +105,17 @@ def parse(text: str) -> exp.Expression:
         raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
-    tree: exp.Expression = trees[0]
+    tree: exp.Expr = trees[0]
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     for node in inner.walk():
         if isinstance(node, exp.Anonymous):
-            raise ExpressionSyntaxError.at(f"unknown function {node.name}", text, text.lower().find(str(node.name).lower()))
+            raise ExpressionSyntaxError.at(
+                f"unknown function {node.name}", text, text.lower().find(str(node.name).lower())
+            )
         if not isinstance(node, _SUPPORTED) or (isinstance(node, exp.In) and node.args.get("query") is not None):
-            raise ExpressionSyntaxError.at(f"{node.key.upper()} is not supported here", text, text.upper().find(node.key.upper()))
+            raise ExpressionSyntaxError.at(
+                f"{node.key.upper()} is not supported here", text, text.upper().find(node.key.upper())
+            )
     return tree
 
 
@@ -126,7 +131,7 @@ def _nesting(text: str) -> int:
     return max(deepest, chain, minus, case)
 
 
-def conjuncts(node: exp.Expression) -> list[exp.Expression]:
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """The parts that AND joins at the top."""
     node = node.unnest()
     if isinstance(node, exp.And):
@@ -155,10 +160,10 @@ class Scope:
             return str(alike[0])
         raise ColumnNotFoundError.from_missing_and_available(name, names, f"in: {text}")
 
-    def resolve(self, tree: exp.Expression, text: str) -> exp.Expression:
+    def resolve(self, tree: exp.Expr, text: str) -> exp.Expr:
         """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``."""
 
-        def visit(node: exp.Expression) -> exp.Expression:
+        def visit(node: exp.Expr) -> exp.Expr:
             kind = AGGREGATES.get(type(node))
             if kind is not None:
                 return self._aggregate(node, kind, text, visit)
@@ -171,22 +176,22 @@ class Scope:
                 return exp.column(self.column(node, text), quoted=True)
             copied = node.copy()
             for key, value in node.args.items():
-                if isinstance(value, exp.Expression):
+                if isinstance(value, exp.Expr):
                     copied.set(key, visit(value))
                 elif isinstance(value, list):
-                    copied.set(key, [visit(item) if isinstance(item, exp.Expression) else item for item in value])
+                    copied.set(key, [visit(item) if isinstance(item, exp.Expr) else item for item in value])
             return copied
 
         return visit(tree)
 
-    def _aggregate(
-        self, node: exp.Expression, kind: str, text: str, visit: Callable[[exp.Expression], exp.Expression]
-    ) -> exp.Expression:
+    def _aggregate(self, node: exp.Expr, kind: str, text: str, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         argument = node.this
-        tables = {column.table for column in argument.find_all(exp.Column)} if isinstance(argument, exp.Expression) else set()
+        tables = {column.table for column in argument.find_all(exp.Column)} if isinstance(argument, exp.Expr) else set()
         if isinstance(argument, exp.Star) or tables in (set(), {""}):
             raise ExpressionSyntaxError.at(
-                f"{kind} ranges over the events of a stage, and names none", text, hint=f"{kind}(stage.column), or COUNT(stage.*)"
+                f"{kind} ranges over the events of a stage, and names none",
+                text,
+                hint=f"{kind}(stage.column), or COUNT(stage.*)",
             )
         if len(tables) != 1 or any(argument.find_all(*AGGREGATES)):
             raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text)
@@ -209,15 +214,17 @@ class Scope:
     def _stage(self, stage: str, text: str) -> None:
         if stage not in self.stages:
             raise ColumnNotFoundError(
-                f"unknown stage {stage!r}", f"in: {text}\nStages: {', '.join(self.stages) or '(none)'}", "stage names are case-sensitive"
+                f"unknown stage {stage!r}",
+                f"in: {text}\nStages: {', '.join(self.stages) or '(none)'}",
+                "stage names are case-sensitive",
             )
 
 
-def has_aggregate(node: exp.Expression) -> bool:
+def has_aggregate(node: exp.Expr) -> bool:
     return node.find(*AGGREGATES) is not None
 
 
-def aggregate_of(node: exp.Expression) -> tuple[str, str, exp.Expression | None]:
+def aggregate_of(node: exp.Expr) -> tuple[str, str, exp.Expr | None]:
     """(function, stage, argument without the stage's name; None for ``COUNT(a.*)``) of a resolved aggregate."""
     column = node.find(exp.Column)
     assert column is not None
@@ -241,20 +248,22 @@ def _connection() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={"threads": 1})
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+    # Left to the interpreter's end it would be cleaned up after the modules that it needs.
+    atexit.register(_connection.cache_clear)
     return connection
 
 
-def to_duckdb(node: exp.Expression, columns: Sequence[str]) -> str:
+def to_duckdb(node: exp.Expr, columns: Sequence[str]) -> str:
     """DuckDB's text for a resolved pure expression; the table's columns are called c0, c1 ... there."""
     tree = exp.Paren(this=node.copy())
     for part in reversed(list(tree.this.walk())):  # children first
         replacement = _in_duckdb(part, columns)
         if replacement is not None:
             part.replace(replacement)
-    return tree.this.sql(dialect="duckdb", comments=False)
+    return str(tree.this.sql(dialect="duckdb", comments=False))
 
 
-def _in_duckdb(part: exp.Expression, columns: Sequence[str]) -> exp.Expression | None:
+def _in_duckdb(part: exp.Expr, columns: Sequence[str]) -> exp.Expr | None:
     """What *part* is to be replaced by, where DuckDB means something else than Spark."""
     if isinstance(part, exp.Column):
         return exp.column(f"c{list(columns).index(part.name)}")
@@ -262,7 +271,9 @@ def _in_duckdb(part: exp.Expression, columns: Sequence[str]) -> exp.Expression |
         # Spark divides as doubles and, in its ANSI mode, refuses to divide by zero.
         zero = exp.EQ(this=exp.paren(part.expression.copy()), expression=exp.Literal.number(0))
         failure = exp.func("error", exp.Literal.string("division by zero; try_divide(a, b) gives NULL instead"))
-        quotient = exp.Div(this=exp.cast(part.this.copy(), "double"), expression=exp.cast(part.expression.copy(), "double"))
+        quotient = exp.Div(
+            this=exp.cast(part.this.copy(), "double"), expression=exp.cast(part.expression.copy(), "double")
+        )
         return exp.Case(ifs=[exp.If(this=zero, true=failure)], default=quotient)
     if isinstance(part, exp.SafeDivide):
         divisor = exp.func("nullif", exp.cast(part.expression.copy(), "double"), exp.Literal.number(0))
@@ -283,7 +294,7 @@ class Vectorized:
     texts: list[str] = field(default_factory=list)
     types: list[pa.DataType] = field(default_factory=list)
 
-    def add(self, node: exp.Expression, text: str) -> int:
+    def add(self, node: exp.Expr, text: str) -> int:
         """The number of the expression; *text* is what the user wrote, for messages."""
         sql = to_duckdb(node, self.schema.names)
         if sql in self.texts:
@@ -422,7 +433,15 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
     return None
 
 
-_UNIT_MICROS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6, "DAY": 86400 * 10**6, "WEEK": 7 * 86400 * 10**6}  # fmt: skip
+_UNIT_MICROS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 10**3,
+    "SECOND": 10**6,
+    "MINUTE": 60 * 10**6,
+    "HOUR": 3600 * 10**6,
+    "DAY": 86_400 * 10**6,
+    "WEEK": 7 * 86_400 * 10**6,
+}
 
 
 @dataclass(slots=True)
@@ -441,7 +460,7 @@ class Programs:
     slots: list[int] = field(default_factory=list)
     """slot number to number of the pure expression that fills it"""
 
-    def add(self, node: exp.Expression, text: str) -> int:
+    def add(self, node: exp.Expr, text: str) -> int:
         """Compile a resolved Boolean expression; the number of its program."""
         begin = len(self.ops)
         compiler = _ProgramCompiler(self, text)
@@ -455,12 +474,14 @@ class Programs:
         self.texts.append(text)
         return len(self.starts) - 1
 
-    def slot(self, node: exp.Expression, text: str) -> tuple[int, Kind]:
+    def slot(self, node: exp.Expr, text: str) -> tuple[int, Kind]:
         number = self.vectorized.add(node, text)
         kind = kind_of(self.vectorized.types[number])
         if kind is None:
             raise ExpressionTypeError.at(
-                f"values of type {self.vectorized.types[number]} cannot be compared with earlier events", text, hint="CAST it to double"
+                f"values of type {self.vectorized.types[number]} cannot be compared with earlier events",
+                text,
+                hint="CAST it to double",
             )
         if number not in self.slots:
             self.slots.append(number)
@@ -473,7 +494,9 @@ class _ProgramCompiler:
         self.text = text
         self.depth = self.deepest = 0
 
-    def emit(self, op: Op, argument: int = 0, *, grows: int = 0, aggregate: tuple[int, int, int, int] = (0, 0, 0, 0)) -> None:
+    def emit(
+        self, op: Op, argument: int = 0, *, grows: int = 0, aggregate: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ) -> None:
         self.programs.ops.append((int(op), argument, *aggregate))
         self.depth += grows
         self.deepest = max(self.deepest, self.depth)
@@ -481,7 +504,7 @@ class _ProgramCompiler:
     def fail(self, problem: str) -> ExpressionError:
         return ExpressionTypeError.at(problem, self.text)
 
-    def visit(self, node: exp.Expression) -> Kind:
+    def visit(self, node: exp.Expr) -> Kind:
         node = node.unnest()
         if not has_aggregate(node):
             return self.pure(node)
@@ -535,7 +558,7 @@ class _ProgramCompiler:
                 return self.case(list(node.args["ifs"]), node.args.get("default"))
         raise ExpressionSyntaxError.at(f"{node.key.upper()} is not supported over events of a stage", self.text)
 
-    def pure(self, node: exp.Expression) -> Kind:
+    def pure(self, node: exp.Expr) -> Kind:
         programs = self.programs
         if isinstance(node, exp.Interval):
             unit = str(node.args["unit"]).upper().rstrip("S")
@@ -564,7 +587,7 @@ class _ProgramCompiler:
         self.emit(Op.SLOT, slot, grows=1)
         return kind
 
-    def aggregate(self, node: exp.Expression) -> Kind:
+    def aggregate(self, node: exp.Expr) -> Kind:
         name, stage, argument = aggregate_of(node)
         stage_number = self.programs.scope.stages.index(stage)
         func = Func[name]
@@ -578,7 +601,7 @@ class _ProgramCompiler:
         self.emit(Op.AGG, grows=1, aggregate=entry)
         return {Func.COUNT: Kind.INT, Func.AVG: Kind.FLOAT}.get(func, kind)
 
-    def boolean(self, node: exp.Expression) -> None:
+    def boolean(self, node: exp.Expr) -> None:
         kind = self.visit(node)
         if kind not in (Kind.BOOL, Kind.NULL):
             raise self.fail(f"AND, OR and NOT need Booleans, not a {kind.value}")
@@ -594,7 +617,7 @@ class _ProgramCompiler:
             return Kind.FLOAT
         raise self.fail(f"{where} cannot take a {below.value} together with a {top.value}")
 
-    def compare(self, operator: type[exp.Expression], left: exp.Expression, right: exp.Expression) -> Kind:
+    def compare(self, operator: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Kind:
         kind = self.unify(self.visit(left), self.visit(right), operator.__name__)
         floating = kind is Kind.FLOAT
         if operator in (exp.GT, exp.GTE):
@@ -609,7 +632,7 @@ class _ProgramCompiler:
             self.emit(Op.NOT)
         return Kind.BOOL
 
-    def arithmetic(self, node: exp.Expression) -> Kind:
+    def arithmetic(self, node: exp.Expr) -> Kind:
         assert isinstance(node, exp.Binary | exp.SafeDivide)
         below, top = self.visit(node.this), self.visit(node.expression)
         times = {Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL}
@@ -624,12 +647,14 @@ class _ProgramCompiler:
                 self.emit(Op.TO_FLOAT_BELOW)
             self.emit(Op.DIV_F, int(isinstance(node, exp.SafeDivide)), grows=-1)
             return Kind.FLOAT
-        plain, floating = {exp.Add: (Op.ADD, Op.ADD_F), exp.Sub: (Op.SUB, Op.SUB_F), exp.Mul: (Op.MUL, Op.MUL_F)}[type(node)]
+        plain, floating = {exp.Add: (Op.ADD, Op.ADD_F), exp.Sub: (Op.SUB, Op.SUB_F), exp.Mul: (Op.MUL, Op.MUL_F)}[
+            type(node)
+        ]
         self.emit(floating if kind is Kind.FLOAT else plain, grows=-1)
         return kind
 
-    def time_arithmetic(self, node: exp.Expression, below: Kind, top: Kind) -> Kind:
-        result: dict[tuple[type[exp.Expression], Kind, Kind], Kind] = {
+    def time_arithmetic(self, node: exp.Expr, below: Kind, top: Kind) -> Kind:
+        result: dict[tuple[type[exp.Expr], Kind, Kind], Kind] = {
             (exp.Add, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
             (exp.Add, Kind.INTERVAL, Kind.TIMESTAMP): Kind.TIMESTAMP,
             (exp.Sub, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
@@ -643,14 +668,14 @@ class _ProgramCompiler:
         self.emit(Op.ADD if isinstance(node, exp.Add) else Op.SUB, grows=-1)
         return kind
 
-    def select(self, condition: exp.Expression, then: exp.Expression, otherwise: exp.Expression | None) -> Kind:
+    def select(self, condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr | None) -> Kind:
         self.boolean(condition)
         kind = self.visit(then)
         kind = self.unify(kind, self.visit(otherwise) if otherwise is not None else self.pure(exp.Null()), "CASE")
         self.emit(Op.SELECT, grows=-2)
         return kind
 
-    def case(self, branches: list[exp.Expression], default: exp.Expression | None) -> Kind:
+    def case(self, branches: list[exp.Expr], default: exp.Expr | None) -> Kind:
         first, rest = branches[0], branches[1:]
-        otherwise: exp.Expression | None = exp.Case(ifs=rest, default=default) if rest else default
+        otherwise: exp.Expr | None = exp.Case(ifs=rest, default=default) if rest else default
         return self.select(first.this, first.args["true"], otherwise)

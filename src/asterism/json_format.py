@@ -125,7 +125,9 @@ def _new_stage(node: Mapping[str, Any], depth: int) -> Stage:
 
 def _condition(condition: Any, where: str) -> SqlCondition:
     if not isinstance(condition, Mapping) or condition.get("type") != "SQL":
-        raise PatternFormatError(f"{where}: unknown condition type {_type_of(condition)!r}", hint='{"type": "SQL", "expression": text}')
+        raise PatternFormatError(
+            f"{where}: unknown condition type {_type_of(condition)!r}", hint='{"type": "SQL", "expression": text}'
+        )
     text = condition.get("expression")
     if not isinstance(text, str) or not text.strip():
         raise PatternFormatError(f"{where}: a condition without an expression")
@@ -145,7 +147,11 @@ def _with_quantifier(pattern: Pattern, node: Mapping[str, Any], where: str) -> P
     if not any(kind in properties for kind in _KINDS):
         raise PatternFormatError(f"{where}: a quantifier needs one of SINGLE, LOOPING, TIMES")
     inner_name = quantifier.get("consumingStrategy")
-    inner = Contiguity.SKIP_TILL_NEXT if inner_name is None else _member(Contiguity, inner_name, f"{where}: consuming strategy")
+    inner = (
+        Contiguity.SKIP_TILL_NEXT
+        if inner_name is None
+        else _member(Contiguity, inner_name, f"{where}: consuming strategy")
+    )
     times = quantifier.get("times")
     if "LOOPING" in properties:
         bounds = _times(times, where, upper=False) if times is not None else (1, 1, None)

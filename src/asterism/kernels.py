@@ -12,8 +12,6 @@ makes the tables and calls :func:`advance_keys`.
   included: with a skip strategy, ties decide which match survives, and Flink's answers are the specification.
 """
 
-# ruff: noqa: PLR0913, PLR0912, PLR0915 - kernels take flat arrays and avoid calls on the hot path
-
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -25,10 +23,10 @@ from asterism.expressions import Func, Op
 from asterism.nfa import Action, StateKind
 from asterism.pattern import SkipKind
 
-NO_EVENT = np.int64(2**62)
-NEVER = np.int64(2**63 - 1)
-NO_ADVANCE = np.int64(-(2**63))
-END_OF_TIME = np.int64(2**63 - 1)
+NO_EVENT = 2**62
+NEVER = 2**63 - 1
+NO_ADVANCE = -(2**63)
+END_OF_TIME = 2**63 - 1
 BITS = 63  # condition bits per word; the sign bit of a wake mask means "always"
 
 TAKE, IGNORE, PROCEED = int(Action.TAKE), int(Action.IGNORE), int(Action.PROCEED)
@@ -195,8 +193,8 @@ def aggregate(
     column = 2 * slot
     work[NULLS, top] = 0
     at = node
-    if func == FIRST or func == LAST:
-        event = np.int64(-1)
+    if func in (FIRST, LAST):
+        event = -1
         while at >= 0:
             if nodes[at, 1] == stage:
                 event = nodes[at, 0]
@@ -208,9 +206,9 @@ def aggregate(
         else:
             work[VALUES, top] = values[event, column]
         return
-    found = np.int64(0)
-    whole = np.int64(0)
-    best = np.int64(-1)  # event with the smallest or largest value
+    found = 0
+    whole = 0
+    best = -1  # event with the smallest or largest value
     while at >= 0:
         if nodes[at, 1] == stage:
             event = nodes[at, 0]
@@ -314,7 +312,7 @@ def run_program(
         else:  # two values to one
             n -= 1
             a, b = n - 1, n
-            if op == AND or op == OR:
+            if op in (AND, OR):
                 decides = 0 if op == AND else 1
                 if (work[NULLS, a] == 0 and work[VALUES, a] == decides) or (
                     work[NULLS, b] == 0 and work[VALUES, b] == decides
@@ -403,7 +401,9 @@ def holds(
 
 
 @njit(cache=True)
-def follow(states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any) -> tuple[int, int, int]:
+def follow(
+    states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any
+) -> tuple[int, int, int]:
     """Collect the TAKE and IGNORE edges that hold, in work[FOLLOW]; PROCEED edges are followed at once, the last one first.
 
     *word* are the condition bits of the event, *since* is the time since the last accepted event. With *only_proceed* just
@@ -461,7 +461,9 @@ def follow_guards(
                     continue
             else:
                 guard = edges[edge, GUARD]
-                answer = holds(guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f)
+                answer = holds(
+                    guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f
+                )
                 if answer < 0:
                     return found, reached, DIVISION_BY_ZERO
                 if answer == 0:
@@ -479,8 +481,8 @@ def follow_guards(
 
 @njit(cache=True)
 def step(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, times: Any, bits: Any, values: Any, values_f: Any,
-    start: int, event: int, heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
+    times: Any, bits: Any, values: Any, values_f: Any, start: int, event: int, heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
     """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
     runs = count[RUNS]
@@ -554,7 +556,16 @@ def step(
 
 @njit(cache=True)
 def settle(
-    skip: int, skip_stage: int, throw_on_miss: bool, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any
+    skip: int,
+    skip_stage: int,
+    throw_on_miss: bool,
+    flink: bool,
+    heaps: Any,
+    count: Any,
+    nodes: Any,
+    key: int,
+    time: int,
+    out: Any,
 ) -> int:
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
@@ -576,13 +587,13 @@ def settle(
         if hold and n_runs > 0 and heaps[runs, 0, 0] < first:
             break
         n_waiting = drop_head(heaps, WAITING, n_waiting)
-        lowest, highest = np.int64(0), np.int64(-1)  # first events of what is discarded
+        lowest, highest = 0, -1  # first events of what is discarded
         if skip == SKIP_TO_NEXT:
             lowest, highest = first, first
         elif skip == SKIP_PAST_LAST:
             highest = nodes[node, 0]
         elif skip != NO_SKIP:
-            pivot = np.int64(-1)
+            pivot = -1
             at = node
             while at >= 0:
                 if nodes[at, 1] == skip_stage:
@@ -611,7 +622,7 @@ def settle(
 def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
     """Note the earliest deadline of the partial matches, and which events matter to them."""
     earliest = NEVER
-    wake = np.int64(0)
+    wake = 0
     runs = count[RUNS]
     for run in range(count[N_RUNS]):
         first, state = heaps[runs, run, 0], heaps[runs, run, 2]
@@ -666,8 +677,8 @@ def expire(
 
 @njit(cache=True)
 def advance_key(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, times: Any, bits: Any, values: Any, values_f: Any,
-    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
+    times: Any, bits: Any, values: Any, values_f: Any, start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
     key: int, begin: int, end: int, until: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
@@ -838,7 +849,7 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
                 event_used[nodes[at, 0]] = True
                 at = nodes[at, 2]
     node_number, event_number = np.cumsum(node_used) - 1, np.cumsum(event_used) - 1
-    kept = np.empty((np.sum(node_used), 3), np.int64)
+    kept = np.empty((int(np.sum(node_used)), 3), np.int64)
     put = 0
     for at in range(n_nodes):
         if node_used[at]:

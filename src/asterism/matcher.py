@@ -20,9 +20,15 @@ from sqlglot import exp
 
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import Condition, PythonCondition, SqlCondition
-from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError, MalformedPatternError, SkipStrategyError
-from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse, plain_column
+from asterism.errors import (
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    MalformedPatternError,
+    SkipStrategyError,
+)
 from asterism.expressions import Kind as ValueKind
+from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse, plain_column
 from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
 from asterism.pattern import Pattern, SkipKind
 from asterism.state import Ints, Page
@@ -84,7 +90,8 @@ class Matcher:
         self.nfa = compile_pattern(pattern, semantics)
         if len(self.nfa.states) > MAX_STATES:
             raise MalformedPatternError(
-                f"the pattern needs {len(self.nfa.states)} states (limit {MAX_STATES})", hint="lower the counts of times(...)"
+                f"the pattern needs {len(self.nfa.states)} states (limit {MAX_STATES})",
+                hint="lower the counts of times(...)",
             )
         self.scope = Scope(schema, self.nfa.stages)
         self.vectorized = Vectorized(schema)
@@ -126,7 +133,9 @@ class Matcher:
                 number = self.vectorized.add(_joined(pure), condition.text)
                 data_type = self.vectorized.types[number]
                 if kind_of(data_type) not in (ValueKind.BOOL, ValueKind.NULL) and not _is_null(pure):
-                    raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {data_type}", condition.text)
+                    raise ExpressionTypeError.at(
+                        f"a condition must be Boolean, this one is {data_type}", condition.text
+                    )
                 bit = self._bit(number)
             if iterative:
                 program = self.programs.add(_joined(iterative), condition.text)
@@ -146,7 +155,11 @@ class Matcher:
     def _bit_type(self) -> pa.DataType:
         if self.words > 1:
             return pa.int64()
-        return next(t for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64())) if len(self._bits) <= limit)
+        return next(
+            t
+            for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
+            if len(self._bits) <= limit
+        )
 
     @property
     def input_columns(self) -> list[str]:
@@ -167,7 +180,9 @@ class Matcher:
         for bit, source in enumerate(self._bits):
             mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else _mask(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
-        columns = [pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)]
+        columns = [
+            pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
+        ]
         computed = dict(zip(self._slot_columns, self.programs.slots, strict=True))
         for field in self.event_schema:
             if field.name.startswith("e:"):
@@ -183,7 +198,11 @@ class Matcher:
         except Exception as error:
             raise InvalidEventError(f"condition {name} failed", f"{type(error).__name__}: {error}") from error
         if isinstance(answer, pa.Array | pa.ChunkedArray):
-            mask = _mask(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer])) if pa.types.is_boolean(answer.type) else None
+            mask = (
+                _mask(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
+                if pa.types.is_boolean(answer.type)
+                else None
+            )
         else:
             array = np.asarray(answer)
             mask = array if array.dtype == np.bool_ and array.ndim == 1 else None
@@ -226,7 +245,9 @@ class Matcher:
         n_state_events = sum(len(page.times) for page in pages)
         pool_times = np.concatenate([*(page.times for page in pages), times[order]])
         pool_rows = np.concatenate([np.arange(n_state_events), n_state_events + order])
-        pool = pa.concat_tables([*(page.events for page in pages), events.select(self.event_schema.names)]).combine_chunks()
+        pool = pa.concat_tables(
+            [*(page.events for page in pages), events.select(self.event_schema.names)]
+        ).combine_chunks()
         bits = np.zeros((len(pool_times), self.words), np.int64)
         for word, field in enumerate(self.bit_fields):
             bits[n_state_events:, word] = events.column(field.name).to_numpy()[order]
@@ -239,8 +260,8 @@ class Matcher:
         horizons = np.full(n_keys, horizon, np.int64)
         if last_key_open:
             horizons[-1] = kernels.NO_ADVANCE
-        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = kernels.advance_keys(
-            tables, pool_times, bits, values, event_at, horizons, *loaded.arrays()
+        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = (
+            kernels.advance_keys(tables, pool_times, bits, values, event_at, horizons, *loaded.arrays())
         )
         if error[0] != kernels.OK:
             self._raise(error[0], all_keys.slice(int(first_row[error[1]]), 1))
@@ -311,9 +332,13 @@ class Matcher:
         if error == kernels.DIVISION_BY_ZERO:
             raise InvalidEventError("division by zero in a condition", where, "try_divide(a, b) gives NULL instead")
         if error == kernels.SKIP_MISSED:
-            raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": the match has no such event', where)
+            raise SkipStrategyError(
+                f'could not skip to "{self.pattern.skip.stage}": the match has no such event', where
+            )
         if error == kernels.SKIP_TO_OWN_FIRST:
-            raise SkipStrategyError(f'could not skip to "{self.pattern.skip.stage}": it is the first event of the match', where)
+            raise SkipStrategyError(
+                f'could not skip to "{self.pattern.skip.stage}": it is the first event of the match', where
+            )
         raise MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
 
     # ------------------------------------------------------------------ tables
@@ -331,7 +356,8 @@ class Matcher:
         stages = {name: number for number, name in enumerate(nfa.stages)}
         guard_ops: list[int] = []
         guard_at: dict[Guard, int] = {}
-        states, edges = [], []
+        states: list[tuple[int, ...]] = []
+        edges: list[tuple[int, ...]] = []
         for state in nfa.states:
             first_edge = len(edges)
             for edge in state.edges:
@@ -340,13 +366,21 @@ class Matcher:
                     program = _postfix(edge.guard)
                     guard_ops += [len(program), *program]
                 care_want = self._bits_only(edge.guard)
-                where = (edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap))
+                where = (
+                    edge.action,
+                    edge.target.number,
+                    guard_at[edge.guard],
+                    stages.get(state.stage, -1),
+                    micros(edge.gap),
+                )
                 edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
             plain = all(self._bits_only(edge.guard) is not None for near in _proceeding(state) for edge in near.edges)
             states.append((state.kind, micros(state.gap), self._wake(state), first_edge, len(edges), int(plain)))
         conditions = []
         for bit, program_number in zip(self._condition_bit, self._condition_program, strict=True):
-            begin, end = (0, 0) if program_number < 0 else (programs.starts[program_number], programs.ends[program_number])
+            begin, end = (
+                (0, 0) if program_number < 0 else (programs.starts[program_number], programs.ends[program_number])
+            )
             conditions.append((bit, begin, end))
         return kernels.Tables(
             states=_rows(states, 6),
@@ -466,7 +500,9 @@ class _Loaded:
     def of(cls, pages: Sequence[Page], n_keys: int) -> _Loaded:
         from asterism.kernels import NO_EVENT
 
-        nodes, runs, waiting = [], [], []
+        nodes: list[Ints] = []
+        runs: list[Ints] = []
+        waiting: list[Ints] = []
         event_base = node_base = 0
         for page in pages:
             moved = page.nodes.copy()
@@ -495,7 +531,8 @@ class _Loaded:
 
     def arrays(self) -> tuple[Any, ...]:
         return (
-            self.nodes, self.n_nodes, self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows,
+            self.nodes, self.n_nodes, self.run_at, self.run_rows,
+            self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows,
         )  # fmt: skip
 
 
@@ -572,11 +609,11 @@ def _conditions_of(guard: Guard) -> set[int]:
     return {op for op in _postfix(guard) if op >= 0}
 
 
-def _joined(parts: Sequence[exp.Expression]) -> exp.Expression:
+def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:
     return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)
 
 
-def _is_null(parts: Sequence[exp.Expression]) -> bool:
+def _is_null(parts: Sequence[exp.Expr]) -> bool:
     return len(parts) == 1 and isinstance(parts[0], exp.Null)
 
 
@@ -610,7 +647,9 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
     codes: Ints | None = None
     count = 0
     for column in keys.columns:
-        encoded = pc.dictionary_encode(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0), null_encoding="encode")
+        encoded = pc.dictionary_encode(
+            column.combine_chunks() if column.num_chunks != 1 else column.chunk(0), null_encoding="encode"
+        )
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

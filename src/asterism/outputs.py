@@ -75,7 +75,9 @@ class TimeColumn:
 class MatchOutput:
     """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers."""
 
-    def __init__(self, spec: OutputSpec, schema: pa.Schema, keys: Sequence[str], time: TimeColumn, stages: Sequence[str]) -> None:
+    def __init__(
+        self, spec: OutputSpec, schema: pa.Schema, keys: Sequence[str], time: TimeColumn, stages: Sequence[str]
+    ) -> None:
         self.spec = spec
         self.input_schema = schema
         self.key_schema = pa.schema([schema.field(name) for name in keys])
@@ -85,7 +87,9 @@ class MatchOutput:
         self.base_schema = pa.schema(
             [*self.key_schema, *(pa.field(name, time.type) for name in (START_TIME, END_TIME, decided))]
         )
-        self.measures = None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
+        self.measures = (
+            None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
+        )
         if self.measures is not None:
             self.schema = pa.schema([*self.key_schema, *self.measures.fields])
             self.carried = self.measures.carried
@@ -97,7 +101,7 @@ class MatchOutput:
         if twice:
             raise StreamDefinitionError(
                 f"the {spec.kind.value} output would have two columns named {sorted(twice)[0]!r}",
-                f"Its columns are the key columns, then {', '.join(self.schema.names[len(keys):])}.",
+                f"Its columns are the key columns, then {', '.join(self.schema.names[len(keys) :])}.",
                 "rename the stage or the key column, or name other columns with select(...)",
             )
         if spec.function is not None:
@@ -115,12 +119,15 @@ class MatchOutput:
         parts = _Parts(found)
         columns: list[Any] = list(base.columns)
         events = pa.StructArray.from_arrays(
-            [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names], fields=list(self.input_schema)
+            [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names],
+            fields=list(self.input_schema),
         )
         for number in range(len(self.stages)):
             rows, counts = parts.of(number)
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-            columns.append(pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type)))
+            columns.append(
+                pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
+            )
         default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
         return default if self.spec.function is None else self._apply(default)
 
@@ -181,9 +188,11 @@ class _Measures:
                 number = self.rest.add(body, text)
                 self.plan.append(("rest", number))
                 self.fields.append(pa.field(name, self.rest.types[number]))
-        self.carried = [n for n in schema.names if any(f"c{schema.names.index(n)}" in _words(t) for t in self.arguments.texts)]
+        self.carried = [
+            n for n in schema.names if any(f"c{schema.names.index(n)}" in _words(t) for t in self.arguments.texts)
+        ]
 
-    def _extract(self, scope: Scope, body: exp.Expression, text: str, fields: list[pa.Field]) -> exp.Expression:
+    def _extract(self, scope: Scope, body: exp.Expr, text: str, fields: list[pa.Field]) -> exp.Expr:
         """Replace each aggregate by a column of the table that will hold its values."""
         holder = exp.Paren(this=body.copy())
         for node in reversed(list(holder.this.walk())):
@@ -206,7 +215,8 @@ class _Measures:
                     self.aggregates.append(entry)
                     fields.append(pa.field(name, self._type(entry, text)))
                 node.replace(exp.column(name, quoted=True))
-        return holder.this.unnest()
+        unnested: exp.Expr = holder.this.unnest()
+        return unnested
 
     def _type(self, entry: tuple[str, int, int], text: str) -> pa.DataType:
         function, _, number = entry
@@ -226,7 +236,9 @@ class _Measures:
         used = np.unique(found.events)
         view = pa.table(
             [
-                step.events.column("e:" + f.name).take(pa.array(used)) if f.name in self.carried else pa.nulls(len(used), f.type)
+                step.events.column("e:" + f.name).take(pa.array(used))
+                if f.name in self.carried
+                else pa.nulls(len(used), f.type)
                 for f in self.arguments.schema
             ],
             schema=self.arguments.schema,
@@ -236,7 +248,9 @@ class _Measures:
             rows, counts = parts.of(stage)
             argument = None if number < 0 else _one_chunk(values[number])
             data_type = self.table_schema.field(len(columns)).type
-            columns.append(pa.chunked_array([_aggregate(function, argument, np.searchsorted(used, rows), counts).cast(data_type)]))
+            columns.append(
+                pa.chunked_array([_aggregate(function, argument, np.searchsorted(used, rows), counts).cast(data_type)])
+            )
         table = pa.table(columns, schema=self.table_schema)
         rest = self.rest.evaluate(table)
         return [table.column(number) if kind == "column" else rest[number] for kind, number in self.plan]

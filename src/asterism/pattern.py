@@ -220,7 +220,10 @@ class Pattern:
                 hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
             )
         stage = replace(
-            last, quantifier=replace(last.quantifier, kind=QuantifierKind.TIMES, at_least=at_least, at_most=at_most, gap=within)
+            last,
+            quantifier=replace(
+                last.quantifier, kind=QuantifierKind.TIMES, at_least=at_least, at_most=at_most, gap=within
+            ),
         )
         result = self._with(_checked_gap(stage))
         return result.optional() if optional else result
@@ -235,7 +238,9 @@ class Pattern:
             )
         stage = replace(
             last,
-            quantifier=replace(last.quantifier, kind=QuantifierKind.LOOPING, at_least=at_least, at_most=at_least, gap=within),
+            quantifier=replace(
+                last.quantifier, kind=QuantifierKind.LOOPING, at_least=at_least, at_most=at_least, gap=within
+            ),
         )
         return self._with(_checked_gap(stage))
 
@@ -323,7 +328,9 @@ class Pattern:
         seen: set[str] = set()
         for stage in self.atoms():
             if stage.name in seen:
-                raise MalformedPatternError(f'two stages are named "{stage.name}"', hint="stage names must be unique, groups included")
+                raise MalformedPatternError(
+                    f'two stages are named "{stage.name}"', hint="stage names must be unique, groups included"
+                )
             seen.add(stage.name)
         last = self.stages[-1]
         if last.contiguity is Contiguity.NOT_FOLLOW and self.time_bound is None and last.gap_window is None:
@@ -355,7 +362,9 @@ class Pattern:
     def _last(self, verb: str) -> Stage:
         last = self.stages[-1]
         if last.group is not None:
-            raise MalformedPatternError(f'group "{last.name}": {verb} does not apply to a group', hint="put the condition on its stages")
+            raise MalformedPatternError(
+                f'group "{last.name}": {verb} does not apply to a group', hint="put the condition on its stages"
+            )
         return last
 
     def _quantifiable(self) -> Stage:
@@ -380,11 +389,15 @@ class Pattern:
 
 def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
     if isinstance(stage, Pattern):
-        return Stage(name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage)
+        return Stage(
+            name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
+        )
     if not stage:
         raise MalformedPatternError("a stage needs a name")
     if ":" in stage:
-        raise MalformedPatternError(f'stage name "{stage}" contains a colon', hint="use letters, digits and underscores")
+        raise MalformedPatternError(
+            f'stage name "{stage}" contains a colon', hint="use letters, digits and underscores"
+        )
     return Stage(name=stage, contiguity=contiguity)
 
 
@@ -397,4 +410,3 @@ def _checked_gap(stage: Stage) -> Stage:
             f" the window of the whole match ({stage.window})"
         )
     return stage
-

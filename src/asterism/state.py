@@ -118,7 +118,16 @@ class Page:
         )
 
     def _arrays(self) -> list[Ints]:
-        return [self.times, self.nodes, self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows]
+        return [
+            self.times,
+            self.nodes,
+            self.run_at,
+            self.run_rows,
+            self.waiting_at,
+            self.waiting_rows,
+            self.timer_at,
+            self.timer_rows,
+        ]
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)

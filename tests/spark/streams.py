@@ -16,13 +16,23 @@ from asterism import CEP, KeyedStream, Pattern, PatternStream
 
 BASE = 1_700_000_000_000_000
 DISORDER = timedelta(seconds=5)
-SCHEMA = pa.schema([("id", pa.int64()), ("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string()), ("price", pa.float64())])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("user", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("kind", pa.string()),
+        ("price", pa.float64()),
+    ]
+)
 
 FUNNEL = (
     Pattern.begin("a").where("kind = 'view'").times(2).followed_by("b").where("kind = 'buy' AND price > LAST(a.price)")
 ).within(timedelta(seconds=60))
 STRICT = Pattern.begin("a").where("kind = 'view'").next("b").where("kind = 'cart'").within(timedelta(minutes=5))
-ABSENCE = Pattern.begin("a").where("kind = 'cart'").not_followed_by("b").where("kind = 'buy'").within(timedelta(seconds=30))
+ABSENCE = (
+    Pattern.begin("a").where("kind = 'cart'").not_followed_by("b").where("kind = 'buy'").within(timedelta(seconds=30))
+)
 
 
 def events(count: int = 2000, users: int = 40, seed: int = 7) -> pa.Table:

@@ -73,7 +73,9 @@ def test_after_the_drain_no_state_is_left(spark: SparkSession, tmp_path: Path) -
     write_files(table, tmp_path / "in", [300])
     CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
     for variable in ("header", "pages"):
-        state = spark.read.format("statestore").option("path", str(tmp_path / "cp")).option("stateVarName", variable).load()
+        state = (
+            spark.read.format("statestore").option("path", str(tmp_path / "cp")).option("stateVarName", variable).load()
+        )
         assert state.count() == 0
 
 
@@ -110,7 +112,9 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
     stream = stream_of(spark, tmp_path / "in")
 
     def run(pattern: Pattern, **options: Any) -> None:
-        CEP.pattern(stream, pattern, **options).run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=False)
+        CEP.pattern(stream, pattern, **options).run(
+            {"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=False
+        )
 
     run(FUNNEL)
     with pytest.raises(StreamingQueryException, match="made with 128 key groups, this query has 64"):
@@ -120,7 +124,9 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
     run(FUNNEL)
 
 
-def test_one_shuffle_and_the_filter_before_it(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_shuffle_and_the_filter_before_it(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     write_files(events(10), tmp_path / "in", [])
     CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches.explain()
     plan = capfd.readouterr().out
@@ -171,7 +177,13 @@ def test_an_empty_dataframe_has_no_matches(spark: SparkSession, tmp_path: Path) 
 
 
 def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
-    pattern = Pattern.begin("a").where("kind = 'view'").followed_by("b").where("kind = 'no such'").within(timedelta(seconds=2))
+    pattern = (
+        Pattern.begin("a")
+        .where("kind = 'view'")
+        .followed_by("b")
+        .where("kind = 'no such'")
+        .within(timedelta(seconds=2))
+    )
     table = events(20)
     write_files(table, tmp_path / "in", [])
     found = Collect()
@@ -235,7 +247,9 @@ def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path
     for delay in (0.0, 0.35, 0.7, None):  # after the sink of a new micro-batch has begun: inside it, and between two
         seen = len(progress.read_text().split()) if progress.exists() else 0
         log = (tmp_path / "log").open("ab")
-        victim = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment, stderr=log, start_new_session=True)
+        victim = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)], env=environment, stderr=log, start_new_session=True
+        )
         until = time.monotonic() + 120
         while victim.poll() is None and time.monotonic() < until:
             now = len(progress.read_text().split()) if progress.exists() else 0
@@ -249,5 +263,9 @@ def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path
         log.close()
     assert kills >= 2
     assert (tmp_path / "done").exists(), (tmp_path / "log").read_text()[-3000:]
-    rows = [row for path in sorted((tmp_path / "out").glob("batch=*")) for row in pq.read_table(path, partitioning=None).to_pylist()]
+    rows = [
+        row
+        for path in sorted((tmp_path / "out").glob("batch=*"))
+        for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
     assert ids(rows) == batch_matches(spark, table, ABSENCE)

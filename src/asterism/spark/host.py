@@ -49,7 +49,9 @@ class OperatorHost(StatefulProcessor):
                 events.append(batch_from_bytes(row.chunk, self.operator.prepared_schema))
         return self._process(events, timerValues, ends, fired=None)
 
-    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo) -> Iterator[Row]:
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
         return self._process([], timerValues, False, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:

@@ -61,7 +61,9 @@ class KeyedStream:
         columns = [field.name for field in self.df.schema]
         for name in (*self.keys, *([self.time] if self.time else []), *(c.removeprefix("-") for c in self.order_by)):
             if name not in columns:
-                raise ColumnNotFoundError.from_missing_and_available(name, columns, "in the description of the keyed stream")
+                raise ColumnNotFoundError.from_missing_and_available(
+                    name, columns, "in the description of the keyed stream"
+                )
         for name in self.keys:
             kind = self.df.schema[name].dataType
             if not isinstance(kind, _KEY_TYPES):
@@ -164,11 +166,13 @@ class PatternStream:
         """
         return self._single(OutputSpec(OutputKind(output), measures=measures))
 
-    def process(self, function: Callable[[pa.Table], pa.Table], schema: T.StructType | str, *, output: str = "matches") -> DataFrame:
+    def process(
+        self, function: Callable[[pa.Table], pa.Table], schema: T.StructType | str, *, output: str = "matches"
+    ) -> DataFrame:
         """Rows made by *function*: a :class:`pyarrow.Table` of matches in, with the columns of :attr:`matches`, a table with
         the columns of *schema* out. It is called with any number of matches at a time.
         """
-        struct = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
+        struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
         spec = OutputSpec(OutputKind(output), function=function, function_schema=_arrow_schema(self.spark, struct))
         return self._single(spec)
 
@@ -197,7 +201,8 @@ class PatternStream:
         """
         measures = select or {}
         outputs = {
-            sink: OutputSpec(OutputKind(sink), measures=tuple(measures[sink]) if sink in measures else None) for sink in sinks
+            sink: OutputSpec(OutputKind(sink), measures=tuple(measures[sink]) if sink in measures else None)
+            for sink in sinks
         }
         operator = self._operator(outputs)
         schemas = dict(operator.output_schemas)
@@ -217,7 +222,11 @@ class PatternStream:
             raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
 
         def start(drain: bool, **how: Any) -> StreamingQuery:
-            writer = self._results(operator, drain=drain).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+            writer = (
+                self._results(operator, drain=drain)
+                .writeStream.foreachBatch(write)
+                .option("checkpointLocation", checkpoint)
+            )
             return (writer if name is None else writer.queryName(name)).trigger(**how).start()
 
         if trigger is not None:
@@ -277,7 +286,9 @@ class PatternStream:
                 df, column = df.withColumn(_EVENT_TIME, F.timestamp_millis(_quoted(column))), _EVENT_TIME
             delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
             df = df.withWatermark(column, f"{delay} milliseconds")
-        packed = self._inputs(self._relevant(df, operator), operator).mapInArrow(pack(operator, self.key_groups, "events"), CHUNKS)
+        packed = self._inputs(self._relevant(df, operator), operator).mapInArrow(
+            pack(operator, self.key_groups, "events"), CHUNKS
+        )
         self.spark.dataSource.register(ControlSource)
         control = (
             self.spark.readStream.format(NAME)
