@@ -482,7 +482,8 @@ def follow_guards(
 @njit(cache=True)
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
-    times: Any, bits: Any, values: Any, values_f: Any, start: int, event: int, heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
+    times: Any, bits: Any, values: Any, values_f: Any, start: int, event: int,
+    heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
     """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
     runs = count[RUNS]
@@ -678,7 +679,8 @@ def expire(
 @njit(cache=True)
 def advance_key(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
-    times: Any, bits: Any, values: Any, values_f: Any, start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
+    times: Any, bits: Any, values: Any, values_f: Any,
+    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
     key: int, begin: int, end: int, until: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip

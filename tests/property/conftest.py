@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, database=None, max_examples=200, suppress_health_check=_SLOW
+    "ci", deadline=None, derandomize=True, database=None, max_examples=120, suppress_health_check=_SLOW
 )
 settings.register_profile(
     "long", deadline=None, max_examples=5000, database=None, suppress_health_check=_SLOW, print_blob=True

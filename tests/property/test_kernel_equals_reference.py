@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import assume, event, given, settings
 
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conformance import CUTS, normalized, read_cases, run_kernel
@@ -129,6 +129,7 @@ def times(answer: Json) -> list[int]:
 
 
 @BOTH
+@settings(max_examples=max(1, settings().max_examples // 3))
 @given(case=cases())
 def test_cuts_do_not_matter(semantics: Semantics, case: Json) -> None:
     """However the events between two watermarks arrive, the answers are the same, and in the same order."""

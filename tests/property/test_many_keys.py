@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asterism.cep import KEY_HASH, CepOperator
@@ -64,6 +64,7 @@ def answers(
 
 
 @pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
+@settings(max_examples=max(1, settings().max_examples // 3))
 @given(
     data=st.data(),
     pattern=patterns(),

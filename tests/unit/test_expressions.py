@@ -36,7 +36,8 @@ def value(text: str, *rows: dict[str, Any]) -> list[Any]:
     """The values of a pure expression for rows that have the columns they name."""
     scope, vectorized = Scope(SCHEMA), Vectorized(SCHEMA)
     vectorized.add(scope.resolve(parse(text), text), text)
-    return vectorized.evaluate(pa.Table.from_pylist(list(rows) or [{}], SCHEMA))[0].to_pylist()
+    values: list[Any] = vectorized.evaluate(pa.Table.from_pylist(list(rows) or [{}], SCHEMA))[0].to_pylist()
+    return values
 
 
 def n(*values: int | None) -> list[dict[str, Any]]:
@@ -257,7 +258,7 @@ LATER = datetime(2024, 7, 1, 12, 1, tzinfo=UTC)
 )
 def test_condition_over_a_stage(text: str, expected: bool) -> None:
     """Aggregates range over what the stage has accepted so far; nulls are not counted."""
-    accepted = [{"n": 1, "x": 1.5}, {"n": 2}, {"n": 3, "x": 4.0}]
+    accepted: list[dict[str, Any]] = [{"n": 1, "x": 1.5}, {"n": 2}, {"n": 3, "x": 4.0}]
     assert over(text, *accepted, now={"x": 3.0}) is expected
 
 

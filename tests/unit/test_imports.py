@@ -23,8 +23,8 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("cep", "windows", "triggers", "broadcast"),
     ("processors", "discovery", "coordinator"),
     ("json_format", "match_recognize"),
-    ("spark",),
-    ("testing", "metrics", "cli", "conformance", "__main__"),
+    ("conformance", "spark"),
+    ("testing", "metrics", "cli", "__main__"),
 )
 LEVEL = {module: level for level, block in enumerate(BLOCKS) for module in block}
 MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}

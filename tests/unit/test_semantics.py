@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
@@ -125,7 +127,7 @@ def test_consecutive_loop_within() -> None:
 
 
 @pytest.mark.parametrize("run_", [run, in_flink])
-def test_what_both_agree_on(run_: type[Run]) -> None:
+def test_what_both_agree_on(run_: Callable[[Pattern, str], Run]) -> None:
     """Without windows and skip strategies there is no difference."""
     pattern = Pattern.begin("a").where("name = 'a'").one_or_more().next("b").where("name = 'b'")
     assert sorted(run_(pattern, "a1 a2 b3 x4").matches) == ["a1 a2 b3 @3", "a2 b3 @3"]
