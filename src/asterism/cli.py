@@ -5,6 +5,7 @@ Exit status: 0; 1 where a case fails; 2 where the command cannot do what it is a
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -78,8 +79,11 @@ def asterism_error_in(text: str) -> str | None:
 
 
 def _first_paragraph(text: str) -> str:
-    """Spark's own messages go on with plans and stack traces."""
-    return re.split(r"\n\s*\n|\n\s*at |\nJVM stacktrace|;\n|\n=== ", text.strip())[0]
+    """Spark's own messages begin with how they came here, and go on with plans and stack traces."""
+    text = re.sub(
+        r"^An error occurred while calling \S+\s+: [\w.$]+: |^\[STREAM_FAILED\].*?with exception: ", "", text.strip()
+    )
+    return re.split(r"\n\s*\n|\n\s*at |\nJVM stacktrace|;\n|\n=== |\n== DataFrame", text)[0]
 
 
 # ---------------------------------------------------------------------- progress
@@ -122,7 +126,8 @@ def local_spark() -> Iterator[SparkSession]:
             with _quiet_stderr():
                 spark = builder.getOrCreate()
     try:
-        yield spark
+        with _no_logging():
+            yield spark
     finally:
         if ours:
             spark.stop()
@@ -138,6 +143,17 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+@contextmanager
+def _no_logging() -> Iterator[None]:
+    """PySpark logs errors, in pages of JSON, before it raises them."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
@@ -324,6 +340,7 @@ COUNTED = {
     "timed_out": ("timed-out partial match", "timed-out partial matches"),
     "late": ("late event", "late events"),
 }
+WRITE_OPTIONS = {"header": "true", "escape": '"'}  # a quote in a text of CSV is doubled, as most programs expect
 WRITTEN = {".csv": "csv", ".jsonl": "json", ".parquet": "parquet"}
 
 
@@ -554,7 +571,7 @@ def _write(rows: DataFrame, out: Path, work: Path) -> None:
             if isinstance(field.dataType, T.ArrayType | T.StructType | T.MapType):
                 rows = rows.withColumn(field.name, F.to_json("`" + field.name.replace("`", "``") + "`"))
     written = work / "written"
-    rows.coalesce(1).write.format(kind).options(header="true").save(str(written))
+    rows.coalesce(1).write.format(kind).options(**WRITE_OPTIONS).save(str(written))
     [part] = written.glob("part-*")
     # A rename would keep Spark's permissions and fail across file systems.
     out.write_bytes(part.read_bytes())

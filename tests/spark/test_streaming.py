@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -88,7 +87,7 @@ def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_pat
     expected = batch(spark, table, FUNNEL)
     assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
     assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
-    assert sinks["late"].rows == old.to_pylist()
+    assert sorted(row["id"] for row in sinks["late"].rows) == sorted(old.column("id").to_pylist())
 
 
 def test_number_of_key_groups_pages_and_partitions_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: P
     write_files(pa.concat_tables([table, timeless]), tmp_path / "in", [50])
     sinks = {"matches": Collect(), "late": Collect()}
     CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run(sinks, checkpoint=str(tmp_path / "cp"))
-    assert sinks["late"].rows == timeless.to_pylist()
+    assert sorted(row["id"] for row in sinks["late"].rows) == sorted(timeless.column("id").to_pylist())
     assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)
 
 
@@ -263,9 +262,5 @@ def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path
         log.close()
     assert kills >= 2
     assert (tmp_path / "done").exists(), (tmp_path / "log").read_text()[-3000:]
-    rows = [
-        row
-        for path in sorted((tmp_path / "out").glob("batch=*"))
-        for row in pq.read_table(path, partitioning=None).to_pylist()
-    ]
+    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
     assert ids(rows) == batch_matches(spark, table, ABSENCE)
