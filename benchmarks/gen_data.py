@@ -186,7 +186,7 @@ def write(
         "kinds": KINDS,
         "record_bytes": RECORD.itemsize,
         "files": files,
-        "sha256_bin": hashlib.sha256(records).hexdigest(),
+        "sha256_bin": hashlib.sha256(records.data).hexdigest(),
         "first_event_time": int(records["event_time"].min()),
         "last_event_time": int(records["event_time"].max()),
         "kind_counts": {kind: int(count) for kind, count in zip(KINDS, counts, strict=True)},

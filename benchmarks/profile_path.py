@@ -14,6 +14,7 @@ import pstats
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,10 @@ def drive(
             table = pq.read_table(file)
             latest = max(latest, pc.max(table.column("event_time")).as_py())
             events = path.relevant(table.cast(schema))
-            around("pack", lambda events=events: path.pack(events, chunks))
-        around("process", lambda chunks=chunks, now=watermark: path.process(chunks, now, found))
+            around("pack", partial(path.pack, events, chunks))
+        around("process", partial(path.process, chunks, watermark, found))
         watermark = (latest - DISORDER // harness.MILLISECOND - 1) * 1000  # known from the next micro-batch on
-    around("process", lambda: path.process({}, END_OF_TIME, found))
+    around("process", partial(path.process, {}, END_OF_TIME, found))
     return path, found
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,14 +45,14 @@ class Benchmark:
         self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress
     ) -> Iterator[Run]:
         if FLOOR in modes:
-            yield self._measured(lambda: self._floor(number))
+            yield self._measured(partial(self._floor, number))
         for workload in workloads:
             if WINDOW in modes:
-                yield self._measured(lambda workload=workload: self._window(number, workload))
+                yield self._measured(partial(self._window, number, workload))
             if BATCH in modes:
-                yield self._measured(lambda workload=workload: self._batch(number, workload))
+                yield self._measured(partial(self._batch, number, workload))
             if STREAM in modes:
-                yield self._measured(lambda workload=workload: self._stream(number, workload, progress))
+                yield self._measured(partial(self._stream, number, workload, progress))
 
     def _measured(self, measure: Callable[[], Run]) -> Run:
         with PeakMemory() as memory:
@@ -190,6 +191,8 @@ def main(arguments: list[str] | None = None) -> int:
     spark.stop()
     console = Console(stderr=True)
     console.print(summary(runs))
+    if args.batches > 1 and any(run.mode == STREAM and not run.rest_events for run in runs):
+        console.print("The first micro-batch brought all events: there are no others to measure.")
     wrong = [run for run in runs if not run.ok]
     for run in wrong:
         answer = harness.expected(args.size, run.workload)

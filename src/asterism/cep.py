@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.compiler import Semantics
-from asterism.errors import InvalidEventError
+from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
 from asterism.matcher import TIME, Matcher, Step
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now, Result
@@ -37,6 +37,7 @@ KEY_HASH = "__key_hash"
 """Column of 64-bit hashes of the keys, which the host supplies where there is more than one page."""
 PAGE = "__page"
 ONE_KEY = "__one_key"
+MAX_PAGES = 256
 NO_TIME = BEFORE_TIME - 1
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 
@@ -65,6 +66,8 @@ class CepOperator:
         pages: int = 1,
     ) -> None:
         check_outputs(outputs)
+        if not 1 <= pages <= MAX_PAGES:
+            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema

@@ -150,7 +150,7 @@ class _Builder:
         self.flink = semantics is Semantics.FLINK
         self.states: list[State] = []
         self.conditions: list[Condition] = []
-        self.stops: dict[str, State] = {}
+        self.stops: dict[str, tuple[State, Guard]] = {}
         self.unrestricted: dict[State, State] = {}
         self.names: dict[str, int] = {}
         self.window_from_end: timedelta | None = None
@@ -166,10 +166,15 @@ class _Builder:
         self.states.append(state)
         return state
 
-    def stop(self, stage: Stage) -> State:
+    def add_stop(self, state: State, stage: Stage, condition: Guard) -> None:
+        """From *state*, an event for the NOT stage *stage* leads to its stop state.
+
+        There is one for the stage, and it takes the event by the condition of the place that made it, as in Flink.
+        """
         if stage.name not in self.stops:
-            self.stops[stage.name] = self.state(stage.name, StateKind.STOP)
-        return self.stops[stage.name]
+            self.stops[stage.name] = self.state(stage.name, StateKind.STOP), condition
+        stop, taken = self.stops[stage.name]
+        state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
 
     def copy(self, original: State) -> State:
         twin = self.twin(original)
@@ -258,7 +263,7 @@ class _Builder:
         """Absence at the end of the pattern: wait for the window to pass."""
         condition = self.take(place, place.stage)
         state = self.state(place.stage.name, StateKind.PENDING, place.stage.gap_window)
-        state.add(Action.PROCEED, self.stop(place.stage), condition)
+        self.add_stop(state, place.stage, condition)
         state.add(Action.IGNORE, state, Not(condition))
         return state
 
@@ -267,7 +272,7 @@ class _Builder:
         state = self.state(place.stage.name, gap=place.stage.gap_window)
         # An event must come to decide it, also if nothing follows: only an IGNORE edge waits for one.
         state.add(Action.IGNORE if sink.kind is StateKind.FINAL else Action.PROCEED, sink, Not(condition))
-        state.add(Action.PROCEED, self.stop(place.stage), condition)
+        self.add_stop(state, place.stage, condition)
         return state
 
     def stage(self, place: _Place, sink: State) -> State:
@@ -420,12 +425,12 @@ class _Builder:
 
     def add_stops(self, place: _Place, state: State) -> None:
         for stage in place.nots_before():
-            state.add(Action.PROCEED, self.stop(stage), self.take(place, stage))
+            self.add_stop(state, stage, self.take(place, stage))
 
     def add_stop_of_following(self, place: _Place, state: State) -> None:
         following = place.following
         if following is not None and following.contiguity is Contiguity.NOT_FOLLOW:
-            state.add(Action.PROCEED, self.stop(following), self.take(place, following))
+            self.add_stop(state, following, self.take(place, following))
 
     def without_spent_nots(self, place: _Place, sink: State) -> State:
         """Once an optional stage has taken an event, the not_followed_by before it is over for what follows."""

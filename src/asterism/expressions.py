@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import duckdb
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
-MAX_DEPTH = 100  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
+MAX_DEPTH = 50  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
 STACK = 64  # values on the kernel's stack
 
 AGGREGATES: dict[type[exp.Expr], str] = {
@@ -62,6 +62,18 @@ _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case,
     exp.If, *_FUNCTIONS, *AGGREGATES,
 )  # fmt: skip
+
+
+_CASTS = {
+    getattr(exp.DataType.Type, name)
+    for name in ("DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ")
+}  # others round, or write numbers, differently in DuckDB and in Spark
+_TYPED = {
+    "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
+    "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/"
+}  # fmt: skip
+"""What was typed, where the parser has another name for it."""
+_INSTEAD = {"||": "concat(a, b)"}
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -101,21 +113,38 @@ def parse(text: str) -> exp.Expr:
         elif problem.startswith("Invalid expression"):
             problem = "unexpected token"
         raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
-    except (TokenError, RecursionError):
+    except RecursionError:
+        raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
+    except TokenError:
         raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
     tree: exp.Expr = trees[0]
     inner = tree.this if isinstance(tree, exp.Alias) else tree
+    if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
+        raise ExpressionSyntaxError.at("AS needs a name", text)
+    if re.search(r"\bTRY_CAST\b", text, flags=re.IGNORECASE):  # sqlglot reads both as the same
+        raise ExpressionSyntaxError.at("TRY_CAST is not supported here", text, text.upper().find("TRY_CAST"))
     for node in inner.walk():
         if isinstance(node, exp.Anonymous):
             raise ExpressionSyntaxError.at(
                 f"unknown function {node.name}", text, text.lower().find(str(node.name).lower())
             )
-        if not isinstance(node, _SUPPORTED) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+        if isinstance(node, exp.Query | exp.Subquery) or (
+            isinstance(node, exp.In) and node.args.get("query") is not None
+        ):
+            raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
+        if not isinstance(node, _SUPPORTED):
+            word = _TYPED.get(node.key, node.key.upper())
             raise ExpressionSyntaxError.at(
-                f"{node.key.upper()} is not supported here", text, text.upper().find(node.key.upper())
+                f"{word} is not supported here", text, text.upper().find(word), _INSTEAD.get(word)
             )
+        if isinstance(node, exp.Cast) and node.to.this not in _CASTS:
+            word = node.to.sql(dialect=_Dialect)
+            raise ExpressionSyntaxError.at(f"CAST to {word} is not supported", text, hint="DOUBLE, DATE or TIMESTAMP")
+        if isinstance(node, exp.Column) and len(node.parts) > 2:
+            name = node.sql(dialect=_Dialect)
+            raise ExpressionSyntaxError.at(f"{name}: a name has at most two parts, stage.column", text)
     return tree
 
 
@@ -168,11 +197,11 @@ class Scope:
             if kind is not None:
                 return self._aggregate(node, kind, text, visit)
             if isinstance(node, exp.Column):
+                if isinstance(node.this, exp.Star):
+                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text)
                 if node.table:
                     self._stage(node.table, text)
                     return exp.Last(this=self._argument(node, text))
-                if isinstance(node.this, exp.Star):
-                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text)
                 return exp.column(self.column(node, text), quoted=True)
             copied = node.copy()
             for key, value in node.args.items():
@@ -270,7 +299,7 @@ def _in_duckdb(part: exp.Expr, columns: Sequence[str]) -> exp.Expr | None:
     if isinstance(part, exp.Div):
         # Spark divides as doubles and, in its ANSI mode, refuses to divide by zero.
         zero = exp.EQ(this=exp.paren(part.expression.copy()), expression=exp.Literal.number(0))
-        failure = exp.func("error", exp.Literal.string("division by zero; try_divide(a, b) gives NULL instead"))
+        failure = exp.func("error", exp.Literal.string("division by zero"))
         quotient = exp.Div(
             this=exp.cast(part.this.copy(), "double"), expression=exp.cast(part.expression.copy(), "double")
         )
@@ -280,10 +309,20 @@ def _in_duckdb(part: exp.Expr, columns: Sequence[str]) -> exp.Expr | None:
         return exp.Div(this=exp.cast(part.this.copy(), "double"), expression=divisor)
     if isinstance(part, exp.Like):
         return exp.Escape(this=part.copy(), expression=exp.Literal.string("\\"))
+    if isinstance(part, exp.TryCast):
+        # Spark's CAST fails where it cannot convert; sqlglot reads it as one that gives NULL.
+        return exp.Cast(this=part.this.copy(), to=part.to.copy())
     if isinstance(part, exp.DataType) and part.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
         # Times with a zone are handed over as the wall-clock time of that zone.
         return exp.DataType.build("timestamp")
     return None
+
+
+_TRY = "filter such events out; try_divide(a, b) gives NULL where b is 0"
+
+
+class _DuckDBError(Exception):
+    """What DuckDB said, without its decoration."""
 
 
 @dataclass(slots=True)
@@ -293,28 +332,49 @@ class Vectorized:
     schema: pa.Schema
     texts: list[str] = field(default_factory=list)
     types: list[pa.DataType] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    """what the user wrote, for messages"""
 
     def add(self, node: exp.Expr, text: str) -> int:
         """The number of the expression; *text* is what the user wrote, for messages."""
         sql = to_duckdb(node, self.schema.names)
-        if sql in self.texts:
-            return self.texts.index(sql)
-        try:
-            result = self._run([sql], self.schema.empty_table())
-        except InvalidEventError as error:
-            problem = (error.detail or "").split("\n")[0]
-            raise ExpressionTypeError.at(problem, text) from None
+        if sql not in self.texts:
+            self.types.append(self.type_of(node, text))
+            self.texts.append(sql)
+            self.sources.append(text)
+        return self.texts.index(sql)
+
+    def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
+        """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
+        sql = to_duckdb(node, self.schema.names)
         plain = plain_column(sql)
-        self.texts.append(sql)
-        self.types.append(result.schema.field(0).type if plain is None else self.schema.field(plain).type)
-        return len(self.texts) - 1
+        if plain is not None:
+            return self.schema.field(plain).type
+        try:
+            return self._run([sql], self.schema.empty_table()).schema.field(0).type
+        except _DuckDBError as error:
+            raise ExpressionTypeError.at(str(error), text) from None
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
         """One column per expression, in the order in which they were added."""
         plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
         computed = [text for number, text in enumerate(self.texts) if plain[number] is None]
-        results = iter(self._run(computed, table).columns if computed else [])
+        try:
+            results = iter(self._run(computed, table).columns if computed else [])
+        except _DuckDBError as error:
+            raise InvalidEventError(
+                f"an expression could not be computed: {error}", self._culprit(table), _TRY
+            ) from None
         return [next(results) if at is None else table.column(at) for at in plain.values()]
+
+    def _culprit(self, table: pa.Table) -> str | None:
+        """What the user wrote, of the expression that fails on these rows."""
+        for text, source in zip(self.texts, self.sources, strict=True):
+            try:
+                self._run([text], table)
+            except _DuckDBError:
+                return source
+        return None
 
     def _run(self, texts: list[str], table: pa.Table) -> pa.Table:
         import duckdb
@@ -331,10 +391,22 @@ class Vectorized:
             result: pa.Table = connection.sql(f"SELECT {columns} FROM events").to_arrow_table()
         except duckdb.Error as error:
             message = re.sub(r"^[A-Z][A-Za-z ]*Error: ", "", str(error)).split("\n")[0]
-            raise InvalidEventError("a condition or measure could not be computed", message) from None
+            raise _DuckDBError(message) from None
         finally:
             connection.unregister("events")
+        for number, text in enumerate(texts):
+            zone = self._zone(text)
+            if zone is not None and result.schema.field(number).type == pa.timestamp("us"):
+                # DuckDB was given the wall-clock time of the zone, and answered with it.
+                local = pc.assume_timezone(result.column(number), zone, ambiguous="earliest", nonexistent="earliest")
+                result = result.set_column(number, result.schema.field(number).name, local)
         return result
+
+    def _zone(self, text: str) -> str | None:
+        """The zone of timestamps that an expression gives; None: they have none, as those that it reads."""
+        types = [self.schema.field(int(n)).type for n in re.findall(r"\bc(\d+)\b", text)] or list(self.schema.types)
+        zones = [t.tz for t in types if pa.types.is_timestamp(t)]
+        return zones[0] if zones else None
 
 
 def plain_column(text: str) -> int | None:
@@ -562,8 +634,10 @@ class _ProgramCompiler:
         programs = self.programs
         if isinstance(node, exp.Interval):
             unit = str(node.args["unit"]).upper().rstrip("S")
-            if unit not in _UNIT_MICROS or not isinstance(node.this, exp.Literal):
-                raise self.fail(f"an interval in {unit} has no fixed length")
+            if not isinstance(node.this, exp.Literal):
+                raise self.fail("the length of an interval must be a number")
+            if unit not in _UNIT_MICROS:
+                raise self.fail(f"an interval in {unit}S has no fixed length")
             self.emit(Op.CONST, round(float(node.this.name) * _UNIT_MICROS[unit]), grows=1)
             return Kind.INTERVAL
         if isinstance(node, exp.Null):
@@ -618,7 +692,7 @@ class _ProgramCompiler:
         raise self.fail(f"{where} cannot take a {below.value} together with a {top.value}")
 
     def compare(self, operator: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Kind:
-        kind = self.unify(self.visit(left), self.visit(right), operator.__name__)
+        kind = self.unify(self.visit(left), self.visit(right), _TYPED[operator.key])
         floating = kind is Kind.FLOAT
         if operator in (exp.GT, exp.GTE):
             self.emit(Op.SWAP)
@@ -638,9 +712,10 @@ class _ProgramCompiler:
         times = {Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL}
         if below in times or top in times:
             return self.time_arithmetic(node, below, top)
-        kind = self.unify(below, top, node.key.upper())
+        word = _TYPED.get(node.key, node.key.upper())
+        kind = self.unify(below, top, word)
         if kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
-            raise self.fail(f"{node.key.upper()} needs numbers, not a {kind.value}")
+            raise self.fail(f"{word} needs numbers, not a {kind.value}")
         if isinstance(node, exp.Div | exp.SafeDivide):
             if kind is not Kind.FLOAT:
                 self.emit(Op.TO_FLOAT)
@@ -664,7 +739,7 @@ class _ProgramCompiler:
         }
         kind = result.get((type(node), below, top))
         if kind is None:
-            raise self.fail(f"{node.key.upper()} cannot take a {below.value} together with a {top.value}")
+            raise self.fail(f"{_TYPED.get(node.key, node.key)} cannot take a {below.value} together with a {top.value}")
         self.emit(Op.ADD if isinstance(node, exp.Add) else Op.SUB, grows=-1)
         return kind
 

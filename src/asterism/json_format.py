@@ -44,7 +44,9 @@ def pattern_from_json(source: str | bytes | Mapping[str, Any]) -> Pattern:
             raise PatternFormatError(f"a pattern of {len(source)} bytes is too large (limit {MAX_BYTES})")
         try:
             graph = json.loads(source)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise PatternFormatError("the JSON is nested too deeply") from None
+        except ValueError as error:
             raise PatternFormatError("this is not JSON", str(error)) from None
     if not isinstance(graph, Mapping) or graph.get("type") != "COMPOSITE":
         raise PatternFormatError("the root must be a graph of type COMPOSITE")
@@ -85,17 +87,22 @@ def _chain(graph: Mapping[str, Any], where: str) -> list[tuple[Mapping[str, Any]
         nodes[name] = node
     after: dict[str, tuple[str, Contiguity]] = {}
     entered: set[str] = set()
-    for edge in graph.get("edges") or []:
+    edges = graph.get("edges") or []
+    if not isinstance(edges, list):
+        raise PatternFormatError(f"{where}: edges must be a list")
+    for edge in edges:
         source, target = (edge.get("source"), edge.get("target")) if isinstance(edge, Mapping) else (None, None)
-        if source not in nodes or target not in nodes:
+        if not isinstance(source, str) or not isinstance(target, str) or source not in nodes or target not in nodes:
             raise PatternFormatError(f"{where}: the edge {source!r} -> {target!r} names an unknown node")
-        kind = _member(Contiguity, edge.get("type"), f"{where}: edge {source!r} -> {target!r}: edge type")
+        kind = _member(Contiguity, edge.get("type"), "edge type", f"{where}: edge {source!r} -> {target!r}")
         if source in after:
             raise PatternFormatError(f"{where}: two edges leave node {source!r}")
         if target in entered:
             raise PatternFormatError(f"{where}: two edges enter node {target!r}")
         after[source] = (target, kind)
         entered.add(target)
+    if len(entered) == len(nodes):
+        raise PatternFormatError(f"{where}: the edges go in a circle")
     begins = [name for name in nodes if name not in entered]
     if len(begins) != 1:
         raise PatternFormatError(f"{where}: a graph has one first node, this one has {len(begins)}")
@@ -150,7 +157,7 @@ def _with_quantifier(pattern: Pattern, node: Mapping[str, Any], where: str) -> P
     inner = (
         Contiguity.SKIP_TILL_NEXT
         if inner_name is None
-        else _member(Contiguity, inner_name, f"{where}: consuming strategy")
+        else _member(Contiguity, inner_name, "consuming strategy", where)
     )
     times = quantifier.get("times")
     if "LOOPING" in properties:
@@ -188,7 +195,7 @@ def _with_window(pattern: Pattern, window: Any, where: str) -> Pattern:
         return pattern
     if not isinstance(window, Mapping):
         raise PatternFormatError(f"{where}: a window must be an object")
-    kind = _member(WithinType, window.get("type"), f"{where}: window type")
+    kind = _member(WithinType, window.get("type"), "window type", where)
     duration = _duration(window.get("time"), where)
     if duration is None:
         raise PatternFormatError(f"{where}: a window needs a time")
@@ -199,7 +206,7 @@ def _duration(time: Any, where: str) -> timedelta | None:
     if time is None:
         return None
     unit = time.get("unit") if isinstance(time, Mapping) else None
-    if unit not in _UNITS:
+    if not isinstance(unit, str) or unit not in _UNITS:
         raise PatternFormatError(f"{where}: unknown time unit {unit!r}", hint=", ".join(_UNITS))
     try:
         return timedelta(**{_UNITS[unit]: _integer(time.get("size"), f"{where}: time size")})
@@ -223,10 +230,11 @@ def _type_of(value: Any) -> Any:
     return value.get("type") if isinstance(value, Mapping) else None
 
 
-def _member(kind: type[E_], value: Any, what: str) -> E_:
+def _member(kind: type[E_], value: Any, what: str, where: str | None = None) -> E_:
     names = [member.value for member in kind]
     if value not in names:
-        raise PatternFormatError(f"unknown {what} {value!r}", hint=", ".join(names))
+        prefix = f"{where}: " if where else ""
+        raise PatternFormatError(f"{prefix}unknown {what} {value!r}", hint=", ".join(names))
     return kind(value)
 
 

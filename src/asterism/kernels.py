@@ -69,6 +69,7 @@ class Tables(NamedTuple):
     """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
     ops: Any
     """operation (asterism.expressions.Op); constant or slot; for aggregates: function, stage, slot (-1: none), is it floating"""
+    guard_depth: int
     start: int
     window: int  # microseconds, 0: none
     flink: bool
@@ -482,7 +483,7 @@ def follow_guards(
 @njit(cache=True)
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
-    times: Any, bits: Any, values: Any, values_f: Any, start: int, event: int,
+    times: Any, bits: Any, values: Any, values_f: Any, start: int, flink: bool, event: int,
     heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
     """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
@@ -545,7 +546,8 @@ def step(
                     push(heaps, DONE, n_done, begin, n_nodes, time)
                     n_done += 1
             n_nodes += 1
-        if fresh:
+        # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
+        if fresh and state == start and not (stopped and flink):
             push(heaps, new, n_new, NO_EVENT, -1, start)
             n_new += 1
     count[RUNS], count[N_RUNS], count[N_DONE], count[N_NODES] = new, n_new, n_done, n_nodes
@@ -715,7 +717,7 @@ def advance_key(
         if count[WAKES] < 0 or seen & count[WAKES] != 0:
             error = step(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                start, event, heaps, count, nodes, work, work_f,
+                start, flink, event, heaps, count, nodes, work, work_f,
             )  # fmt: skip
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
                 error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out)
@@ -757,7 +759,7 @@ def advance_keys(
     matches, the timed-out partial matches, and (error code, key).
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
+    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)), tables.guard_depth + 1)), np.int64)
     work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
@@ -807,6 +809,10 @@ def advance_keys(
         runs, n_runs = count[RUNS], count[N_RUNS]
         if n_runs == 1 and heaps[runs, 0, 0] == NO_EVENT:
             n_runs = 0
+        elif n_runs == 0 and tables.flink:
+            # Not even the start state is left; a row in the final state, which can do nothing, says so.
+            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, 0
+            n_runs = 1
         at = new_run_at[key]
         new_runs = grown(new_runs, at + n_runs)
         new_runs[at : at + n_runs] = heaps[runs, :n_runs]

@@ -130,13 +130,13 @@ class Matcher:
             pure = [part for part in parts if not has_aggregate(part)]
             iterative = [part for part in parts if has_aggregate(part)]
             if pure:
-                number = self.vectorized.add(_joined(pure), condition.text)
-                data_type = self.vectorized.types[number]
-                if kind_of(data_type) not in (ValueKind.BOOL, ValueKind.NULL) and not _is_null(pure):
-                    raise ExpressionTypeError.at(
-                        f"a condition must be Boolean, this one is {data_type}", condition.text
-                    )
-                bit = self._bit(number)
+                for part in pure:
+                    found = self.vectorized.type_of(part, condition.text)
+                    if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
+                        raise ExpressionTypeError.at(
+                            f"a condition must be Boolean, this one is {found}", condition.text
+                        )
+                bit = self._bit(self.vectorized.add(_joined(pure), condition.text))
             if iterative:
                 program = self.programs.add(_joined(iterative), condition.text)
         self._condition_bit.append(bit)
@@ -316,8 +316,8 @@ class Matcher:
             elif kind is not ValueKind.NULL:
                 values[:, 2 * slot] = _as_int64(array)[rows]
         constants = pa.array(self.programs.strings, pa.string())
-        if not texts:
-            return values, np.arange(len(constants))
+        if not texts and not len(constants):
+            return values, np.empty(0, np.int64)
         # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
         distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
         distinct = distinct.take(pc.sort_indices(distinct))
@@ -388,6 +388,7 @@ class Matcher:
             guards=np.array(guard_ops or [0], np.int64),
             conditions=_rows(conditions, 3),
             ops=_rows(programs.ops, 6),
+            guard_depth=max((len(_postfix(guard)) for guard in guard_at), default=0),
             start=nfa.start.number,
             window=micros(nfa.window),
             flink=self.semantics is Semantics.FLINK,
@@ -611,10 +612,6 @@ def _conditions_of(guard: Guard) -> set[int]:
 
 def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:
     return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)
-
-
-def _is_null(parts: Sequence[exp.Expr]) -> bool:
-    return len(parts) == 1 and isinstance(parts[0], exp.Null)
 
 
 def _columns_of(text: str) -> list[str]:

@@ -63,8 +63,15 @@ class TimeColumn:
 
     def to_micros(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_timestamp(self.type):
-            return column.cast(pa.timestamp("us", self.type.tz)).cast(pa.int64())
-        return pc.multiply(column, 1000)
+            # Spark knows microseconds; what is finer, from elsewhere, is cut off.
+            return column.cast(pa.timestamp("us", self.type.tz), safe=False).cast(pa.int64())
+        try:
+            return pc.multiply_checked(column, 1000)
+        except pa.ArrowInvalid:
+            raise InvalidEventError(
+                f'an event time in "{self.name}" is out of range',
+                "A BIGINT event time is in milliseconds since 1970-01-01 UTC.",
+            ) from None
 
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
         if pa.types.is_timestamp(self.type):
@@ -143,7 +150,10 @@ class MatchOutput:
             raise InvalidEventError(
                 f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
             )
-        return rows.cast(self.schema)
+        try:
+            return rows.cast(self.schema)
+        except pa.ArrowInvalid as error:
+            raise InvalidEventError(f"match function {name} returned a column of another type", str(error)) from None
 
 
 class _Parts:

@@ -211,12 +211,13 @@ class Pattern:
         *within* bounds the gap between neighbouring repetitions (exclusive).
         """
         last = self._quantifiable()
+        said = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
         at_most = at_least if at_most is None else at_most
         optional = at_least == 0
         at_least = at_least or 1
         if at_least < 1 or at_most < at_least:
             raise MalformedPatternError(
-                f'stage "{last.name}": times({at_least}, {at_most}) is not a range of positive numbers',
+                f'stage "{last.name}": {said} is not a range of positive numbers',
                 hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
             )
         stage = replace(
@@ -296,7 +297,9 @@ class Pattern:
         """
         last = self.stages[-1]
         if duration < timedelta(0):
-            raise MalformedPatternError(f'stage "{last.name}": a window cannot be negative ({duration})')
+            raise MalformedPatternError(
+                f'stage "{last.name}": a window cannot be negative ({duration.total_seconds()} s)'
+            )
         # As in Flink, a window of no length is no window.
         value = duration if duration > timedelta(0) else None
         if within_type is WithinType.FIRST_AND_LAST:
@@ -389,6 +392,8 @@ class Pattern:
 
 def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
     if isinstance(stage, Pattern):
+        if contiguity.negated:
+            raise MalformedPatternError("a NOT stage cannot be a group", hint="name one stage that must not occur")
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
@@ -402,7 +407,11 @@ def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
 
 
 def _checked_gap(stage: Stage) -> Stage:
-    """A bound on a gap that is wider than the bound on the whole cannot be meant."""
+    """A bound on a gap that is negative, or wider than the bound on the whole, cannot be meant."""
+    if stage.quantifier.gap is not None and stage.quantifier.gap < timedelta(0):
+        raise MalformedPatternError(
+            f'stage "{stage.name}": a window cannot be negative ({stage.quantifier.gap.total_seconds()} s)'
+        )
     gaps = [gap for gap in (stage.gap_window, stage.quantifier.gap) if gap is not None]
     if stage.window is not None and gaps and max(gaps) > stage.window:
         raise MalformedPatternError(

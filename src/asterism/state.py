@@ -65,7 +65,7 @@ class MemoryStore:
 
 
 def _open(value: bytes, kind: int) -> None:
-    magic, layout, found = _PREFIX.unpack_from(value)
+    magic, layout, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
     if magic != _MAGIC or found != kind:
         raise StateError("the state of the checkpoint was not written by this operator")
     if layout > LAYOUT:

@@ -18,8 +18,9 @@ SOURCE = Path(asterism.__file__).parent
 BLOCKS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("pattern", "conditions", "expressions"),
-    ("nfa", "compiler", "kernels", "matcher"),
-    ("operator", "state", "timers", "outputs"),
+    ("nfa", "compiler", "kernels"),
+    ("operator", "state", "timers"),
+    ("matcher", "outputs"),
     ("cep", "windows", "triggers", "broadcast"),
     ("processors", "discovery", "coordinator"),
     ("json_format", "match_recognize"),

@@ -114,8 +114,6 @@ class CEP:
         """
         if not 1 <= key_groups <= 2**15:
             raise StreamDefinitionError(f"key_groups must be between 1 and 32768, not {key_groups}")
-        if not 1 <= pages <= 256:
-            raise StreamDefinitionError(f"pages must be between 1 and 256, not {pages}")
         return PatternStream(stream, pattern, semantics, key_groups, pages, drain)
 
 
