@@ -166,7 +166,8 @@ class Matcher:
             for result in results:
                 if result.state.kind is Kind.FINAL:
                     completed.add(result)
-                elif not stopped:
+                elif not stopped or (self._corrected and result.state is self._automaton.start):
+                    # In Flink a forbidden event met from the start state ends even that: nothing begins any more.
                     runs.add(result)
         self._runs = runs
         self._emit(completed, event.ts)
