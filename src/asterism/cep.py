@@ -31,7 +31,7 @@ from asterism.matcher import TIME, Matcher, Step
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now, Result
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
 from asterism.pattern import Pattern
-from asterism.state import GroupHeader, Page, StateStore, batch_from_bytes, batch_to_bytes
+from asterism.state import NO_PAGE, GroupHeader, Page, StateStore, batch_from_bytes, batch_to_bytes
 
 KEY_HASH = "__key_hash"
 """Column of 64-bit hashes of the keys, which the host supplies where there is more than one page."""
@@ -158,7 +158,7 @@ class CepOperator:
     def process(self, store: StateStore, events: Sequence[pa.Table], now: Now) -> Result:
         stored = store.read_header()
         if stored is None:
-            header = GroupHeader(self.fingerprint, np.full(self.pages, END_OF_TIME, np.int64))
+            header = GroupHeader(self.fingerprint, np.full(self.pages, NO_PAGE, np.int64))
         else:
             header = GroupHeader.from_bytes(stored, self.fingerprint)
         outputs: dict[str, pa.Table] = {}
@@ -169,24 +169,21 @@ class CepOperator:
             horizon = now.processing_time
             ready = self._stamp(list(events), horizon)
 
-        due = header.wakes <= horizon
+        exists = header.wakes != NO_PAGE
+        due = exists & (header.wakes <= horizon)
         if ready is not None:
             pages = ready.column(PAGE).to_numpy() if self.pages > 1 else np.zeros(ready.num_rows, np.uint8)
             due[np.unique(pages)] = True
         if horizon == END_OF_TIME:
-            due[:] = True
+            due |= exists
         if due.any():
             self._advance(store, header, np.flatnonzero(due), ready, horizon, outputs)
 
-        wake = int(header.wakes.min())
+        pages_wake = header.wakes[header.wakes != NO_PAGE]
+        wake = int(pages_wake.min(initial=END_OF_TIME))
         if header.buffer:
             wake = min(wake, self._buffer_start(header))
-        idle = (
-            wake == END_OF_TIME
-            and not header.buffer
-            and not any(store.read_page(n) is not None for n in range(self.pages))
-        )
-        new = None if idle else header.to_bytes()
+        new = header.to_bytes() if header.buffer or len(pages_wake) else None
         if new != stored:
             store.write_header(new)
         return Result(outputs, None if wake == END_OF_TIME else wake)
@@ -242,7 +239,7 @@ class CepOperator:
         horizon: int,
         outputs: dict[str, pa.Table],
     ) -> None:
-        stored = [store.read_page(int(number)) for number in numbers]
+        stored = [store.read_page(int(number)) if header.wakes[number] != NO_PAGE else None for number in numbers]
         matcher, event_schema = self.matcher, self.matcher.event_schema
         pages = [
             Page.empty(self.key_schema, event_schema)
@@ -257,7 +254,7 @@ class CepOperator:
             new = page.to_bytes() if page.keys.num_rows else None
             if new != old:
                 store.write_page(int(number), new)
-            header.wakes[number] = wake
+            header.wakes[number] = NO_PAGE if new is None else wake
         self.collect(step, outputs)
 
     def _keys_of(self, events: pa.Table) -> pa.Table:

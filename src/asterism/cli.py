@@ -114,17 +114,18 @@ def local_spark() -> Iterator[SparkSession]:
     """The active Spark session; where there is none, a local one, for as long as it is needed."""
     import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 
-    with _told_if_slow("starting Spark"):
-        from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession
 
-        spark = SparkSession.getActiveSession()
-        ours = spark is None
-        if spark is None:
-            builder = SparkSession.builder.master("local[*]").appName("asterism")
-            for key, value in _SETTINGS.items():
-                builder = builder.config(key, value)
-            with _quiet_stderr():
-                spark = builder.getOrCreate()
+    spark = SparkSession.getActiveSession()
+    ours = spark is None
+    if spark is None:
+        if _stderr().is_terminal:
+            click.echo("starting Spark", err=True)
+        builder = SparkSession.builder.master("local[*]").appName("asterism")
+        for key, value in _SETTINGS.items():
+            builder = builder.config(key, value)
+        with _quiet_stderr():
+            spark = builder.getOrCreate()
     try:
         with _no_logging():
             yield spark
@@ -584,7 +585,7 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
 
     table = Table()
     for name in rows.columns:
-        table.add_column(Text(name))
+        table.add_column(Text(name), overflow="fold")
     # Rows of collect() would have times in the time zone of this process.
     for row in rows.limit(limit).toArrow().to_pylist():
         table.add_row(*(Text(shown(value, keys)) for value in row.values()))

@@ -154,6 +154,10 @@ class Page:
         return cls(keys, events, *arrays)
 
 
+NO_PAGE = -(2**63)
+"""In place of the time at which a page wants to be woken: there is no such page."""
+
+
 @dataclass(slots=True)
 class GroupHeader:
     """What every call for a key group needs: when each page wants to be woken, and events that wait for the watermark."""

@@ -18,12 +18,12 @@ Case = dict[str, Any]
 
 
 def overflowing(case: Case) -> Case:
-    """The same case with a condition that fails on every event: its integers are too large."""
+    """The same case with a condition that fails where an integer becomes too large."""
     node = {
         "name": "a",
         "type": "ATOMIC",
         "quantifier": {"properties": ["SINGLE"]},
-        "condition": {"type": "SQL", "expression": "(id + 9223372036854775807) * 9 > 0"},
+        "condition": {"type": "SQL", "expression": "id * 9223372036854775807 > ts"},
     }
     return case | {"id": "overflowing", "pattern": {"type": "COMPOSITE", "nodes": [node], "edges": []}}
 
@@ -35,5 +35,5 @@ def test_errors_belong_to_their_case(spark: SparkSession) -> None:
     outcomes = run_cases(spark, [overflowing(good), malformed, good], progress=lambda *done: seen.append(done))
     failed, rejected, passed = outcomes
     assert (failed.passed, rejected.passed, passed.passed) == (False, True, True)
-    assert "Error" in failed.problem
+    assert "InvalidEventError: an expression could not be computed" in failed.problem
     assert seen[-1][0] == seen[-1][1] == len(seen)

@@ -134,7 +134,7 @@ def run_cases(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Outcome]:
-    """Run all *cases* in one streaming query and compare. *progress* is told how many micro-batches are over, of how many."""
+    """Run all *cases* in one streaming query and compare. *progress* hears how many micro-batches are over, of all."""
     operators: dict[int, CepOperator] = {}
     errors: dict[int, Exception] = {}
     for number, case in enumerate(cases):

@@ -89,7 +89,7 @@ class _SparkStore:
 
     def __init__(self, host: OperatorHost) -> None:
         self._header, self._pages = host.header, host.pages
-        stored = self._header.get() if self._header.exists() else None
+        stored = self._header.get()
         self._stored: tuple[int, bytes | None] | None = None if stored is None else (stored[0], _bytes(stored[1]))
         self.timer, self.value = self._stored or (_NO_TIMER, None)
 

@@ -206,7 +206,8 @@ class PatternStream:
         schemas = dict(operator.output_schemas)
 
         def write(results: DataFrame, batch_id: int) -> None:
-            results.persist()
+            if len(sinks) > 1:  # else nothing would be computed twice
+                results.persist()
             try:
                 for output, sink in sinks.items():
                     sink(_unpacked(results, output, schemas[output]), batch_id)
