@@ -88,8 +88,8 @@ def session(cores: int, memory: str) -> SparkSession:
 # ------------------------------------------------------------------ memory
 
 
-def family_rss_mb() -> float:
-    """Resident memory of this process and its descendants (the JVM, Python workers), from Linux's ``/proc``; elsewhere 0."""
+def family_pages() -> dict[int, int]:
+    """Resident pages of this process and each of its descendants (the JVM, Python workers), from Linux's ``/proc``."""
     proc = Path("/proc")
     parents: dict[int, int] = {}
     pages: dict[int, int] = {}
@@ -103,26 +103,35 @@ def family_rss_mb() -> float:
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(pages.get(pid, 0) for pid in family) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return {pid: pages[pid] for pid in family if pid in pages}
 
 
 class PeakMemory:
-    """Samples the family's memory while it is entered."""
+    """Samples the family's memory while it is entered; elsewhere than on Linux it sees none."""
 
     def __enter__(self) -> PeakMemory:
-        self.mb = family_rss_mb()
+        self.mb = 0.0
+        self._before = family_pages()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        self._sample()
+
+    def _run(self) -> None:
+        while not self._done.wait(0.5):
+            self._sample()
 
     def _sample(self) -> None:
-        while not self._done.wait(0.5):
-            self.mb = max(self.mb, family_rss_mb())
+        """A process counts when it is seen again: for a moment, one that the JVM has forked has all of its parent's memory."""
+        now = family_pages()
+        pages = sum(count for pid, count in now.items() if pid in self._before)
+        self.mb = max(self.mb, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        self._before = now
 
 
 # ------------------------------------------------------------------ the record of a run

@@ -190,6 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(run.to_json(), flush=True)
     spark.stop()
     console = Console(stderr=True)
+    console.width = max(console.width, 110)
     console.print(summary(runs))
     if args.batches > 1 and any(run.mode == STREAM and not run.rest_events for run in runs):
         console.print("The first micro-batch brought all events: there are no others to measure.")

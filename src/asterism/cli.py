@@ -112,9 +112,9 @@ def _told_if_slow(text: str) -> Iterator[None]:
 @contextmanager
 def local_spark() -> Iterator[SparkSession]:
     """The active Spark session; where there is none, a local one, for as long as it is needed."""
-    import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
-
     from pyspark.sql import SparkSession
+
+    import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 
     spark = SparkSession.getActiveSession()
     ours = spark is None
