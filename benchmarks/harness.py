@@ -77,6 +77,11 @@ def session(cores: int, memory: str) -> SparkSession:
         .config("spark.sql.shuffle.partitions", cores)
         .config("spark.sql.adaptive.coalescePartitions.enabled", "false")  # keeps every core busy
         .config("spark.sql.session.timeZone", "UTC")
+        # Without Hadoop's native library the default starts processes (readlink, chmod) for every checkpoint file.
+        .config(
+            "spark.sql.streaming.checkpointFileManagerClass",
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()

@@ -121,5 +121,5 @@ def run(
             **options,
         )
         seconds = time.perf_counter() - begin
-        matches = spark.read.parquet(str(out)).select(*workload.times).toArrow()
+        matches = spark.read.parquet(str(out)).toArrow()
         return StreamRun(seconds, progress.take(), matches)

@@ -147,6 +147,13 @@ _SETTINGS = {
 
 
 @contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Opened before a Spark session, it is deleted after that: the state store goes on writing behind a query that ended."""
+    with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
 def _no_logging() -> Iterator[None]:
     """PySpark logs errors, in pages of JSON, before it raises them."""
     before = logging.root.manager.disable
@@ -258,10 +265,10 @@ def _run_here(
 def _run_on_spark(
     cases: Sequence[Case], engine: str, semantics: Semantics, cuts: str, seed: int, advance: Advance
 ) -> Iterator[Outcome]:
-    with local_spark() as spark:
+    with temporary_folder() as folder, local_spark() as spark:
         from asterism.spark.conformance import run_cases
 
-        yield from run_cases(spark, cases, semantics, cuts, seed, advance)
+        yield from run_cases(spark, cases, folder, semantics, cuts, seed, advance)
 
 
 def _corpus_files(paths: Sequence[Path]) -> list[Path]:
@@ -428,17 +435,14 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
         from asterism.json_format import pattern_from_json
 
         job = MatchJob(pattern_from_json(pattern.read_bytes()), files_to_read(source), output, stream, **options)
-        with (
-            local_spark() as spark,
-            tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder,
-        ):
+        with temporary_folder() as folder, local_spark() as spark:
             with _status("matching (the first time on a machine, this compiles the kernel)"):
-                rows = job.run(spark, Path(folder)).persist()
+                rows = job.run(spark, folder).persist()
                 total = rows.count()
             one, many = COUNTED[output]
             what = f"{total} {one if total == 1 else many}"
             if out is not None:
-                _write(rows, out, Path(folder))
+                _write(rows, out, folder)
                 click.echo(f"{what} written to {out}")
             else:
                 _show(rows, limit, job.keys)

@@ -28,11 +28,13 @@ def overflowing(case: Case) -> Case:
     return case | {"id": "overflowing", "pattern": {"type": "COMPOSITE", "nodes": [node], "edges": []}}
 
 
-def test_errors_belong_to_their_case(spark: SparkSession) -> None:
+def test_errors_belong_to_their_case(spark: SparkSession, tmp_path: Path) -> None:
     good = next(read_cases([CORPUS / "quantifiers.jsonl"]))
     malformed = next(read_cases([CORPUS / "malformed.jsonl"]))
     seen: list[tuple[int, int]] = []
-    outcomes = run_cases(spark, [overflowing(good), malformed, good], progress=lambda *done: seen.append(done))
+    outcomes = run_cases(
+        spark, [overflowing(good), malformed, good], tmp_path, progress=lambda *done: seen.append(done)
+    )
     failed, rejected, passed = outcomes
     assert (failed.passed, rejected.passed, passed.passed) == (False, True, True)
     assert "InvalidEventError: an expression could not be computed" in failed.problem

@@ -7,3 +7,11 @@ import os
 import sys
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+# What travels between Spark's stages; here, because the control source, which Spark loads in processes of its own, must be
+# quick to import.
+CHUNKS = "key_group int, input string, chunk binary"
+RESULTS = "output string, chunk binary"
+CONTROL = "control"
+"""Name of the control source among the inputs."""
+END_OF_INPUT = b"end of input"

@@ -17,9 +17,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,8 @@ from asterism.cep import KEY_HASH, CepOperator
 from asterism.compiler import Semantics
 from asterism.conformance import SCHEMA, Answer, Case, Collected, Outcome, judge, operator_for, pieces, rng_for
 from asterism.operator import Now, Operator, Result
-from asterism.spark.exchange import CHUNKS, RESULTS, pack
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
 from asterism.spark.query import _configure
 from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
@@ -129,12 +129,17 @@ class _StateOfCase:
 def run_cases(
     spark: SparkSession,
     cases: Sequence[Case],
+    folder: Path,
     semantics: Semantics = Semantics.FLINK,
     cuts: str = "whole",
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Outcome]:
-    """Run all *cases* in one streaming query and compare. *progress* hears how many micro-batches are over, of all."""
+    """Run all *cases* in one streaming query and compare.
+
+    :param folder: an empty one, for input, operators and checkpoint
+    :param progress: is told how many micro-batches are over, and how many there are
+    """
     operators: dict[int, CepOperator] = {}
     errors: dict[int, Exception] = {}
     for number, case in enumerate(cases):
@@ -143,7 +148,7 @@ def run_cases(
         except Exception as error:
             errors[number] = error
     collected = {number: Collected() for number in operators}
-    for number, output, rows in _answers(spark, cases, operators, cuts, seed, progress):
+    for number, output, rows in _answers(spark, cases, folder, operators, cuts, seed, progress):
         if output == ERROR:
             errors.setdefault(number, RuntimeError(rows.decode()))
         else:
@@ -157,6 +162,7 @@ def run_cases(
 def _answers(
     spark: SparkSession,
     cases: Sequence[Case],
+    folder: Path,
     operators: Mapping[int, CepOperator],
     cuts: str,
     seed: int,
@@ -170,17 +176,15 @@ def _answers(
         results[batch_id] = [bytes(row.chunk) for row in df.collect()]
         progress(len(results), len(batches))
 
-    # RocksDB may still tidy up in the folder when the query has stopped.
-    with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
-        source, checkpoint = Path(folder, "pieces"), Path(folder, "checkpoint")
-        source.mkdir()
-        start = partial(_run, spark, Cases(operators, Path(folder, "operators")), source, checkpoint, collect)
-        for number, batch in enumerate(batches, 1):
-            file = source / f"{number:05}.parquet"
-            pq.write_table(batch, file)
-            os.utime(file, (number, number))  # Spark takes the oldest file first
-            if number in (len(batches) // 2, len(batches)):
-                start()
+    source = folder / "pieces"
+    source.mkdir()
+    hosted = Cases(operators, folder / "operators")
+    for number, batch in enumerate(batches, 1):
+        file = source / f"{number:05}.parquet"
+        pq.write_table(batch, file)
+        os.utime(file, (number, number))  # Spark takes the oldest file first
+        if number in (len(batches) // 2, len(batches)):
+            _run(spark, hosted, source, folder / "checkpoint", collect)
     for _, chunks in sorted(results.items()):
         for chunk in chunks:
             for row in batch_from_bytes(chunk, ANSWERS).to_pylist():

@@ -14,8 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
-from asterism.spark.exchange import CHUNKS
-from asterism.spark.host import CONTROL, END_OF_INPUT
+from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
 
 NAME = "asterism_control"
 

@@ -20,12 +20,10 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from asterism.cep import CepOperator
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
-from asterism.spark.exchange import results
+from asterism.spark import CONTROL, END_OF_INPUT
+from asterism.spark.exchange import results, settle_memory
 from asterism.state import batch_from_bytes
 
-CONTROL = "control"
-"""Name of the control source among the inputs."""
-END_OF_INPUT = b"end of input"
 _NO_TIMER = -1
 
 
@@ -36,6 +34,7 @@ class OperatorHost(StatefulProcessor):
         self.operator = operator
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        settle_memory()
         self.handle = handle
         self.header = handle.getValueState("header", "timer long, value binary")
         self.pages = handle.getMapState("pages", "page int", "value binary")

@@ -19,8 +19,9 @@ from asterism.compiler import Semantics
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import Pattern
+from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.control_source import NAME, ControlSource
-from asterism.spark.exchange import CHUNKS, RESULTS, pack, run_sorted, unpack
+from asterism.spark.exchange import pack, run_sorted, unpack
 from asterism.spark.host import OperatorHost
 
 Sink = Callable[[DataFrame, int], None]
