@@ -148,7 +148,7 @@ _SETTINGS = {
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Opened before a Spark session, it is deleted after that: the state store goes on writing behind a query that ended."""
+    """To be opened before a Spark session, and deleted after it: its state stores write on when a query has ended."""
     with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 

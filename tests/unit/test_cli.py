@@ -182,8 +182,12 @@ asterism.errors.InvalidEventError: the event time "ts" of 1 events is null
   Hint: filter such events out
 
 \tat org.apache.spark.api.python"""
-    expected = 'the event time "ts" of 1 events is null\n  An event without a time has no place.\n  Hint: filter such events out'
-    assert asterism_error_in(text) == expected
+    lines = [
+        'the event time "ts" of 1 events is null',
+        "  An event without a time has no place.",
+        "  Hint: filter such events out",
+    ]
+    assert asterism_error_in(text) == "\n".join(lines)
     assert asterism_error_in("java.lang.OutOfMemoryError") is None
 
 

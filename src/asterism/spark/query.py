@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ DEFAULT_PAGES = 4
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _EVENT_TIME = "__event_time"
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
@@ -231,7 +233,9 @@ class PatternStream:
 
         if trigger is not None:
             return start(self.drain, **trigger)
-        start(False, availableNow=True).awaitTermination()
+        with _without_empty_micro_batches(self.spark, drain):
+            query = start(False, availableNow=True)
+        query.awaitTermination()
         if drain:
             start(True, availableNow=True).awaitTermination()
         return None
@@ -319,6 +323,18 @@ class PatternStream:
             order.append(name.desc() if column.startswith("-") else name.asc())
         df = df.sortWithinPartitions(*order) if order else df
         return df.mapInArrow(run_sorted(operator, time.time_ns() // 1000), RESULTS)
+
+
+@contextmanager
+def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
+    """A query that is started here and drained afterwards need not announce its last watermark in a micro-batch of its own."""
+    before = spark.conf.get(_EMPTY_BATCHES, "true")
+    try:
+        if drained:
+            spark.conf.set(_EMPTY_BATCHES, "false")
+        yield
+    finally:
+        spark.conf.set(_EMPTY_BATCHES, before or "true")
 
 
 def _unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
