@@ -16,6 +16,7 @@ Source: Flink's ``CepOperator``.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -304,6 +305,5 @@ def _column(name: str) -> Any:
 
 def _stable(pattern: Pattern) -> str:
     """The definition of a pattern as text that is the same in every process."""
-    import re
 
     return re.sub(r" at 0x[0-9a-f]+", "", repr(pattern))

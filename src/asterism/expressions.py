@@ -379,10 +379,9 @@ class Vectorized:
     def _run(self, texts: list[str], table: pa.Table) -> pa.Table:
         import duckdb
 
-        needed = sorted({int(n) for text in texts for n in re.findall(r"\bc(\d+)\b", text)})
-        arrays = [_as_duckdb_sees(table.column(n)) for n in needed if n < len(table.column_names)]
-        view = pa.table(arrays, names=[f"c{n}" for n in needed if n < len(table.column_names)])
-        if not arrays:  # constants only: something must tell the number of rows
+        needed = sorted({number for text in texts for number in columns_of(text) if number < table.num_columns})
+        view = pa.table([_as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
+        if not needed:  # constants only: something must tell the number of rows
             view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
         connection = _connection()
         columns = ", ".join(f"({text}) AS r{number}" for number, text in enumerate(texts))
@@ -404,9 +403,14 @@ class Vectorized:
 
     def _zone(self, text: str) -> str | None:
         """The zone of timestamps that an expression gives; None: they have none, as those that it reads."""
-        types = [self.schema.field(int(n)).type for n in re.findall(r"\bc(\d+)\b", text)] or list(self.schema.types)
+        types = [self.schema.field(number).type for number in columns_of(text)] or list(self.schema.types)
         zones = [t.tz for t in types if pa.types.is_timestamp(t)]
         return zones[0] if zones else None
+
+
+def columns_of(text: str) -> set[int]:
+    """The numbers of the columns that an expression of :class:`Vectorized` reads."""
+    return {int(number) for number in re.findall(r"\bc(\d+)\b", text)}
 
 
 def plain_column(text: str) -> int | None:

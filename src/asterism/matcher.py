@@ -28,7 +28,18 @@ from asterism.errors import (
     SkipStrategyError,
 )
 from asterism.expressions import Kind as ValueKind
-from asterism.expressions import Op, Programs, Scope, Vectorized, conjuncts, has_aggregate, kind_of, parse, plain_column
+from asterism.expressions import (
+    Op,
+    Programs,
+    Scope,
+    Vectorized,
+    columns_of,
+    conjuncts,
+    has_aggregate,
+    kind_of,
+    parse,
+    plain_column,
+)
 from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
 from asterism.pattern import Pattern, SkipKind
 from asterism.state import Ints, Page
@@ -166,7 +177,7 @@ class Matcher:
         """The event columns that :meth:`prepare` reads."""
         names = set(self._carried)
         for text in self.vectorized.texts:
-            names |= {self.scope.schema.names[int(n)] for n in _columns_of(text)}
+            names |= {self.scope.schema.names[number] for number in columns_of(text)}
         if any(isinstance(source, PythonCondition) for source in self._bits):
             names |= set(self.scope.schema.names)  # a function may look at anything
         return [name for name in self.scope.schema.names if name in names]
@@ -612,12 +623,6 @@ def _conditions_of(guard: Guard) -> set[int]:
 
 def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:
     return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)
-
-
-def _columns_of(text: str) -> list[str]:
-    import re
-
-    return re.findall(r"\bc(\d+)\b", text)
 
 
 def _mask(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

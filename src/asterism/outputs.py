@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.errors import ColumnNotFoundError, ExpressionTypeError, InvalidEventError, StreamDefinitionError
-from asterism.expressions import AGGREGATES, Scope, Vectorized, aggregate_of, kind_of, parse
+from asterism.expressions import AGGREGATES, Scope, Vectorized, aggregate_of, columns_of, kind_of, parse
 from asterism.expressions import Kind as ValueKind
 from asterism.matcher import Found, Step
 from asterism.operator import END_OF_TIME
@@ -198,9 +198,8 @@ class _Measures:
                 number = self.rest.add(body, text)
                 self.plan.append(("rest", number))
                 self.fields.append(pa.field(name, self.rest.types[number]))
-        self.carried = [
-            n for n in schema.names if any(f"c{schema.names.index(n)}" in _words(t) for t in self.arguments.texts)
-        ]
+        read = {number for text in self.arguments.texts for number in columns_of(text)}
+        self.carried = [name for number, name in enumerate(schema.names) if number in read]
 
     def _extract(self, scope: Scope, body: exp.Expr, text: str, fields: list[pa.Field]) -> exp.Expr:
         """Replace each aggregate by a column of the table that will hold its values."""
@@ -264,12 +263,6 @@ class _Measures:
         table = pa.table(columns, schema=self.table_schema)
         rest = self.rest.evaluate(table)
         return [table.column(number) if kind == "column" else rest[number] for kind, number in self.plan]
-
-
-def _words(text: str) -> set[str]:
-    import re
-
-    return set(re.findall(r"\bc\d+\b", text))
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

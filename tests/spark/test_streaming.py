@@ -198,6 +198,17 @@ def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession,
     assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
 
 
+def test_a_run_in_processing_time_ends_with_the_drain(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(40)
+    write_files(table, tmp_path / "in", [20])
+    found = Collect()
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in", time=None), Pattern.begin("a").where("kind = 'view'"))
+    stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
+    with pytest.raises(StreamDefinitionError, match="does not end by itself"):
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=False)
+
+
 def test_flink_semantics_through_the_stream(spark: SparkSession, tmp_path: Path) -> None:
     table = events(400)
     write_files(table, tmp_path / "in", [200])

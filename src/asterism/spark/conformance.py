@@ -35,7 +35,7 @@ from asterism.operator import Now, Operator, Result
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.query import _configure
+from asterism.spark.query import configure_state_store
 from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
 
 KEY_GROUPS = 16
@@ -210,7 +210,7 @@ def _run(
     spark: SparkSession, operator: Cases, source: Path, checkpoint: Path, sink: Callable[[DataFrame, int], None]
 ) -> None:
     """Process the files that are there and were not processed before."""
-    _configure(spark)
+    configure_state_store(spark)
     hosted: Any = operator
     arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
     packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, "events"), CHUNKS)

@@ -191,8 +191,8 @@ class PatternStream:
     ) -> StreamingQuery | None:
         """Write outputs (``matches``, ``timed_out``, ``late``) to sinks, computing once.
 
-        A sink is called as ``sink(dataframe, batch_id)`` for every micro-batch; a batch id that comes again after a failure
-        brings the same rows, so a sink that overwrites by batch id gets each row exactly once.
+        A sink is called as ``sink(dataframe, batch_id)`` for every micro-batch, and must read all of the DataFrame; a batch id
+        that comes again after a failure brings the same rows, so a sink that overwrites by batch id gets each row exactly once.
 
         :param checkpoint: checkpoint location, needed for a stream
         :param select: measures per output; default: the rows of :attr:`matches` and its like
@@ -233,9 +233,16 @@ class PatternStream:
 
         if trigger is not None:
             return start(self.drain, **trigger)
-        with _without_empty_micro_batches(self.spark, drain):
-            query = start(False, availableNow=True)
-        query.awaitTermination()
+        if self.stream.time is not None:
+            with _without_empty_micro_batches(self.spark, drain):
+                query = start(False, availableNow=True)
+            query.awaitTermination()
+        elif not drain:
+            # Spark runs empty micro-batches for ever where timers are in processing time.
+            raise StreamDefinitionError(
+                "a stream in processing time that is not drained does not end by itself",
+                hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
+            )
         if drain:
             start(True, availableNow=True).awaitTermination()
         return None
@@ -282,7 +289,7 @@ class PatternStream:
 
     def _streaming(self, operator: CepOperator, drain: bool) -> DataFrame:
         stream = self.stream
-        _configure(self.spark)
+        configure_state_store(self.spark)
         df = stream.df
         if stream.time is not None:
             column = stream.time
@@ -353,10 +360,12 @@ def _arrow_schema(spark: SparkSession, schema: T.StructType) -> pa.Schema:
 
 
 def _spark_schema(spark: SparkSession, schema: pa.Schema) -> T.StructType:
-    return spark.createDataFrame(schema.empty_table()).schema
+    # Spark Connect infers no schema from a table without rows.
+    row = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return spark.createDataFrame(row).schema
 
 
-def _configure(spark: SparkSession) -> None:
+def configure_state_store(spark: SparkSession) -> None:
     """``transformWithState`` needs the RocksDB state store; with changelog checkpointing a commit writes what changed."""
     spark.conf.set(_STATE_STORE, _ROCKSDB)
     spark.conf.set(_CHANGELOG, "true")
