@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from asterism.spark.query import DEFAULT_KEY_GROUPS
 from benchmarks import floors, harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.harness import PeakMemory, Run
@@ -34,8 +35,10 @@ MODES = (FLOOR, WINDOW, BATCH, STREAM)
 class Benchmark:
     """Runs modes over one data set."""
 
-    def __init__(self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int) -> None:
-        self.spark, self.size, self.cores, self.batches = spark, size, cores, batches
+    def __init__(
+        self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int, key_groups: int
+    ) -> None:
+        self.spark, self.size, self.cores, self.batches, self.key_groups = spark, size, cores, batches, key_groups
         self.events = Parameters.of_size(size).events
         self.parquet = str(data / "parquet")
         self.files = scratch / "files"
@@ -81,7 +84,7 @@ class Benchmark:
         )
 
     def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
-        result = streaming.run(self.spark, workload, self.files, self.batches, progress)
+        result = streaming.run(self.spark, workload, self.files, self.batches, progress, key_groups=self.key_groups)
         first, *rest = result.batches
         run = Run(
             workload.name,
@@ -176,6 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=4, help="micro-batches that bring events")
+    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)
 
@@ -183,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = harness.session(args.cores, args.memory)
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch, streaming.listening(spark) as progress:
-        benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches)
+        benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches, args.key_groups)
         for number in range(args.runs + 1):
             for run in benchmark.round(number, args.modes, [WORKLOADS[name] for name in args.workloads], progress):
                 runs.append(run)

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from asterism.spark.query import DEFAULT_KEY_GROUPS
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000
@@ -100,7 +101,14 @@ def in_order_of_arrival(source: Path, target: Path) -> int:
 
 
 def run(
-    spark: SparkSession, workload: Workload, files: Path, batches: int, progress: Progress, **options: Any
+    spark: SparkSession,
+    workload: Workload,
+    files: Path,
+    batches: int,
+    progress: Progress,
+    *,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    **options: Any,
 ) -> StreamRun:
     """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events)."""
     per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
@@ -113,7 +121,7 @@ def run(
 
         begin = time.perf_counter()
         events = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
-        workload.find(events).run(
+        workload.find(events, key_groups=key_groups).run(
             {"matches": sink},
             checkpoint=str(Path(scratch, "checkpoint")),
             select={"matches": list(workload.measures)},

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.spark.query import PatternStream
+from asterism.spark.query import DEFAULT_KEY_GROUPS, PatternStream
 
 KEY, TIME = "user_id", "ts"
 DISORDER = timedelta(seconds=5)
@@ -40,8 +40,9 @@ class Workload:
             times[1] = times[1] - times[0] - times[2]
         return times
 
-    def find(self, events: DataFrame) -> PatternStream:
-        return CEP.pattern(KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER), self.pattern)
+    def find(self, events: DataFrame, *, key_groups: int = DEFAULT_KEY_GROUPS) -> PatternStream:
+        stream = KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
+        return CEP.pattern(stream, self.pattern, key_groups=key_groups)
 
 
 def _minutes(minutes: int) -> timedelta:
