@@ -113,7 +113,7 @@ class CEP:
             after a run in as many micro-batches as the sources want.
         :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
 
-        >>> CEP.pattern(stream, pattern).select("FIRST(fails.ts) AS first", "COUNT(fails.*) AS n")  # doctest: +SKIP
+        Examples that run: README.md (batch) and docs/streaming.md.
         """
         if not 1 <= key_groups <= 2**15:
             raise StreamDefinitionError(f"key_groups must be between 1 and 32768, not {key_groups}")
