@@ -282,10 +282,10 @@ class Matcher:
             page_of_key[event_codes] = page_of
         page_of_key[:n_state_keys] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
         matches, timeouts = _found(out, nodes, pool_rows), _found(lost, nodes, pool_rows)
+        alive = (np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0)
         new_pages, new_wakes = [], []
         for number in range(len(pages)):
-            mine = page_of_key == number
-            live = mine & ((np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0))
+            live = alive & (page_of_key == number)
             page_runs, page_run_at = _rows_of(runs, run_at, live)
             page_waiting, page_waiting_at = _rows_of(waiting, waiting_at, live)
             page_timers, page_timer_at = _rows_of(timers, timer_at, live)
