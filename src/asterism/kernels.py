@@ -573,7 +573,7 @@ def settle(
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
     Those in plane DONE join those that wait. Rows of *out*: key; emission time, which is *time* or, for NO_ADVANCE, the time of
-    completion; time of completion; node. Returns an error code.
+    completion; node. Returns an error code.
     """
     n_waiting, n_out = count[N_WAITING], count[N_OUT]
     if n_waiting + count[N_DONE] > heaps.shape[1] or n_out + n_waiting + count[N_DONE] > len(out):
@@ -610,9 +610,7 @@ def settle(
         if lowest <= highest:
             n_runs = discard(heaps, runs, n_runs, lowest, highest)
             n_waiting = discard(heaps, WAITING, n_waiting, lowest, highest)
-        out[n_out, 0], out[n_out, 1], out[n_out, 2], out[n_out, 3] = (
-            key, completed if time == NO_ADVANCE else time, completed, node,
-        )  # fmt: skip
+        out[n_out, 0], out[n_out, 1], out[n_out, 2] = key, completed if time == NO_ADVANCE else time, node
         n_out += 1
     count[N_RUNS], count[N_WAITING], count[N_OUT] = n_runs, n_waiting, n_out
     return OK
@@ -644,7 +642,7 @@ def expire(
 ) -> int:
     """Take out the partial matches that are out of time at *time*.
 
-    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, the same, node.
+    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, node.
     """
     runs = count[RUNS]
     new = 1 - runs
@@ -669,7 +667,7 @@ def expire(
             n_done += 1
         else:
             deadline = by_gap if by_gap <= time and by_gap != NEVER else by_window
-            lost[n_lost, 0], lost[n_lost, 1], lost[n_lost, 2], lost[n_lost, 3] = key, deadline, deadline, node
+            lost[n_lost, 0], lost[n_lost, 1], lost[n_lost, 2] = key, deadline, node
             n_lost += 1
     count[RUNS], count[N_RUNS], count[N_DONE], count[N_LOST] = new, n_new, n_done, n_lost
     return OK
@@ -763,7 +761,7 @@ def advance_keys(
     work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
-    out, lost = np.empty((256, 4), np.int64), np.empty((256, 4), np.int64)
+    out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
     count = np.zeros(COUNTS, np.int64)
     count[N_NODES] = n_nodes
     new_run_at, new_waiting_at, new_timer_at = (

@@ -65,7 +65,6 @@ class Found:
 
     key: Ints
     emitted: Ints
-    completed: Ints
     offsets: Ints
     events: Ints
     stages: Ints
@@ -583,8 +582,8 @@ def _rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, I
 def _found(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
     from asterism import kernels
 
-    offsets, events, stages = kernels.unfold(nodes, rows[:, 3])
-    return Found(rows[:, 0], rows[:, 1], rows[:, 2], offsets, pool_rows[events], stages)
+    offsets, events, stages = kernels.unfold(nodes, rows[:, 2])
+    return Found(rows[:, 0], rows[:, 1], offsets, pool_rows[events], stages)
 
 
 def _postfix(guard: Guard) -> list[int]:
