@@ -27,12 +27,13 @@ from asterism.cep import KEY_HASH, CepOperator
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.spark.exchange import pack, results
+from asterism.spark.key_groups import label
 from asterism.state import MemoryStore, batch_from_bytes
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.workloads import DISORDER, KEY, TIME, WORKLOADS, Workload
 
-KEY_GROUPS, PAGES = 128, 4
+KEY_GROUPS, PAGES = 32, 1
 OUTPUT = OutputKind.MATCHES.value
 STAGE_NAMES = ("pack", "process")
 
@@ -49,7 +50,7 @@ class Stages:
         self.operator = CepOperator(
             workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec}, pages=PAGES
         )
-        self.stores = [MemoryStore() for _ in range(KEY_GROUPS)]
+        self.stores = {label(group): MemoryStore() for group in range(KEY_GROUPS)}
         self.calls = 0
 
     def relevant(self, events: pa.Table) -> pa.RecordBatch:
@@ -69,7 +70,7 @@ class Stages:
                 chunks[group].append(chunk)
 
     def process(self, chunks: Chunks, watermark: int, found: Results) -> None:
-        for group, store in enumerate(self.stores):
+        for group, store in self.stores.items():
             if group in chunks or watermark == END_OF_TIME:
                 events = [batch_from_bytes(chunk, self.operator.prepared_schema) for chunk in chunks.get(group, [])]
                 result = self.operator.process(store, events, Now(watermark))

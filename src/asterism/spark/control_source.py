@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark.key_groups import label
 
 NAME = "asterism_control"
 
@@ -64,7 +65,7 @@ class _Reader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
         for group in range(self.key_groups):
-            yield group, CONTROL, END_OF_INPUT
+            yield label(group), CONTROL, END_OF_INPUT
 
 
 class ControlReader(_Reader, SupportsTriggerAvailableNow):

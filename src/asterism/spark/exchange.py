@@ -6,7 +6,6 @@ the stateful call handle a few hundred of them instead of millions of events.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -14,27 +13,14 @@ import pyarrow as pa
 
 from asterism.cep import KEY_HASH, CepOperator
 from asterism.operator import Now
+from asterism.spark.key_groups import label
+from asterism.spark.worker import settle_memory
 from asterism.state import batch_from_bytes, batch_to_bytes
 
 GATHER = 200_000
 """Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""
 
 Batches = Iterator[pa.RecordBatch]
-
-
-_settled = 0
-
-
-def settle_memory() -> None:
-    """Take what is imported out of the garbage collector's sight.
-
-    PySpark's worker collects garbage after every task, which takes 50 to 85 ms with all that is imported here: as long as a small
-    task. The kernel is imported during the first task, hence twice.
-    """
-    global _settled  # noqa: PLW0603 - a fact about this process
-    if _settled < 2:
-        _settled += 1
-        gc.freeze()
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
@@ -55,6 +41,8 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
 def pack(operator: CepOperator, key_groups: int, name: str) -> Callable[[Batches], Batches]:
     """For ``mapInArrow``: events (with KEY_HASH) to one chunk per key group, for input *name*."""
 
+    labels = np.array([label(group) for group in range(key_groups)], np.int32)
+
     def packer(batches: Batches) -> Batches:
         settle_memory()
         for events in gathered(batches):
@@ -68,7 +56,7 @@ def pack(operator: CepOperator, key_groups: int, name: str) -> Callable[[Batches
             batch = prepared.to_batches()[0]
             chunks = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
             yield pa.RecordBatch.from_arrays(
-                [pa.array(used.astype(np.int32)), pa.array([name] * len(used)), pa.array(chunks, pa.binary())],
+                [pa.array(labels[used]), pa.array([name] * len(used)), pa.array(chunks, pa.binary())],
                 names=["key_group", "input", "chunk"],
             )
 

@@ -26,8 +26,8 @@ from asterism.spark.exchange import pack, run_sorted, unpack
 from asterism.spark.host import OperatorHost
 
 Sink = Callable[[DataFrame, int], None]
-DEFAULT_KEY_GROUPS = 128
-DEFAULT_PAGES = 4
+DEFAULT_KEY_GROUPS = 32
+DEFAULT_PAGES = 1
 
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -1,0 +1,42 @@
+"""How key groups are spread over Spark's partitions.
+
+Spark puts a row into the partition ``hash(key) mod partitions``. With the numbers 0 to 127 as keys, chance decides: of two
+partitions one gets 74 key groups and the other 54, and every micro-batch waits for the first. But Spark's hash of an integer
+(Murmur3 with seed 42, the documented SQL function ``hash``) is a bijection on 32 bits: key group *g* travels under the one
+number whose hash is *g*, and so each of *n* partitions gets every *n*-th key group. If a later Spark hashed otherwise, only the
+balance would suffer.
+"""
+
+from __future__ import annotations
+
+_MASK = 2**32 - 1
+_SEED = 42
+
+
+def label(group: int) -> int:
+    """The integer whose hash in Spark is *group*.
+
+    >>> label(0), label(1)
+    (-1693959553, -1910889132)
+    """
+    x = group
+    x ^= x >> 16
+    x = _divided(x, 0xC2B2AE35)
+    x ^= (x >> 13) ^ (x >> 26)
+    x = _divided(x, 0x85EBCA6B)
+    x ^= x >> 16
+    x ^= 4  # the length of an integer in bytes
+    x = _divided((x - 0xE6546B64) & _MASK, 5)
+    x = _rotated_right(x, 13) ^ _SEED
+    x = _rotated_right(_divided(x, 0x1B873593), 15)
+    x = _divided(x, 0xCC9E2D51)
+    return x - 2**32 if x >= 2**31 else x
+
+
+def _divided(x: int, factor: int) -> int:
+    """The number that *factor* times, modulo 2**32, is *x*; the factor is odd."""
+    return x * pow(factor, -1, 2**32) & _MASK
+
+
+def _rotated_right(x: int, bits: int) -> int:
+    return (x >> bits | x << (32 - bits)) & _MASK
