@@ -14,6 +14,7 @@ import pstats
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from asterism.cep import KEY_HASH, CepOperator
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+from asterism.cep import EVENTS, CepOperator
+from asterism.key_group import KEY_HASH
+from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.spark.exchange import pack, results
 from asterism.spark.key_groups import label
@@ -37,7 +39,7 @@ KEY_GROUPS, PAGES = 32, 1
 OUTPUT = OutputKind.MATCHES.value
 STAGE_NAMES = ("pack", "process")
 
-Chunks = dict[int, list[bytes]]
+Chunks = dict[int, list[tuple[int | None, bytes | None]]]
 Results = list[bytes]
 
 
@@ -59,23 +61,31 @@ class Stages:
             events = events.filter(pc.is_in(events.column("kind"), pa.array(self.workload.kinds)))
         mixed = events.column(KEY).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-        needed = events.select(self.operator.input_columns).append_column(KEY_HASH, pa.array(mixed.view(np.int64)))
+        names = self.operator.inputs[EVENTS].schema.names
+        needed = events.select(names).append_column(KEY_HASH, pa.array(mixed.view(np.int64)))
         return needed.combine_chunks().to_batches()[0]
 
     def pack(self, events: pa.RecordBatch, chunks: Chunks) -> None:
-        for packed in pack(self.operator, KEY_GROUPS, "events")(iter([events])):
-            for group, chunk in zip(
-                packed.column("key_group").to_pylist(), packed.column("chunk").to_pylist(), strict=True
-            ):
-                chunks[group].append(chunk)
+        delay = DISORDER // timedelta(microseconds=1)
+        for packed in pack(self.operator, KEY_GROUPS, EVENTS, delay)(iter([events])):
+            columns = (packed.column(name).to_pylist() for name in ("key_group", "watermark", "chunk"))
+            for group, watermark, chunk in zip(*columns, strict=True):
+                chunks[group].append((watermark, chunk))
 
     def process(self, chunks: Chunks, watermark: int, found: Results) -> None:
+        schema = self.operator.inputs[EVENTS].prepared
         for group, store in self.stores.items():
-            if group in chunks or watermark == END_OF_TIME:
-                events = [batch_from_bytes(chunk, self.operator.prepared_schema) for chunk in chunks.get(group, [])]
-                result = self.operator.process(store, events, Now(watermark))
-                found += [chunk for _, chunk in results(dict(result.outputs))]
-                self.calls += 1
+            arrivals = [
+                Arrival(
+                    EVENTS,
+                    None if chunk is None else batch_from_bytes(chunk, schema),
+                    BEFORE_TIME if said is None else said,
+                )
+                for said, chunk in chunks.get(group, [])
+            ]
+            result = self.operator.process(store, arrivals, Now(watermark))
+            found += [chunk for _, chunk, _ in results(result.outputs)]
+            self.calls += 1
 
 
 def drive(
@@ -86,16 +96,13 @@ def drive(
     schema = schema.set(schema.names.index(TIME), pa.field(TIME, pa.timestamp("us", "UTC")))  # as Spark hands it over
     path = Stages(workload, schema)
     found: Results = []
-    watermark = latest = BEFORE_TIME
     for part in np.array_split(np.array(files, dtype=object), batches):
         chunks: Chunks = defaultdict(list)
         for file in part:
             table = pq.read_table(file)
-            latest = max(latest, pc.max(table.column("event_time")).as_py())
             events = path.relevant(table.cast(schema))
             around("pack", partial(path.pack, events, chunks))
-        around("process", partial(path.process, chunks, watermark, found))
-        watermark = (latest - DISORDER // harness.MILLISECOND - 1) * 1000  # known from the next micro-batch on
+        around("process", partial(path.process, chunks, BEFORE_TIME, found))
     around("process", partial(path.process, {}, END_OF_TIME, found))
     return path, found
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from asterism.spark.query import DEFAULT_KEY_GROUPS
+from asterism.spark.plan import DEFAULT_KEY_GROUPS
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.cep import CepOperator
+from asterism.cep import EVENTS, CepOperator
 from asterism.compiler import Semantics
 from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.json_format import pattern_from_json
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.state import MemoryStore
 
@@ -138,8 +138,8 @@ def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) 
     store = MemoryStore()
     answer = Collected()
     for ids, watermark in pieces(case, cuts, rng):
-        events = [operator.prepare(events_of(case, ids))] if ids else []
-        answer.add(operator.process(store, events, Now(watermark)).outputs)
+        arrivals = [Arrival(EVENTS, operator.prepare(EVENTS, events_of(case, ids)))] if ids else []
+        answer.add(operator.process(store, arrivals, Now(watermark)).outputs)
     return answer.as_json()
 
 

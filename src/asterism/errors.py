@@ -3,14 +3,16 @@
 ::
 
     AsterismError
-    ├── MalformedPatternError      a pattern that cannot mean anything (Flink: MalformedPatternException)
-    ├── PatternFormatError         the JSON form of a pattern is not well formed
+    ├── PatternError               a pattern; where it was read from JSON, ``path`` says where in it
+    │   ├── MalformedPatternError      it cannot mean anything (Flink: MalformedPatternException)
+    │   └── PatternFormatError         its JSON form is not well formed, or cannot say it
     ├── ExpressionError            SQL text of a condition or a measure
     │   ├── ExpressionSyntaxError      it does not parse, or uses what is not supported
     │   ├── ColumnNotFoundError        it names a column that the events do not have
     │   └── ExpressionTypeError        its types do not fit, or a condition is not Boolean
     ├── StreamDefinitionError      a keyed stream or a query that cannot be built
     ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
+    ├── OperatorError              a function of a user's operator failed, or asked for what is not there
     ├── SkipStrategyError          ``throw_on_miss`` and nothing to skip to
     └── StateError                 a checkpoint that does not belong to this query
 """
@@ -44,12 +46,32 @@ class AsterismError(Exception):
         return type(self), (self.message, self.detail, self.hint)
 
 
-class MalformedPatternError(AsterismError):
+class PatternError(AsterismError):
+    """What is wrong with a pattern.
+
+    *path* is the place in the JSON that it was read from, as a JSON pointer (RFC 6901): ``/nodes/1/condition``; the empty
+    text is the whole, None is no place.
+    """
+
+    def __init__(
+        self, message: str, detail: str | None = None, hint: str | None = None, path: str | None = None
+    ) -> None:
+        super().__init__(message, detail, hint)
+        self.path = path
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n  At: {self.path}" if self.path else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.detail, self.hint, self.path)
+
+
+class MalformedPatternError(PatternError):
     """A pattern that cannot mean anything."""
 
 
-class PatternFormatError(AsterismError):
-    """The JSON form of a pattern is not well formed."""
+class PatternFormatError(PatternError):
+    """The JSON form of a pattern is not well formed, or cannot say what the pattern says."""
 
 
 class ExpressionError(AsterismError):
@@ -91,6 +113,10 @@ class StreamDefinitionError(AsterismError):
 
 class InvalidEventError(AsterismError):
     """An event that cannot be processed."""
+
+
+class OperatorError(AsterismError):
+    """A function of a user's operator failed, or asked for what it may not have."""
 
 
 class SkipStrategyError(AsterismError):

@@ -41,13 +41,14 @@ from asterism.expressions import (
     plain_column,
 )
 from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
+from asterism.operator import TIME
 from asterism.pattern import Pattern, SkipKind
 from asterism.state import Ints, Page
 
 if TYPE_CHECKING:
     from asterism.kernels import Tables
 
-TIME, BITS = "__time", "__bits"
+BITS = "__bits"
 BITS_PER_WORD = 63
 MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
 

@@ -1,4 +1,4 @@
-"""What an operator is: a pure function of its state, a batch of events and the time.
+"""What an operator is: a pure function of its state, what arrives, and the time.
 
 The host (``asterism.spark``, or a test) carries the three. An operator knows no clock, no files and no Spark.
 """
@@ -6,7 +6,7 @@ The host (``asterism.spark``, or a test) carries the three. An operator knows no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,11 +17,46 @@ END_OF_TIME = 2**63 - 1
 """The watermark after which nothing comes any more."""
 BEFORE_TIME = -(2**63) + 1
 """Lower than every event time: no watermark yet."""
+NO_TIME = BEFORE_TIME - 1
+"""In place of the time of an event whose time is null."""
+TIME = "__time"
+"""Column of prepared events: event time in microseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of an operator, as its host sees it.
+
+    :param schema: the columns that :meth:`Operator.prepare` reads
+    :param prepared: the columns that it gives
+    :param broadcast: every key group receives all elements, and there is no key
+    :param timed: events have an event time: they wait for the watermark, and count in it
+    :param idle_after: microseconds of processing time without an element after which the watermark does not wait for this
+        input; None: it always does
+    """
+
+    schema: pa.Schema
+    prepared: pa.Schema
+    broadcast: bool = False
+    timed: bool = True
+    idle_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Something that came over an input: prepared events, in order of arrival, a watermark, or both.
+
+    The watermark says that no event of this input at or before it is to come after this call.
+    """
+
+    input: str
+    events: pa.Table | None = None
+    watermark: int = BEFORE_TIME
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of a call, in microseconds since the epoch."""
+    """The time of a call, in microseconds since the epoch. The watermark is one that all inputs had before this call."""
 
     watermark: int = BEFORE_TIME
     processing_time: int = 0
@@ -29,22 +64,40 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave: rows per output, and the time (of the operator's time domain) at which it wants to be called again."""
+    """What a call gave: rows per output, counts, and when the operator wants to be called again, whatever may arrive."""
 
     outputs: Mapping[str, pa.Table]
-    wake: int | None
+    wake: int | None = None
+    """event time"""
+    wake_processing: int | None = None
+    """processing time"""
+    metrics: Mapping[str, int] = field(default_factory=dict)
 
 
 class Operator(Protocol):
-    """Base of keyed operators with one input."""
+    """An operator with any number of inputs, over key groups."""
 
+    inputs: Mapping[str, InputSpec]
+    output_schemas: Mapping[str, pa.Schema]
     fingerprint: bytes
     """Tells state of this definition from state of any other."""
-    output_schemas: Mapping[str, pa.Schema]
-    prepared_schema: pa.Schema
+    pages: int
+    """Pages of state per key group."""
+    processing_time: bool
+    """Does it need to be called as processing time goes by?"""
+    metrics: Sequence[str]
+    """Names of the counts it may give."""
 
-    def prepare(self, events: pa.Table) -> pa.Table:
-        """The stateless part, done before events are exchanged: the columns that :meth:`process` needs, and no others."""
+    def open(self) -> None:
+        """Called in the process that runs the operator, before :meth:`process`."""
+        return
 
-    def process(self, store: StateStore, events: Sequence[pa.Table], now: Now) -> Result:
-        """Take *events* (prepared, in order of arrival) of one key group at time *now*."""
+    def close(self) -> None:
+        """Called at the end, also after a failure."""
+        return
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The stateless part, done before events of an input are exchanged: the columns that :meth:`process` needs."""
+
+    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+        """Take what arrived for one key group at time *now*."""

@@ -7,6 +7,7 @@ with a magic word and a layout version, so that a later release can tell what it
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 LAYOUT = 1
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
-_PAGE, _HEADER = 1, 2
+_PAGE, _HEADER, _TABLES = 1, 2, 3
 
 
 class StateStore(Protocol):
@@ -84,6 +85,24 @@ def batch_to_bytes(table: pa.Table) -> bytes:
 
 def batch_from_bytes(value: bytes | memoryview, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(value), schema)])
+
+
+def tables_to_bytes(tables: Sequence[pa.Table]) -> bytes:
+    """Several tables as one record, without their schemas."""
+    parts = [batch_to_bytes(table) for table in tables]
+    sizes = np.array([len(part) for part in parts], np.int64)
+    return _PREFIX.pack(_MAGIC, LAYOUT, _TABLES) + sizes.tobytes() + b"".join(parts)
+
+
+def tables_from_bytes(value: bytes, schemas: Sequence[pa.Schema]) -> list[pa.Table]:
+    _open(value, _TABLES)
+    sizes = np.frombuffer(value, np.int64, len(schemas), _PREFIX.size)
+    at = _PREFIX.size + sizes.nbytes
+    view, tables = memoryview(value), []
+    for size, schema in zip(sizes.tolist(), schemas, strict=True):
+        tables.append(batch_from_bytes(view[at : at + size], schema))
+        at += size
+    return tables
 
 
 @dataclass(slots=True)
@@ -156,26 +175,52 @@ class Page:
 
 NO_PAGE = -(2**63)
 """In place of the time at which a page wants to be woken: there is no such page."""
+_NEVER = 2**63 - 1
+_BEFORE = -(2**63) + 1
 
 
 @dataclass(slots=True)
 class GroupHeader:
-    """What every call for a key group needs: when each page wants to be woken, and events that wait for the watermark."""
+    """What every call for a key group needs. Times are microseconds; inputs are numbered in the operator's order.
+
+    *wakes* and *clocks* say, per page, at which event time and processing time it has something to do; *watermarks* and *heard*,
+    per input, its watermark and the processing time at which it was last heard of; *buffers* hold, per input, the events that
+    wait for the watermark.
+    """
 
     fingerprint: bytes
     wakes: Ints
-    buffer: bytes = b""
+    clocks: Ints
+    watermarks: Ints
+    heard: Ints
+    buffers: list[bytes]
+    watermark: int = _BEFORE
+    """The operator's own; BEFORE_TIME where the host knows it better."""
+
+    @classmethod
+    def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
+        return cls(
+            fingerprint,
+            np.full(pages, NO_PAGE, np.int64),
+            np.full(pages, _NEVER, np.int64),
+            np.full(inputs, _BEFORE, np.int64),
+            np.full(inputs, processing_time, np.int64),
+            [b""] * inputs,
+        )
 
     def to_bytes(self) -> bytes:
-        sizes = struct.pack("<HHq", len(self.fingerprint), len(self.wakes), len(self.buffer))
-        return _PREFIX.pack(_MAGIC, LAYOUT, _HEADER) + sizes + self.fingerprint + self.wakes.tobytes() + self.buffer
+        sizes = struct.pack("<HHHq", len(self.fingerprint), len(self.wakes), len(self.buffers), self.watermark)
+        lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
+        arrays = np.concatenate([self.wakes, self.clocks, self.watermarks, self.heard, lengths])
+        head = _PREFIX.pack(_MAGIC, LAYOUT, _HEADER) + sizes + self.fingerprint + arrays.tobytes()
+        return head + b"".join(self.buffers)
 
     @classmethod
     def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
         _open(value, _HEADER)
         at = _PREFIX.size
-        length, pages, size = struct.unpack_from("<HHq", value, at)
-        at += struct.calcsize("<HHq")
+        length, pages, inputs, watermark = struct.unpack_from("<HHHq", value, at)
+        at += struct.calcsize("<HHHq")
         found = value[at : at + length]
         if found != fingerprint:
             raise StateError(
@@ -184,6 +229,12 @@ class GroupHeader:
                 "start with a new checkpoint location, or with the pattern that the checkpoint was made with",
             )
         at += length
-        wakes = np.frombuffer(value, np.int64, pages, at).copy()
-        at += 8 * pages
-        return cls(found, wakes, value[at : at + size])
+        count = 2 * pages + 3 * inputs
+        arrays = np.frombuffer(value, np.int64, count, at).copy()
+        at += 8 * count
+        wakes, clocks, rest = arrays[:pages], arrays[pages : 2 * pages], arrays[2 * pages :].reshape(3, inputs)
+        buffers = []
+        for size in rest[2].tolist():
+            buffers.append(value[at : at + size])
+            at += size
+        return cls(found, wakes, clocks, rest[0], rest[1], buffers, watermark)

@@ -1,4 +1,6 @@
-"""Keys share batches, pages and calls, and nothing else: together they give what each gives alone."""
+"""Keys share batches, pages, key groups and calls, and nothing else: together they give what each gives alone. And all that is
+known between two events is in the state.
+"""
 
 from __future__ import annotations
 
@@ -12,78 +14,113 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asterism.cep import KEY_HASH, CepOperator
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conformance import SCHEMA, cut, to_micros
 from asterism.errors import AsterismError
 from asterism.json_format import pattern_from_json
-from asterism.operator import BEFORE_TIME, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.state import MemoryStore
+from asterism.operator import END_OF_TIME, Now
+from asterism.testing import PatternHarness
 from tests.property.strategies import events, patterns, steps
 
 Json = dict[str, Any]
 KEYED = SCHEMA.insert(0, pa.field("key", pa.string()))
-OUTPUTS = {kind.value: OutputSpec(kind) for kind in OutputKind}
 KEYS = ("u", "v", None)
+BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
+FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 
 
-def answers(
-    case: Json, semantics: Semantics, keys: dict[int, str | None], pages: int, cuts: str = "whole"
-) -> Counter[str]:
-    """Every row of every output; *keys* gives the key of each event that is to take part."""
-    operator = CepOperator(
-        pattern_from_json(case["pattern"]),
-        KEYED,
-        keys=["key"],
-        time="ts",
-        outputs=OUTPUTS,
-        semantics=semantics,
-        pages=pages,
-    )
-    store, watermark, rng = MemoryStore(), BEFORE_TIME, random.Random(4)
-    rows = {row[0]: row for row in case["events"]}
-    found: Counter[str] = Counter()
+class Run(PatternHarness):
+    """A case, its events spread over keys; *keys* gives the key of each event that is to take part."""
 
-    def call(tables: list[pa.Table]) -> None:
-        for name, table in operator.process(store, tables, Now(watermark)).outputs.items():
-            found.update(json.dumps([name, row], default=str) for row in table.to_pylist())
+    def run(
+        self, case: Json, keys: dict[int, str | None], cuts: str, *, restored: bool = False, asked: bool = False
+    ) -> Run:
+        """*restored*: go on from a snapshot after every batch. *asked*: time passes without calls that the operator did not
+        ask for, as on Spark.
+        """
+        harness, rng = self, random.Random(4)
+        rows = {row[0]: row for row in case["events"]}
+        for step in case["steps"]:
+            for piece in cut([number for number in step["events"] if number in keys], cuts, rng):
+                columns = [
+                    [keys[number] for number in piece],
+                    *([rows[number][at] for number in piece] for at in range(len(SCHEMA))),
+                ]
+                harness.feed(pa.table(columns, schema=KEYED))
+                if restored:
+                    harness = run_of(case, self.cep.matcher.semantics).restore(harness.snapshot())
+            if "watermark" in step:
+                watermark = max(harness.now.watermark, to_micros(step["watermark"]))
+                if not asked or watermark == END_OF_TIME or (harness.wake is not None and harness.wake <= watermark):
+                    harness.move(watermark=watermark)
+                else:
+                    harness.now = Now(watermark)
+        return harness
 
-    for step in case["steps"]:
-        for piece in cut([number for number in step["events"] if number in keys], cuts, rng):
-            columns = [
-                [keys[number] for number in piece],
-                *([rows[number][at] for number in piece] for at in range(len(SCHEMA))),
-            ]
-            hashes = pa.array([KEYS.index(keys[number]) << 32 for number in piece], pa.int64())
-            call([operator.prepare(pa.table(columns, schema=KEYED).append_column(KEY_HASH, hashes))])
-        if "watermark" in step:
-            watermark = max(watermark, to_micros(step["watermark"]))
-            call([])
-    return found
+    @property
+    def all_rows(self) -> Counter[str]:
+        return Counter(json.dumps([name, row], default=str) for name in self.outputs for row in self.rows(name))
 
 
-@pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
-@settings(max_examples=max(1, settings().max_examples // 3))
-@given(
-    data=st.data(),
-    pattern=patterns(),
-    pages=st.sampled_from([1, 2, 3]),
-    cuts=st.sampled_from(["whole", "rows", "random"]),
-)
-def test_keys_together_give_what_each_gives_alone(
-    semantics: Semantics, data: st.DataObject, pattern: Json, pages: int, cuts: str
-) -> None:
-    """On one page of state or several, however the events are cut."""
+def run_of(case: Json, semantics: Semantics, **options: Any) -> Run:
+    return Run(pattern_from_json(case["pattern"]), KEYED, keys=["key"], semantics=semantics, **options)
+
+
+@st.composite
+def keyed_cases(draw: st.DrawFn, semantics: Semantics) -> tuple[Json, dict[int, str | None]]:
+    """A case whose pattern means something, and the key of each event."""
+    pattern = draw(patterns())
     try:
         compile_pattern(pattern_from_json(pattern), semantics)
     except AsterismError:
         assume(False)
-    rows = data.draw(events(shortest=6, longest=14))
-    case: Json = {"pattern": pattern, "events": rows, "steps": data.draw(steps(rows))}
-    keys = {row[0]: data.draw(st.sampled_from(KEYS)) for row in rows}
-    together = answers(case, semantics, keys, pages, cuts)
+    rows = draw(events(shortest=6, longest=14))
+    case: Json = {"pattern": pattern, "events": rows, "steps": draw(steps(rows))}
+    return case, {row[0]: draw(st.sampled_from(KEYS)) for row in rows}
+
+
+@BOTH
+@FEWER
+@given(
+    data=st.data(),
+    key_groups=st.sampled_from([1, 2, 16]),
+    pages=st.sampled_from([1, 2, 3]),
+    cuts=st.sampled_from(["whole", "rows", "random"]),
+)
+def test_keys_together_give_what_each_gives_alone(
+    semantics: Semantics, data: st.DataObject, key_groups: int, pages: int, cuts: str
+) -> None:
+    """In one key group or several, which is what Spark's partitions are made of; on one page of state or several; however
+    the events are cut.
+    """
+    case, keys = data.draw(keyed_cases(semantics))
+    together = run_of(case, semantics, key_groups=key_groups, pages=pages).run(case, keys, cuts).all_rows
     alone: Counter[str] = Counter()
     for key in KEYS:
-        alone += answers(case, semantics, {number: own for number, own in keys.items() if own == key}, 1)
+        own = {number: of for number, of in keys.items() if of == key}
+        alone += run_of(case, semantics).run(case, own, "whole").all_rows
     assert together == alone, json.dumps([case, keys])
+
+
+@BOTH
+@FEWER
+@given(data=st.data())
+def test_state_is_all_there_is(semantics: Semantics, data: st.DataObject) -> None:
+    """A restart after every single event changes nothing: a new operator goes on from the bytes that the last one left."""
+    case, keys = data.draw(keyed_cases(semantics))
+    whole = run_of(case, semantics).run(case, keys, "whole")
+    restored = run_of(case, semantics).run(case, keys, "rows", restored=True)
+    assert restored.all_rows == whole.all_rows, json.dumps([case, keys])
+
+
+@BOTH
+@FEWER
+@given(data=st.data(), key_groups=st.sampled_from([1, 3]))
+def test_the_operator_asks_for_every_call_that_it_needs(
+    semantics: Semantics, data: st.DataObject, key_groups: int
+) -> None:
+    """Spark calls a key group that has no events only when its timer has fired."""
+    case, keys = data.draw(keyed_cases(semantics))
+    always = run_of(case, semantics, key_groups=key_groups).run(case, keys, "whole")
+    asked = run_of(case, semantics, key_groups=key_groups).run(case, keys, "whole", asked=True)
+    assert asked.all_rows == always.all_rows, json.dumps([case, keys])

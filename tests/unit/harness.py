@@ -1,38 +1,31 @@
-"""Streams as text, and answers as text: ``found(pattern, "a1 b2 | c3")``.
+"""Short words for the tests of patterns, on top of :mod:`asterism.testing`: ``found(pattern, "a1 b2 | c3")``.
 
-A word is an event: its letter is its ``name``, the number its time in milliseconds, and its ``n``; ``a1=5`` has the
-price 5, ``a1=null`` has none (which is the default), ``u.a1`` belongs to key ``u``, ``null.a1`` to the null key, ``a?``
-has no time. ``/`` ends a call of the operator, ``|`` ends it with a watermark at the last time that came, ``|7`` with
-one at 7. The end of time follows, unless the text ends in ``...``.
+In a word the letter is the event's ``name``, the number its time in milliseconds, and its ``n``. A stream goes on to the end
+of time, unless its text ends in ``...``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
-from asterism.cep import KEY_HASH, CepOperator
 from asterism.compiler import Semantics
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
-from asterism.outputs import OutputKind, OutputSpec
+from asterism.outputs import OutputSpec
 from asterism.pattern import Pattern
-from asterism.state import MemoryStore
+from asterism.testing import Literals, PatternHarness
 
 SCHEMA = pa.schema(
     [("key", pa.string()), ("ts", pa.int64()), ("name", pa.string()), ("n", pa.int64()), ("price", pa.float64())]
 )
-EVERYTHING = {kind.value: OutputSpec(kind) for kind in OutputKind}
-WORD = re.compile(r"(?:(?P<key>\w+)\.)?(?P<name>[a-z])(?P<ts>-?\d+|\?)(?:=(?P<price>\S+))?")
-
-Row = dict[str, Any]
+MILLISECOND = timedelta(milliseconds=1)
+WORDS = Literals(kind="name", value="n", step=MILLISECOND, timed_by_value=True)
 
 
 def ms(number: int) -> timedelta:
-    return timedelta(milliseconds=number)
+    return number * MILLISECOND
 
 
 def stage(name: str) -> Pattern:
@@ -48,125 +41,43 @@ def chain(*names: str, by: str = "followed_by") -> Pattern:
     return pattern
 
 
-def event(word: str) -> Row:
-    match = WORD.fullmatch(word)
-    assert match, f"not an event: {word}"
-    ts = None if match["ts"] == "?" else int(match["ts"])
-    key = {None: "k", "null": None}.get(match["key"], match["key"])
-    price = None if match["price"] in (None, "null") else float(match["price"])
-    return {"key": key, "ts": ts, "name": match["name"], "n": ts, "price": price}
-
-
-def table(words: Sequence[str]) -> pa.Table:
-    """Events, with a hash of their key for operators with several pages."""
-    rows = [event(word) for word in words]
-    hashes = [(sum((row["key"] or "").encode()) * 2654435761) << 32 & (2**63 - 1) for row in rows]
-    return pa.Table.from_pylist(rows, SCHEMA).append_column(KEY_HASH, pa.array(hashes, pa.int64()))
-
-
-class Run:
-    """An operator with its state, and what came out so far."""
+class Run(PatternHarness):
+    """Answers come with their time, ``a1 b2 @2``, and in the order in which they came out."""
 
     def __init__(
         self,
         pattern: Pattern,
-        outputs: Mapping[str, OutputSpec] = EVERYTHING,
+        outputs: Mapping[str, OutputSpec] | None = None,
         *,
-        time: str | None = "ts",
         keys: Sequence[str] = ("key",),
         **options: Any,
     ) -> None:
-        self.operator = CepOperator(pattern, SCHEMA, keys=keys, time=time, outputs=outputs, **options)
-        self.store = MemoryStore()
-        self.now = Now(BEFORE_TIME, 0)
-        self.wake: int | None = None
-        self.tables: dict[str, list[pa.Table]] = {name: [] for name in outputs}
+        super().__init__(pattern, SCHEMA, keys=keys, outputs=outputs, literals=WORDS, **options)
 
-    def feed(self, text: str) -> Self:
-        """Events, cuts and watermarks; the end of time only if it is said (``|end``)."""
-        words: list[str] = []
-        last = BEFORE_TIME // 1000
-        for word in text.replace("...", "").split():
-            if word == "/":
-                self.call(words)
-            elif word.startswith("|"):
-                self.call(words)
-                time = last if word == "|" else None if word == "|end" else int(word[1:])
-                self.at(END_OF_TIME if time is None else time * 1000)
-            else:
-                words.append(word)
-                last = max(last, event(word)["ts"] or last)
-                continue
-            words = []
-        if words:
-            self.call(words)
-        return self
-
-    def call(self, words: Sequence[str]) -> None:
-        prepared = [self.operator.prepare(table(words))] if words else []
-        result = self.operator.process(self.store, prepared, self.now)
-        self.wake = result.wake
-        for name, rows in result.outputs.items():
-            self.tables[name].append(rows)
-
-    def at(self, watermark: int) -> None:
-        self.now = Now(watermark, self.now.processing_time)
-        self.call([])
-
-    def clock(self, milliseconds: int) -> Self:
-        """The processing time of the calls to come; the call that it makes itself is the timer's."""
-        self.now = Now(self.now.watermark, milliseconds * 1000)
-        self.call([])
-        return self
-
-    def output(self, name: str) -> pa.Table:
-        return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.tables[name]])
-
-    def rows(self, name: str = "matches") -> list[Row]:
-        rows: list[Row] = self.output(name).to_pylist()
-        return rows
-
-    def words(self, name: str) -> list[str]:
-        """Each match as the words of its events, stage by stage, and ``@`` its time; each late event as its word."""
-        return [_as_words(row) for row in self.rows(name)]
+    def rows(self, name: str = "matches") -> list[dict[str, Any]]:
+        return super().rows(name)
 
     @property
     def matches(self) -> list[str]:
-        return self.words("matches")
+        return self._timed("matches")
 
     @property
     def timed_out(self) -> list[str]:
-        return self.words("timed_out")
+        return self._timed("timed_out")
 
-    @property
-    def late(self) -> list[str]:
-        return self.words("late")
-
-
-def _as_words(row: Row) -> str:
-    if "match_time" not in row and "timeout_time" not in row:
-        return _word(row)
-    events = [event for value in row.values() if isinstance(value, list) for event in value]
-    decided = row["match_time"] if "match_time" in row else row["timeout_time"]
-    return " ".join([*(_word(event) for event in events), f"@{decided}"])
-
-
-def _word(event: Row) -> str:
-    key = "" if event["key"] == "k" else f"{event['key']}."
-    return f"{key}{event['name']}{'?' if event['ts'] is None else event['ts']}"
+    def _timed(self, output: str) -> list[str]:
+        return [f"{one.text} @{WORDS.time_text(one.time or 0)}" for one in self.found(output)]
 
 
 def run(pattern: Pattern, text: str, **options: Any) -> Run:
-    """Feed a stream, to the end of time unless it ends in ``...``."""
-    return Run(pattern, **options).feed(text if text.endswith("...") else text + " |end")
+    """Send a stream, to the end of time unless it ends in ``...``."""
+    harness = Run(pattern, **options).send(text.removesuffix("..."))
+    return harness if text.endswith("...") else harness.end()
 
 
 def found(pattern: Pattern, text: str, **options: Any) -> list[str]:
     """The matches, without their times, in order of time and then of text."""
-    return [
-        word.rpartition(" @")[0]
-        for word in sorted(run(pattern, text, **options).matches, key=lambda w: (int(w.rpartition("@")[2]), w))
-    ]
+    return PatternHarness.matches.__get__(run(pattern, text, **options))
 
 
 def in_flink(pattern: Pattern, text: str) -> Run:

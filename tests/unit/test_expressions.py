@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.cep import CepOperator
+from asterism.cep import EVENTS, CepOperator
 from asterism.errors import ExpressionSyntaxError
 from asterism.expressions import Scope, Vectorized, conjuncts, parse
 from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Now
+from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import Pattern
 from asterism.state import MemoryStore
@@ -210,9 +210,13 @@ def over(text: str, *accepted: dict[str, Any], now: dict[str, Any] | None = None
     store = MemoryStore()
     before = [row | {"n": row.get("n", 0), "ts": ts} for ts, row in enumerate(accepted or ({},))]
     after = [(now or {}) | {"n": (now or {}).get("n", 100), "ts": len(before)}]
-    operator.process(store, [operator.prepare(pa.Table.from_pylist(before, schema))], Now())
+    operator.process(store, [Arrival(EVENTS, operator.prepare(EVENTS, pa.Table.from_pylist(before, schema)))], Now())
     operator.process(store, [], Now((len(before) - 1) * 1000))
-    operator.process(store, [operator.prepare(pa.Table.from_pylist(after, schema))], Now((len(before) - 1) * 1000))
+    operator.process(
+        store,
+        [Arrival(EVENTS, operator.prepare(EVENTS, pa.Table.from_pylist(after, schema)))],
+        Now((len(before) - 1) * 1000),
+    )
     result = operator.process(store, [], Now(END_OF_TIME))
     return "m" in result.outputs and result.outputs["m"].num_rows == 1
 

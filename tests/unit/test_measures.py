@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from asterism.cep import CepOperator
+from asterism.cep import EVENTS, CepOperator
 from asterism.errors import ColumnNotFoundError
-from asterism.operator import END_OF_TIME, Now
+from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import LAST_TIMESTAMP, OutputKind, OutputSpec
 from asterism.pattern import Pattern
 from asterism.state import MemoryStore
@@ -32,7 +32,9 @@ def measured(
 
 
 def test_measures_of_one_event() -> None:
-    assert measured(chain("a", "b"), "a1=5 b2=7", "LAST(a.price)", "FIRST(b.n) AS n", "b.price AS p") == [(5.0, 2, 7.0)]
+    assert measured(chain("a", "b"), "a1(price=5) b2(price=7)", "LAST(a.price)", "FIRST(b.n) AS n", "b.price AS p") == [
+        (5.0, 2, 7.0)
+    ]
 
 
 def test_measures_are_named() -> None:
@@ -76,7 +78,7 @@ def test_measures_are_named() -> None:
 )
 def test_measure(measure: str, expected: Any) -> None:
     """Over the events a1 to a4 with prices 1.5, 2.0, 2.5, NULL, then z5."""
-    text = "a1=1.5 a2=2 a3=2.5 a4=null z5"
+    text = "a1(price=1.5) a2(price=2) a3(price=2.5) a4(price=null) z5"
     if measure == "LAST(A.n)":
         with pytest.raises(ColumnNotFoundError):
             measured(LOOP, text, measure)
@@ -88,7 +90,13 @@ def test_measure(measure: str, expected: Any) -> None:
 def test_measures_of_several_matches() -> None:
     """Each match has its own events, also where matches share some."""
     assert sorted(
-        measured(LOOP, "a1=1 a2=2 u.a2=5 a3=4 z4 u.z9=3", "SUM(a.price)", "COUNT(a.*) AS c", "LAST(z.n) AS z")
+        measured(
+            LOOP,
+            "a1(price=1) a2(price=2) u.a2(price=5) a3(price=4) z4 u.z9(price=3)",
+            "SUM(a.price)",
+            "COUNT(a.*) AS c",
+            "LAST(z.n) AS z",
+        )
     ) == [
         (4.0, 1, 4),
         (5.0, 1, 9),
@@ -109,18 +117,18 @@ def test_a_missing_stage_gives_null_and_zero() -> None:
         "FIRST(b.n) + 1",
     )
     assert measured(ABC, "a1 c2", *measures) == [(None, None, None, None, 0, 0, None)]
-    rows = measured(ABC, "a1 b2=3 c3 u.a5 u.c6", "LAST(b.price)", "COUNT(b.*)")
+    rows = measured(ABC, "a1 b2(price=3) c3 u.a5 u.c6", "LAST(b.price)", "COUNT(b.*)")
     assert sorted(rows, key=str) == [(3.0, 1), (None, 0), (None, 0)]
 
 
 def test_measures_of_timed_out_matches() -> None:
     """With ``timeout_time`` for ``match_time``; stages not reached are missing."""
     pattern = chain("a", "b").within(ms(10))
-    assert measured(pattern, "a1=5", "a.price", "b.price", "timeout_time", kind=OutputKind.TIMED_OUT) == [
+    assert measured(pattern, "a1(price=5)", "a.price", "b.price", "timeout_time", kind=OutputKind.TIMED_OUT) == [
         (5.0, None, 11)
     ]
     with pytest.raises(ColumnNotFoundError, match="match_time"):
-        measured(pattern, "a1=5", "match_time", kind=OutputKind.TIMED_OUT)
+        measured(pattern, "a1(price=5)", "match_time", kind=OutputKind.TIMED_OUT)
 
 
 # --- types ---
@@ -159,7 +167,9 @@ def typed(measures: Sequence[str] | None, time: str = "at", pattern: Pattern | N
     operator = CepOperator(pattern or Pattern.begin("a").next("b"), TYPES, time=time, outputs={"m": spec})
     later = {"at": ROW["at"].replace(minute=1), "local": ROW["local"].replace(minute=1)}  # type: ignore[attr-defined]
     store = MemoryStore()
-    operator.process(store, [operator.prepare(pa.Table.from_pylist([ROW, later], TYPES))], Now())
+    operator.process(
+        store, [Arrival(EVENTS, operator.prepare(EVENTS, pa.Table.from_pylist([ROW, later], TYPES)))], Now()
+    )
     result: pa.Table = operator.process(store, [], Now(END_OF_TIME)).outputs["m"]
     assert result.schema == operator.output_schemas["m"]
     return result
@@ -217,11 +227,13 @@ def test_event_times_of_any_unit(unit: str) -> None:
         outputs={"m": OutputSpec(OutputKind.TIMED_OUT)},
     )
     result = operator.process(
-        MemoryStore(), [operator.prepare(pa.table([[ROW["at"]]], schema=schema))], Now(END_OF_TIME - 1)
+        MemoryStore(),
+        [Arrival(EVENTS, operator.prepare(EVENTS, pa.table([[ROW["at"]]], schema=schema)))],
+        Now(END_OF_TIME - 1),
     )
     assert result.outputs == {}
     store = MemoryStore()
-    operator.process(store, [operator.prepare(pa.table([[ROW["at"]]], schema=schema))], Now())
+    operator.process(store, [Arrival(EVENTS, operator.prepare(EVENTS, pa.table([[ROW["at"]]], schema=schema)))], Now())
     rows = operator.process(store, [], Now(END_OF_TIME)).outputs["m"]
     assert rows.schema == operator.output_schemas["m"]
     assert rows["timeout_time"].to_pylist()[0] == datetime(2024, 7, 1, 12, 0, 2, tzinfo=UTC)
@@ -231,7 +243,7 @@ def test_nanoseconds_are_truncated() -> None:
     """Spark knows microseconds."""
     schema = pa.schema([("at", pa.timestamp("ns"))])
     operator = CepOperator(Pattern.begin("a"), schema, time="at", outputs={"m": OutputSpec(OutputKind.MATCHES)})
-    prepared = operator.prepare(pa.table([pa.array([1_001, 2_999], pa.timestamp("ns"))], schema=schema))
+    prepared = operator.prepare(EVENTS, pa.table([pa.array([1_001, 2_999], pa.timestamp("ns"))], schema=schema))
     assert prepared.column("__time").to_pylist() == [1, 2]
 
 
@@ -255,7 +267,7 @@ def test_a_function_makes_rows_of_matches() -> None:
     schema = pa.schema([("key", pa.string()), ("length", pa.int64())])
     spec = OutputSpec(OutputKind.MATCHES, function=twice, function_schema=schema)
     rows = run(chain("a", "b"), "a1 b2", outputs={"m": spec}).rows("m")
-    assert rows == 2 * [{"key": "k", "length": 1}]
+    assert rows == 2 * [{"key": None, "length": 1}]
 
 
 def test_outputs_stand_alone() -> None:
@@ -267,6 +279,6 @@ def test_outputs_stand_alone() -> None:
         "late": OutputSpec(OutputKind.LATE),
     }
     cep = run(chain("a", "b").within(ms(5)), "a1 b2 a3 |2 b1", outputs=outputs)
-    assert cep.words("whole") == ["a1 b2 @2"]
-    assert (cep.rows("short"), cep.rows("lost")) == ([{"key": "k", "n": 1}], [{"key": "k", "n": 3}])
+    assert [one.text for one in cep.found("whole")] == ["a1 b2"]
+    assert (cep.rows("short"), cep.rows("lost")) == ([{"key": None, "n": 1}], [{"key": None, "n": 3}])
     assert cep.late == ["b1"]

@@ -74,7 +74,7 @@ def test_skip_to_next_holds_nothing_back() -> None:
 def test_what_is_held_back_comes_out_at_the_end_of_input() -> None:
     """With the time of its completion. In Flink it never comes out."""
     pattern = SECOND_A.skip_strategy(AfterMatchSkipStrategy.skip_past_last_event())
-    assert Run(pattern).feed("a1 a2 b3 x9 |").matches == []
+    assert Run(pattern).send("a1 a2 b3 x9 |").matches == []
     assert run(pattern, "a1 a2 b3 x9").matches == ["a2 b3 @3"]
     assert in_flink(pattern, "a1 a2 b3 x9").matches == []
 

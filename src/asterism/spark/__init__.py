@@ -10,8 +10,10 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # What travels between Spark's stages; here, because the control source, which Spark loads in processes of its own, must be
 # quick to import.
-CHUNKS = "key_group int, input string, chunk binary"
-RESULTS = "output string, chunk binary"
+CHUNKS = "key_group int, input string, seq bigint, watermark bigint, chunk binary"
+"""Events of one input for one key group (*chunk*), a watermark that holds after them, or both; *seq* orders a micro-batch."""
+RESULTS = "output string, chunk binary, metrics map<string, bigint>"
+"""Rows of one output, or counts."""
 CONTROL = "control"
 """Name of the control source among the inputs."""
 END_OF_INPUT = b"end of input"

@@ -5,7 +5,7 @@ Every micro-batch brings the next piece of each case: some events, or a watermar
 * the columnar exchange: conditions are evaluated and rows packed before the shuffle, results come back as chunks;
 * key groups, and the host that calls the operator;
 * Spark's state store: between two pieces, all state of a case (partial matches, buffered events) is only there;
-* a restart: the query stops after half of the micro-batches and goes on from its checkpoint;
+* a restart: the query stops in the middle of every case, and another goes on from its checkpoint;
 * pickling: workers get the operators as bytes.
 
 What is not: Spark's own watermark, timers and the control source. Each case has a watermark of its own, which comes
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -28,14 +28,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism.cep import KEY_HASH, CepOperator
+from asterism.cep import EVENTS, CepOperator
 from asterism.compiler import Semantics
 from asterism.conformance import SCHEMA, Answer, Case, Collected, Outcome, judge, operator_for, pieces, rng_for
-from asterism.operator import Now, Operator, Result
+from asterism.key_group import KEY_HASH
+from asterism.operator import Arrival, InputSpec, Now, Operator, Result
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.query import configure_state_store
+from asterism.spark.plan import configure_state_store
 from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
 
 KEY_GROUPS = 16
@@ -65,9 +66,12 @@ class Cases(Operator):
             (folder / str(number)).write_bytes(pickle.dumps(operator))
         self.fingerprint = hashlib.sha256(b"".join(op.fingerprint for op in operators.values())).digest()[:16]
         self.output_schemas = {"answers": ANSWERS}
-        self.prepared_schema = PREPARED
+        self.inputs = {EVENTS: InputSpec(PIECES, PREPARED, timed=False)}
+        self.pages = 2 * len(operators)
+        self.processing_time = False
+        self.metrics = ()
 
-    def prepare(self, events: pa.Table) -> pa.Table:
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
         rows = [self._prepared(row) for row in events.select(PIECES.names).to_pylist()]
         return pa.Table.from_pylist(rows, PREPARED)
 
@@ -75,26 +79,29 @@ class Cases(Operator):
         events, error = None, None
         if row["events"]:
             try:
-                prepared = _operator(self.folder, row["number"]).prepare(pa.Table.from_pylist(row["events"], SCHEMA))
+                prepared = _operator(self.folder, row["number"]).prepare(
+                    EVENTS, pa.Table.from_pylist(row["events"], SCHEMA)
+                )
                 events = batch_to_bytes(prepared)
             except Exception as failure:
                 error = f"{type(failure).__name__}: {failure}"
         return {"number": row["number"], "events": events, "watermark": row["watermark"], "error": error}
 
-    def process(self, store: StateStore, events: Sequence[pa.Table], now: Now) -> Result:
+    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
         answers = []
-        for table in events:
-            for row in table.to_pylist():
+        for arrival in arrivals:
+            for row in [] if arrival.events is None else arrival.events.to_pylist():
                 answers += [{"number": row["number"], "output": o, "rows": r} for o, r in self._answers(store, row)]
-        return Result({"answers": pa.Table.from_pylist(answers, ANSWERS)}, wake=None)
+        return Result({"answers": pa.Table.from_pylist(answers, ANSWERS)})
 
     def _answers(self, store: StateStore, row: dict[str, Any]) -> list[tuple[str, bytes]]:
         if row["error"] is not None:
             return [(ERROR, row["error"].encode())]
         operator = _operator(self.folder, row["number"])
-        events = [] if row["events"] is None else [batch_from_bytes(row["events"], operator.prepared_schema)]
+        prepared = operator.inputs[EVENTS].prepared
+        arrivals = [] if row["events"] is None else [Arrival(EVENTS, batch_from_bytes(row["events"], prepared))]
         try:
-            outputs = operator.process(_StateOfCase(store, row["number"]), events, Now(row["watermark"])).outputs
+            outputs = operator.process(_StateOfCase(store, row["number"]), arrivals, Now(row["watermark"])).outputs
         except Exception as failure:
             return [(ERROR, f"{type(failure).__name__}: {failure}".encode())]
         return [(output, batch_to_bytes(rows)) for output, rows in outputs.items()]
@@ -169,21 +176,24 @@ def _answers(
     progress: Callable[[int, int], None],
 ) -> Iterator[tuple[int, str, bytes]]:
     """What the operators gave: number of the case, output, rows; for each case in the order in which it came."""
-    batches = _micro_batches(cases, operators, cuts, seed)
+    before, after = micro_batches(cases, operators, cuts, seed)
     results: dict[int, list[bytes]] = {}
 
     def collect(df: DataFrame, batch_id: int) -> None:
         results[batch_id] = [bytes(row.chunk) for row in df.collect()]
-        progress(len(results), len(batches))
+        progress(len(results), len(before) + len(after))
 
     source = folder / "pieces"
     source.mkdir()
     hosted = Cases(operators, folder / "operators")
-    for number, batch in enumerate(batches, 1):
-        file = source / f"{number:05}.parquet"
-        pq.write_table(batch, file)
-        os.utime(file, (number, number))  # Spark takes the oldest file first
-        if number in (len(batches) // 2, len(batches)):
+    number = 0
+    for batches in (before, after):
+        for batch in batches:
+            number += 1
+            file = source / f"{number:05}.parquet"
+            pq.write_table(batch, file)
+            os.utime(file, (number, number))  # Spark takes the oldest file first
+        if batches:
             _run(spark, hosted, source, folder / "checkpoint", collect)
     for _, chunks in sorted(results.items()):
         for chunk in chunks:
@@ -191,19 +201,27 @@ def _answers(
                 yield row["number"], row["output"], row["rows"]
 
 
-def _micro_batches(cases: Sequence[Case], operators: Mapping[int, CepOperator], cuts: str, seed: int) -> list[pa.Table]:
-    """Piece *i* of every case makes micro-batch *i*."""
-    streams = []
-    for number in operators:
+def micro_batches(
+    cases: Sequence[Case], numbers: Iterable[int], cuts: str, seed: int
+) -> tuple[list[pa.Table], list[pa.Table]]:
+    """The micro-batches before the restart and after it. Each brings the next piece of every case, the restart comes when
+    half of the pieces of each case have come.
+    """
+    halves: tuple[list[list[dict[str, Any]]], ...] = ([], [])
+    for number in numbers:
         case = cases[number]
         by_id = {event[0]: dict(zip(SCHEMA.names, event, strict=True)) for event in case["events"]}
-        streams.append(
-            [
-                {"number": number, "events": [by_id[event] for event in ids], "watermark": watermark}
-                for ids, watermark in pieces(case, cuts, rng_for(case, seed))
-            ]
-        )
-    return [pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)]
+        stream = [
+            {"number": number, "events": [by_id[event] for event in ids], "watermark": watermark}
+            for ids, watermark in pieces(case, cuts, rng_for(case, seed))
+        ]
+        halves[0].append(stream[: len(stream) // 2])
+        halves[1].append(stream[len(stream) // 2 :])
+    before, after = (
+        [pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)]
+        for streams in halves
+    )
+    return before, after
 
 
 def _run(
@@ -213,7 +231,7 @@ def _run(
     configure_state_store(spark)
     hosted: Any = operator
     arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
-    packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, "events"), CHUNKS)
+    packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, EVENTS), CHUNKS)
     results = packed.groupBy("key_group").transformWithState(
         statefulProcessor=OperatorHost(hosted),
         outputStructType=RESULTS,

@@ -63,9 +63,9 @@ class _Reader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [InputPartition(None)] if end["messages"] > start["messages"] else []
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, int, None, bytes]]:
         for group in range(self.key_groups):
-            yield label(group), CONTROL, END_OF_INPUT
+            yield label(group), CONTROL, 0, None, END_OF_INPUT
 
 
 class ControlReader(_Reader, SupportsTriggerAvailableNow):

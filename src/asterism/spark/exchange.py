@@ -6,19 +6,28 @@ the stateful call handle a few hundred of them instead of millions of events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyspark import TaskContext
 
-from asterism.cep import KEY_HASH, CepOperator
-from asterism.operator import Now
+from asterism.cep import EVENTS, CepOperator
+from asterism.key_group import KEY_HASH
+from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, Now, Operator, Result
 from asterism.spark.key_groups import label
 from asterism.spark.worker import settle_memory
-from asterism.state import batch_from_bytes, batch_to_bytes
+from asterism.state import MemoryStore, batch_from_bytes, batch_to_bytes
 
 GATHER = 200_000
 """Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""
+
+MILLISECOND = 1000
+BATCH_TIME, BATCH_INPUT = "__time", "__input"
+ENDED = Now(END_OF_TIME, END_OF_TIME)
+METRICS = pa.map_(pa.string(), pa.int64())
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -38,36 +47,71 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def pack(operator: CepOperator, key_groups: int, name: str) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow``: events (with KEY_HASH) to one chunk per key group, for input *name*."""
+def pack(operator: Operator, key_groups: int, name: str, delay: int = 0) -> Callable[[Batches], Batches]:
+    """For ``mapInArrow``: events (with KEY_HASH) of input *name* to CHUNKS.
 
+    Events of a keyed input go to the key group of their key, broadcast elements to all. After its last event, a task tells every
+    key group how far event time has come: the latest time less *delay* (microseconds) and the millisecond that makes the
+    watermark one that events may still come after.
+    """
+    spec = operator.inputs[name]
     labels = np.array([label(group) for group in range(key_groups)], np.int32)
 
     def packer(batches: Batches) -> Batches:
         settle_memory()
+        seq = partition_id() << 40
+        latest = NO_TIME
         for events in gathered(batches):
-            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-            groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
-            order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
-            prepared = operator.prepare(events).combine_chunks().take(pa.array(order)).combine_chunks()
-            sizes = np.bincount(groups, minlength=key_groups)
-            used = np.flatnonzero(sizes)
-            ends = np.cumsum(sizes)
-            batch = prepared.to_batches()[0]
-            chunks = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(labels[used]), pa.array([name] * len(used)), pa.array(chunks, pa.binary())],
-                names=["key_group", "input", "chunk"],
-            )
+            prepared = operator.prepare(name, events).combine_chunks()
+            if spec.timed:
+                latest = max(latest, int(prepared.column(TIME).to_numpy().max()))
+            if spec.broadcast:
+                (chunk,) = prepared.to_batches()
+                serialized = chunk.serialize().to_pybytes()
+                yield chunks(labels, [serialized] * key_groups, seq, None)
+            else:
+                hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+                groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
+                order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
+                (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
+                sizes = np.bincount(groups, minlength=key_groups)
+                used = np.flatnonzero(sizes)
+                ends = np.cumsum(sizes)
+                slices = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
+                yield chunks(labels[used], slices, seq, None)
+            seq += 1
+        if latest != NO_TIME:
+            yield chunks(labels, [None] * key_groups, seq, latest - delay - MILLISECOND)
+
+    def chunks(
+        to: npt.NDArray[np.int32], values: list[bytes | None], seq: int, watermark: int | None
+    ) -> pa.RecordBatch:
+        count = len(to)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(to),
+                pa.array([name] * count),
+                pa.array([seq] * count, pa.int64()),
+                pa.array([watermark] * count, pa.int64()),
+                pa.array(values, pa.binary()),
+            ],
+            names=["key_group", "input", "seq", "watermark", "chunk"],
+        )
 
     return packer
 
 
-def results(outputs: dict[str, pa.Table]) -> Iterator[tuple[str, bytes]]:
+def partition_id() -> int:
+    """The number of this task's partition; the same again when the task is repeated."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def results(outputs: Mapping[str, pa.Table]) -> Iterator[tuple[str, bytes, None]]:
     """Rows of RESULTS."""
     for name, table in outputs.items():
         if table.num_rows:
-            yield name, batch_to_bytes(table)
+            yield name, batch_to_bytes(table), None
 
 
 def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
@@ -95,13 +139,93 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
             outputs, carried = operator.process_sorted(carried, events, last=last, now=now)
             rows = list(results(outputs))
             if rows:
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array([name for name, _ in rows]), pa.array([chunk for _, chunk in rows], pa.binary())],
-                    names=["output", "chunk"],
-                )
+                yield result_batch(rows)
 
         for events in gathered(batches):
-            yield from step(operator.prepare(events), False)
-        yield from step(operator.prepared_schema.empty_table(), True)
+            yield from step(operator.prepare(EVENTS, events), False)
+        yield from step(operator.inputs[EVENTS].prepared.empty_table(), True)
 
     return runner
+
+
+def run_groups(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
+    """For ``mapInArrow`` in batch: elements of all inputs, sorted by key group, time and input, to RESULTS.
+
+    A row has a struct column for each input, of which one is not null: BATCH_INPUT is its place in *names*.
+    """
+
+    def runner(batches: Batches) -> Batches:
+        settle_memory()
+        operator.open()
+        store, group = MemoryStore(), None
+        now = Now(processing_time=processing_time)
+        try:
+            for rows in gathered(batches):
+                groups = rows.column("key_group").to_numpy()
+                cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+                for begin, end in pairwise(cuts):
+                    if group is not None and groups[begin] != group:
+                        yield from answered(operator.process(store, [], ENDED))
+                        store = MemoryStore()
+                    group = groups[begin]
+                    yield from answered(operator.process(store, arrivals(rows.slice(begin, end - begin)), now))
+            if group is not None:
+                yield from answered(operator.process(store, [], ENDED))
+        finally:
+            operator.close()
+
+    def arrivals(rows: pa.Table) -> list[Arrival]:
+        inputs = rows.column(BATCH_INPUT).to_numpy()
+        time = rows.column(BATCH_TIME)[-1].as_py()
+        found = []
+        for number, name in enumerate(names):
+            spec = operator.inputs[name]
+            mine = inputs == number
+            events = None
+            if mine.any():
+                struct = rows.column(name).filter(pa.array(mine)).combine_chunks()
+                events = operator.prepare(name, pa.Table.from_struct_array(struct))
+            # The next rows may have the same time, or belong to the same input.
+            passed = time is not None or number < inputs[-1]
+            if spec.timed:
+                watermark = BEFORE_TIME if time is None else time - 1
+            else:
+                watermark = END_OF_TIME if passed else BEFORE_TIME
+            found.append(Arrival(name, events, watermark))
+        return found
+
+    return runner
+
+
+def run_keys(operator: Operator, processing_time: int) -> Callable[[Batches], Batches]:
+    """For ``mapInArrow`` in batch: a row per key with a list of the elements of each input, to RESULTS."""
+
+    def runner(batches: Batches) -> Batches:
+        settle_memory()
+        operator.open()
+        now = Now(processing_time=processing_time)
+        try:
+            for batch in batches:
+                store = MemoryStore()
+                arrivals = []
+                for name in operator.inputs:
+                    events = pa.Table.from_struct_array(batch.column(name).flatten())
+                    arrivals.append(Arrival(name, operator.prepare(name, events), END_OF_TIME))
+                yield from answered(operator.process(store, arrivals, now))
+        finally:
+            operator.close()
+
+    return runner
+
+
+def answered(result: Result) -> Batches:
+    """A result as RESULTS, without its counts."""
+    rows = list(results(result.outputs))
+    if rows:
+        yield result_batch(rows)
+
+
+def result_batch(rows: Sequence[tuple[str, bytes, None]]) -> pa.RecordBatch:
+    names, values, metrics = zip(*rows, strict=True)
+    columns = [pa.array(names), pa.array(values, pa.binary()), pa.array(metrics, METRICS)]
+    return pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics"])

@@ -1,14 +1,15 @@
 """Carries state, batches and time between Spark's ``transformWithState`` and an operator.
 
 Spark's grouping key is the key group. Of each call Spark gives the chunks of the micro-batch, the watermark and the
-processing time; the host answers with result chunks and keeps one timer per key group, the time at which the operator wants
-to be called again.
+processing time; the host answers with result chunks. Where Spark is to call again though nothing may arrive, it keeps one timer
+per key group, the time at which the operator wants to be called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
@@ -22,14 +23,18 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
-from asterism.spark import CONTROL, END_OF_INPUT
+from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.worker import settle_memory
 
 if TYPE_CHECKING:
-    from asterism.cep import CepOperator
+    from asterism.operator import Arrival, Operator
 
 _NO_TIMER = -1
+_CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _Record = tuple[int, bytes | None, bytes | None]
+
+NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
+"""Spark's time modes: of which kind are the timers?"""
 
 
 class OperatorHost(StatefulProcessor):
@@ -39,13 +44,17 @@ class OperatorHost(StatefulProcessor):
     process which state it has: that takes a third of a second less without the modules of the operator.
     """
 
-    def __init__(self, operator: CepOperator) -> None:
+    def __init__(self, operator: Operator, time_mode: str = NO_TIME, *, bounded: bool = False) -> None:
         self._pickled: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call] # pyspark's copy has no types
         self._inline = operator.pages == 1
+        self.time_mode = time_mode
+        self.bounded = bounded
+        """Are there inputs that are read to their end before all others?"""
 
     @cached_property
-    def operator(self) -> CepOperator:
-        operator: CepOperator = cloudpickle.loads(self._pickled)
+    def operator(self) -> Operator:
+        operator: Operator = cloudpickle.loads(self._pickled)
+        operator.open()
         return operator
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -53,17 +62,31 @@ class OperatorHost(StatefulProcessor):
         self.handle = handle
         self.header = handle.getValueState("header", "timer long, value binary, page binary")
         self.pages = handle.getMapState("pages", "page int", "value binary")
+        self.first = handle.getListState("first", CHUNKS)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        # No results can be given from here, so the chunks wait for the first call.
+        self.first.appendValue(tuple(initialState))
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        from asterism.operator import BEFORE_TIME, Arrival
         from asterism.state import batch_from_bytes
 
-        events, ends = [], False
-        for row in rows:
+        arrivals, ends = [], False
+        if self.bounded:
+            first = [Row(**dict(zip(_CHUNK, values, strict=True))) for values in self.first.get()]
+            if first:
+                rows = [*first, *rows]
+                self.first.clear()
+        # Spark shuffles in any order; in this one every key group sees broadcast elements, and a task that is repeated sees all.
+        for row in sorted(rows, key=attrgetter("seq")):
             if row.input == CONTROL:
                 ends = ends or bytes(row.chunk) == END_OF_INPUT
-            else:
-                events.append(batch_from_bytes(row.chunk, self.operator.prepared_schema))
-        return self._process(events, timerValues, ends, fired=None)
+                continue
+            schema = self.operator.inputs[row.input].prepared
+            events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
+            arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
+        return self._process(arrivals, timerValues, ends, fired=None)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
@@ -71,9 +94,10 @@ class OperatorHost(StatefulProcessor):
         return self._process([], timerValues, False, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        pass
+        if "operator" in self.__dict__:
+            self.operator.close()
 
-    def _process(self, events: list[Any], times: TimerValues, ends: bool, fired: int | None) -> Iterator[Row]:
+    def _process(self, arrivals: list[Arrival], times: TimerValues, ends: bool, fired: int | None) -> Iterator[Row]:
         from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
         from asterism.spark.exchange import results
 
@@ -83,15 +107,19 @@ class OperatorHost(StatefulProcessor):
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
             processing_time=times.getCurrentProcessingTimeInMs() * 1000,
         )
-        result = self.operator.process(store, events, now)
-        rows = list(results(dict(result.outputs)))
+        calls = [self.operator.process(store, arrivals, now)]
         if ends:
-            result = self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME))
-            rows += results(dict(result.outputs))
+            calls.append(self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME)))
+        wake = {EVENT_TIME: calls[-1].wake, PROCESSING_TIME: calls[-1].wake_processing}.get(self.time_mode)
         # Spark fires a timer when its clock, in milliseconds, has reached it.
-        self._set_timer(store, _NO_TIMER if result.wake is None else -(-result.wake // 1000), fired)
+        self._set_timer(store, _NO_TIMER if wake is None else -(-wake // 1000), fired)
         store.flush()
-        return iter([Row(output=name, chunk=chunk) for name, chunk in rows])
+        rows: list[tuple[str | None, bytes | None, dict[str, int] | None]] = []
+        for result in calls:
+            rows += results(result.outputs)
+            if result.metrics:
+                rows.append((None, None, dict(result.metrics)))
+        return iter([Row(output=name, chunk=chunk, metrics=metrics) for name, chunk, metrics in rows])
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
         if timer == store.timer:
@@ -134,13 +162,13 @@ class _SparkStore:
             self._header.update(new)
 
     def read_page(self, number: int) -> bytes | None:
-        if self._inline:
+        if self._inline and number == 0:
             return self.page
         value = self._pages.getValue((number,))
         return None if value is None else _bytes(value[0])
 
     def write_page(self, number: int, value: bytes | None) -> None:
-        if self._inline:
+        if self._inline and number == 0:
             self.page = value
         elif value is None:
             self._pages.removeKey((number,))

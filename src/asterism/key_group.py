@@ -1,0 +1,231 @@
+"""One call for one key group, the same for every operator: who is late, who must wait, what time it is.
+
+1. Events at or before the watermark are late; the others join those that wait.
+2. The watermarks that came with the arrivals move the inputs' own; the operator's is the least of them, idle inputs apart.
+3. What the watermark has passed stops waiting, and the operator advances: it sees the events, and the pages of state that are
+   theirs or whose deadlines have passed.
+
+Events of inputs without an event time never wait. Where no input has one, the operator's time is processing time: an event's
+time is the time of the call.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.operator import BEFORE_TIME, END_OF_TIME, TIME, Arrival, InputSpec, Now, Result
+from asterism.state import NO_PAGE, GroupHeader, MemoryStore, StateStore, batch_from_bytes, batch_to_bytes
+
+PAGE = "__page"
+"""Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
+KEY_HASH = "__key_hash"
+"""Column of 64-bit hashes of the keys, which the host supplies."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A key group during a call: its state, its time, and what comes of it."""
+
+    store: StateStore
+    header: GroupHeader
+    watermark: int
+    processing_time: int
+    before: int
+    """The operator's time before this call."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """The inputs whose watermark has moved in this call, and to where."""
+    outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def without_state(cls, now: Now) -> Group:
+        return cls(MemoryStore(), GroupHeader.new(b"", 0, 0, 0), now.watermark, now.processing_time, now.watermark)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What came out, by output."""
+        return {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
+
+    def emit(self, output: str, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self.outputs[output].append(rows)
+
+    @property
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Which pages are there."""
+        return self.header.wakes != NO_PAGE
+
+    def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
+        """The pages that have something to do: *events* of their keys, or a deadline that has passed."""
+        due = self.exists & ((self.header.wakes <= horizon) | (self.header.clocks <= self.processing_time))
+        if self.watermark == END_OF_TIME:
+            due |= self.exists
+        for table in events:
+            if len(due) == 1:
+                due[0] |= table.num_rows > 0
+            else:
+                due[np.unique(table.column(PAGE).to_numpy())] = True
+        return np.flatnonzero(due)
+
+    def read_page(self, number: int) -> bytes | None:
+        return self.store.read_page(number) if self.exists[number] else None
+
+    def write_page(
+        self, number: int, old: bytes | None, new: bytes | None, wake: int, clock: int = END_OF_TIME
+    ) -> None:
+        """Keep a page (None: nothing is left of it) and the event time and processing time at which it has something to do."""
+        if new != old:
+            self.store.write_page(number, new)
+        self.header.wakes[number] = NO_PAGE if new is None else wake
+        self.header.clocks[number] = END_OF_TIME if new is None else clock
+
+
+class KeyGroupOperator(ABC):
+    """Base of the library's operators: :class:`asterism.operator.Operator` with lateness, waiting and watermarks done."""
+
+    inputs: Mapping[str, InputSpec]
+    output_schemas: Mapping[str, pa.Schema]
+    fingerprint: bytes
+    pages: int
+    processing_time: bool
+    metrics: Sequence[str] = ()
+    hears_watermarks = False
+    """Is it called when a watermark has moved, though no page is due?"""
+
+    def open(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called in the process that runs the operator, before anything else."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called at the end."""
+
+    @abstractmethod
+    def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
+
+    @abstractmethod
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+        """Process *ready* events and everything that is due until *horizon*, the operator's time."""
+
+    @abstractmethod
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        """Events of an input that came too late, or have no time."""
+
+    @property
+    def event_time(self) -> bool:
+        return any(spec.timed for spec in self.inputs.values())
+
+    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+        stored = store.read_header()
+        if stored is None:
+            header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
+        else:
+            header = GroupHeader.from_bytes(stored, self.fingerprint)
+        before = max(header.watermark, now.watermark)
+        numbers = {name: number for number, name in enumerate(self.inputs)}
+        moved: dict[str, int] = {}
+        for arrival in arrivals:
+            number = numbers[arrival.input]
+            header.heard[number] = now.processing_time
+            if arrival.watermark > header.watermarks[number]:
+                header.watermarks[number] = moved[arrival.input] = arrival.watermark
+        if now.watermark == END_OF_TIME:
+            moved = {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
+            header.watermarks[:] = END_OF_TIME
+        watermark = max(before, self._least(header, now))
+        group = Group(store, header, watermark, now.processing_time, before, moved)
+        ready = self._ready(group, arrivals, before)
+        horizon = group.watermark if self.event_time else now.processing_time
+        ended = watermark == END_OF_TIME
+        if ready or ended or len(group.pages((), horizon)) or (moved and self.hears_watermarks):
+            self.advance(group, ready, horizon)
+        if (header.watermarks != BEFORE_TIME).any():
+            header.watermark = group.watermark
+
+        pages = group.exists
+        waiting = any(header.buffers)
+        keep = bool(pages.any()) or waiting or (header.watermark != BEFORE_TIME and not ended)
+        new = header.to_bytes() if keep else None
+        if new != stored:
+            store.write_header(new)
+        wake = min(int(header.wakes[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
+        clock = int(header.clocks[pages].min(initial=END_OF_TIME))
+        if not self.event_time:
+            wake, clock = END_OF_TIME, min(wake, clock)
+        return Result(
+            group.tables(),
+            None if wake == END_OF_TIME else wake,
+            None if clock == END_OF_TIME else clock,
+            dict(group.metrics),
+        )
+
+    def _least(self, header: GroupHeader, now: Now) -> int:
+        """The least watermark of the inputs that are neither idle nor at their end; the end of time if all have ended."""
+        open_inputs, going = 0, []
+        for number, spec in enumerate(self.inputs.values()):
+            mark = int(header.watermarks[number])
+            if not spec.timed or mark == END_OF_TIME:
+                continue
+            open_inputs += 1
+            if spec.idle_after is None or now.processing_time - int(header.heard[number]) < spec.idle_after:
+                going.append(mark)
+        if open_inputs:
+            return min(going, default=BEFORE_TIME)
+        return END_OF_TIME if self.event_time else BEFORE_TIME
+
+    def _first_waiting(self, header: GroupHeader) -> int:
+        first = END_OF_TIME
+        for buffer, spec in zip(header.buffers, self.inputs.values(), strict=True):
+            if buffer:
+                first = min(first, _first_time(batch_from_bytes(buffer, spec.prepared)))
+        return first
+
+    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+        """What need not wait any longer, by input."""
+        ready: dict[str, pa.Table] = {}
+        for number, (name, spec) in enumerate(self.inputs.items()):
+            tables = [arrival.events for arrival in arrivals if arrival.input == name and arrival.events is not None]
+            if spec.timed:
+                tables = self._sort_out(group, number, name, tables, before)
+            elif tables and not self.event_time:
+                tables = [stamped(pa.concat_tables(tables), group.processing_time)]
+            events = pa.concat_tables(tables) if tables else None
+            if events is not None and events.num_rows:
+                ready[name] = events
+        return ready
+
+    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+        """Late events to :meth:`late`, early ones to the buffer; the rest is ready."""
+        buffers, prepared = group.header.buffers, self.inputs[name].prepared
+        if tables:
+            arrived = pa.concat_tables(tables)
+            late = arrived.column(TIME).to_numpy() <= before
+            if late.any():
+                self.late(group, name, arrived.filter(pa.array(late)))
+                arrived = arrived.filter(pa.array(~late))
+            tables = [arrived]
+        if buffers[number]:
+            tables = [batch_from_bytes(buffers[number], prepared), *tables]
+        if not tables:
+            return []
+        waiting = pa.concat_tables(tables)
+        passed = waiting.column(TIME).to_numpy() <= group.watermark
+        if not passed.any():
+            buffers[number] = batch_to_bytes(waiting) if waiting.num_rows else b""
+            return []
+        buffers[number] = b"" if passed.all() else batch_to_bytes(waiting.filter(pa.array(~passed)))
+        return [waiting if passed.all() else waiting.filter(pa.array(passed))]
+
+
+def _first_time(events: pa.Table) -> int:
+    return int(events.column(TIME).to_numpy().min())
+
+
+def stamped(events: pa.Table, time: int) -> pa.Table:
+    """The events with *time* as their time."""
+    times = pa.array(np.full(events.num_rows, time, np.int64))
+    return events.set_column(events.column_names.index(TIME), TIME, times)

@@ -1,0 +1,409 @@
+"""Keyed and broadcast state: what a user's operator remembers, value, list or map.
+
+Declared as class attributes of a :class:`asterism.stream_operator.StreamOperator`; inside its functions the same attributes
+are the state of the key at hand. Kept in columns: one table per state with a row per entry, sorted by key. A key's entries become
+Python objects when a function asks for them; a vectorised function reads and writes whole columns.
+
+Source: Flink's "Working with State", "The Broadcast State Pattern"; FLINK-4940.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.schemas import type_of
+
+if TYPE_CHECKING:
+    from asterism.stream_operator import Runtime
+
+Ints = npt.NDArray[np.int64]
+FOREVER = 2**63 - 1
+KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
+
+
+class StateKind(enum.Enum):
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """What a state is made of. *ttl* in microseconds."""
+
+    name: str
+    kind: StateKind
+    type: pa.DataType
+    key_type: pa.DataType | None
+    ttl: int | None
+    broadcast: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [pa.field(KEY, pa.int64())]
+        if self.key_type is not None:
+            fields.append(pa.field(NAME, self.key_type))
+        fields.append(pa.field(VALUE, self.type))
+        if self.ttl is not None:
+            fields.append(pa.field(EXPIRES, pa.int64()))
+        return pa.schema(fields)
+
+
+Entry = tuple[Any, int]
+"""A value and the time at which it expires."""
+
+
+class StateTable:
+    """The entries of one state for the keys of a call. Keys are numbered from 0; *rows* are sorted by key.
+
+    A key that was touched has its entries in *touched*: an Entry or None, a list of them, or a dict of them.
+    """
+
+    def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
+        self.spec = spec
+        self.rows = rows.combine_chunks()
+        self.keys: Ints = self.rows.column(KEY).to_numpy()
+        self.touched: dict[int, Any] = {}
+        self._values: list[Any] | None = None
+        self._names: list[Any] = []
+        self._expires: list[int] = []
+        self._where: dict[int, tuple[int, int]] = {}
+
+    def entries(self, key: int) -> Any:
+        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
+        if key in self.touched:
+            return self.touched[key]
+        if self._values is None:
+            self._values = self.rows.column(VALUE).to_pylist()
+            self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
+            has = self.spec.ttl is not None
+            self._expires = self.rows.column(EXPIRES).to_pylist() if has else [FOREVER] * len(self._values)
+            distinct, begins = np.unique(self.keys, return_index=True)
+            ends = np.append(begins, len(self.keys))[1:]
+            self._where = dict(zip(distinct.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
+        begin, end = self._where.get(key, (0, 0))
+        found = [(self._values[at], self._expires[at]) for at in range(begin, end)]
+        if self.spec.kind is StateKind.VALUE:
+            return found[0] if found else None
+        if self.spec.kind is StateKind.MAP:
+            mine: Any = dict(zip(self._names[begin:end], found, strict=True))
+        else:
+            mine = found
+        self.touched[key] = mine
+        return mine
+
+    def replace(self, key: int, entries: Any) -> None:
+        self.touched[key] = entries
+
+    def settle(self, time: int) -> pa.Table:
+        """All rows, with those of touched keys as they are now, without what has expired by *time*."""
+        rows = self.rows
+        if self.touched:
+            untouched = ~np.isin(self.keys, np.fromiter(self.touched, np.int64, len(self.touched)))
+            rows = pa.concat_tables([rows.filter(pa.array(untouched)), self._of_touched()])
+            rows = rows.take(pa.array(np.argsort(rows.column(KEY).to_numpy(), kind="stable")))
+        if self.spec.ttl is not None:
+            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > time))
+        if rows is not self.rows:
+            self.rows = rows.combine_chunks()
+            self.keys = self.rows.column(KEY).to_numpy()
+            self._values, self.touched = None, {}
+        return self.rows
+
+    def _of_touched(self) -> pa.Table:
+        keys: list[int] = []
+        names: list[Any] = []
+        entries: list[Entry] = []
+        for key, found in self.touched.items():
+            if self.spec.kind is StateKind.VALUE:
+                mine = [] if found is None else [found]
+            elif self.spec.kind is StateKind.MAP:
+                names += found.keys()
+                mine = list(found.values())
+            else:
+                mine = found
+            keys += [key] * len(mine)
+            entries += mine
+        columns = {KEY: pa.array(keys, pa.int64()), VALUE: self.array([value for value, _ in entries])}
+        if self.spec.key_type is not None:
+            columns[NAME] = self.array(names, self.spec.key_type)
+        if self.spec.ttl is not None:
+            columns[EXPIRES] = pa.array([expires for _, expires in entries], pa.int64())
+        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+
+    def array(self, values: Any, type_: pa.DataType | None = None) -> pa.Array:
+        """Values as an array of the state's type.
+
+        :raises OperatorError: one of them is not of this type
+        """
+        type_ = self.spec.type if type_ is None else type_
+        try:
+            if isinstance(values, pa.ChunkedArray):
+                values = values.combine_chunks()
+            return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+            raise OperatorError(
+                f'the state "{self.spec.name}" holds {type_}, and was given something else', str(error)
+            ) from None
+
+    # ------------------------------------------------------------------ columns
+
+    def column(self, keys: Ints, time: int) -> pa.Array:
+        """The value of each of *keys*, null where there is none."""
+        rows = self.settle(time)
+        at = np.searchsorted(self.keys, keys)
+        inside = np.minimum(at, max(len(self.keys) - 1, 0))
+        missing = (
+            (at >= len(self.keys)) | (self.keys[inside] != keys) if len(self.keys) else np.ones(len(keys), np.bool_)
+        )
+        if not len(self.keys):
+            return pa.nulls(len(keys), self.spec.type)
+        return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))
+
+    def put_column(self, keys: Ints, values: Any, expires: int, time: int) -> None:
+        """Give each of *keys* its value; of equal keys the last counts. A null clears."""
+        rows = self.settle(time)
+        array = self.array(values)
+        if len(array) != len(keys):
+            raise OperatorError(f'the state "{self.spec.name}" was given {len(array)} values for {len(keys)} keys')
+        last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]  # sorted by key
+        columns = {KEY: pa.array(keys[last]), VALUE: array.take(pa.array(last))}
+        if self.spec.ttl is not None:
+            columns[EXPIRES] = pa.array(np.full(len(last), expires, np.int64))
+        new = pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        new = new.filter(new.column(VALUE).is_valid())
+        merged = pa.concat_tables([rows.filter(pa.array(~np.isin(self.keys, keys))), new])
+        self.rows = merged.take(pa.array(np.argsort(merged.column(KEY).to_numpy(), kind="stable"))).combine_chunks()
+        self.keys, self._values = self.rows.column(KEY).to_numpy(), None
+
+
+# ---------------------------------------------------------------------- what users declare and use
+
+
+class State:
+    """Base of states. As a class attribute it declares; in a running operator it is the state of the key at hand."""
+
+    kind = StateKind.VALUE
+    broadcast = False
+
+    def __init__(self, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
+        self.type = type_of(type)
+        self.key_type: pa.DataType | None = None
+        if ttl is not None and ttl <= timedelta(0):
+            raise StreamDefinitionError(f"a state's time to live must be positive, not {ttl}")
+        self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
+        self.name = ""
+        self._runtime: Runtime | None = None
+        self._table: StateTable | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        if instance is None:
+            return self
+        bound: Self = instance.__dict__.get("_states", {}).get(self.name, self)
+        return bound
+
+    @property
+    def spec(self) -> StateSpec:
+        return StateSpec(self.name, self.kind, self.type, self.key_type, self.ttl, self.broadcast)
+
+    def bound(self, runtime: Runtime) -> Self:
+        """This state in a running operator."""
+        mine = copy.copy(self)
+        mine._runtime = runtime
+        return mine
+
+    def attach(self, table: StateTable) -> None:
+        self._table = table
+
+    # What follows is for bound states.
+
+    @property
+    def _here(self) -> StateTable:
+        if self._runtime is None or self._table is None:
+            raise OperatorError(
+                f'the state "{self.name}" can be used only while the operator processes something',
+                hint="use it in the functions that process elements, watermarks and timers",
+            )
+        return self._table
+
+    def _key(self) -> int:
+        table = self._here
+        assert self._runtime is not None
+        return 0 if self.broadcast else self._runtime.key_for(table.spec)
+
+    def _to_change(self) -> int:
+        table = self._here
+        assert self._runtime is not None
+        if self.broadcast:
+            self._runtime.check_broadcast(table.spec)
+        return self._key()
+
+    @property
+    def _now(self) -> int:
+        assert self._runtime is not None
+        return self._runtime.time if self.ttl is not None else 0
+
+    def _entry(self, value: Any) -> Entry:
+        return value, FOREVER if self.ttl is None else self._now + self.ttl
+
+    def _alive(self, entry: Entry) -> bool:
+        return entry[1] > self._now
+
+    def _shown(self, value: Any) -> Any:
+        """A value that the caller may not change behind the state's back."""
+        return copy.deepcopy(value) if isinstance(value, list | dict) else value
+
+
+class ValueState(State):
+    """One value per key.
+
+    :param type: its type, as Spark SQL or Arrow
+    :param ttl: time to live after the last update, in the operator's time; None: forever
+    """
+
+    def value(self) -> Any:
+        """The value, or None."""
+        entry = self._here.entries(self._key())
+        return self._shown(entry[0]) if entry is not None and self._alive(entry) else None
+
+    def update(self, value: Any) -> None:
+        """Set the value; None clears it."""
+        self._here.replace(self._to_change(), None if value is None else self._entry(value))
+
+    def clear(self) -> None:
+        self.update(None)
+
+    def column(self, keys: Ints) -> pa.Array:
+        """In a function that processes batches: the value of each key (numbers from ``ctx.keys``), null where there is none."""
+        table = self._here
+        assert self._runtime is not None
+        return table.column(keys, self._runtime.time)
+
+    def update_column(self, keys: Ints, values: Any) -> None:
+        """Set the value of each key; of equal keys the last counts, a null clears."""
+        table = self._here
+        assert self._runtime is not None
+        if self.broadcast:
+            self._runtime.check_broadcast(table.spec)
+        table.put_column(keys, values, self._entry(None)[1], self._runtime.time)
+
+
+class ReducingState(ValueState):
+    """One value per key, to which :meth:`add` adds by a function of two values."""
+
+    def __init__(
+        self, type: str | pa.DataType, function: Callable[[Any, Any], Any], *, ttl: timedelta | None = None
+    ) -> None:
+        super().__init__(type, ttl=ttl)
+        self.function = function
+
+    def add(self, value: Any) -> None:
+        before = self.value()
+        self.update(value if before is None else self.function(before, value))
+
+
+class ListState(State):
+    """A list per key."""
+
+    kind = StateKind.LIST
+
+    def get(self) -> list[Any]:
+        """A copy of the list."""
+        return [self._shown(entry[0]) for entry in self._here.entries(self._key()) if self._alive(entry)]
+
+    def add(self, value: Any) -> None:
+        self._here.entries(self._to_change()).append(self._entry(value))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self.add(value)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._here.replace(self._to_change(), [self._entry(value) for value in values])
+
+    def clear(self) -> None:
+        self.update(())
+
+
+class MapState(State):
+    """A map per key. Its order is that of insertion."""
+
+    kind = StateKind.MAP
+
+    def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
+        super().__init__(type, ttl=ttl)
+        self.key_type = type_of(key_type)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        entry = self._here.entries(self._key()).get(key)
+        return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
+
+    def __contains__(self, key: Any) -> bool:
+        entry = self._here.entries(self._key()).get(key)
+        return entry is not None and self._alive(entry)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._here.entries(self._to_change())[key] = self._entry(value)
+
+    def put_all(self, values: Mapping[Any, Any]) -> None:
+        for key, value in values.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._here.entries(self._to_change()).pop(key, None)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        found = self._here.entries(self._key()).items()
+        return iter([(key, self._shown(entry[0])) for key, entry in found if self._alive(entry)])
+
+    def keys(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        return (value for _, value in self.items())
+
+    def is_empty(self) -> bool:
+        return next(self.items(), None) is None
+
+    def clear(self) -> None:
+        self._here.replace(self._to_change(), {})
+
+
+class BroadcastValueState(ValueState):
+    """One value, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, type: str | pa.DataType) -> None:
+        super().__init__(type)
+
+
+class BroadcastListState(ListState):
+    """One list, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, type: str | pa.DataType) -> None:
+        super().__init__(type)
+
+
+class BroadcastMapState(MapState):
+    """One map, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType) -> None:
+        super().__init__(key_type, type)

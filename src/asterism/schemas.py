@@ -1,0 +1,87 @@
+"""Columns and types as people write them: Spark's DDL, or Arrow."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import ParseError, exp
+
+from asterism.errors import StreamDefinitionError
+
+Type = exp.DataType.Type
+_TYPES = {
+    Type.BOOLEAN: pa.bool_(),
+    Type.TINYINT: pa.int8(),
+    Type.SMALLINT: pa.int16(),
+    Type.INT: pa.int32(),
+    Type.BIGINT: pa.int64(),
+    Type.FLOAT: pa.float32(),
+    Type.DOUBLE: pa.float64(),
+    Type.TEXT: pa.string(),
+    Type.BINARY: pa.binary(),
+    Type.DATE: pa.date32(),
+    Type.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Type.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
+    Type.TIMESTAMPNTZ: pa.timestamp("us"),
+}
+
+
+def schema_of(columns: str | pa.Schema) -> pa.Schema:
+    """Columns from Spark's DDL, or as they are.
+
+    :raises StreamDefinitionError: the text is not a list of columns with types
+
+    >>> print(schema_of("id BIGINT, tags ARRAY<STRING>"))
+    id: int64
+    tags: list<element: string>
+      child 0, element: string
+    """
+    if isinstance(columns, pa.Schema):
+        return columns
+    found = type_of(f"STRUCT<{columns}>", columns)
+    return pa.schema(list(found))
+
+
+def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
+    """A type from Spark's DDL, or as it is.
+
+    :param shown: what to show in an error in place of *text*
+    :raises StreamDefinitionError: the text is not a type
+
+    >>> type_of("DECIMAL(10, 2)")
+    Decimal128Type(decimal128(10, 2))
+    """
+    if isinstance(text, pa.DataType):
+        return text
+    try:
+        return _arrow(exp.DataType.build(text, dialect="spark"))
+    except (ParseError, KeyError, ValueError):
+        raise StreamDefinitionError(
+            f"not a type of Spark SQL: {text!r}"
+            if shown is None
+            else f"not columns with types of Spark SQL: {shown!r}",
+            hint='"id BIGINT, price DOUBLE, ts TIMESTAMP, tags ARRAY<STRING>"',
+        ) from None
+
+
+def _arrow(node: exp.DataType) -> pa.DataType:
+    match node.this, node.expressions:
+        case Type.STRUCT, [_, *_] as fields:
+            return pa.struct([pa.field(_name(field), _arrow(field.args["kind"])) for field in fields])
+        case Type.ARRAY, [element]:
+            return pa.list_(_arrow(element))
+        case Type.MAP, [key, value]:
+            return pa.map_(_arrow(key), _arrow(value))
+        case Type.DECIMAL, sizes:
+            return pa.decimal128(*[int(size.name) for size in sizes]) if sizes else pa.decimal128(10)
+        case Type.VARCHAR | Type.CHAR, _:
+            return pa.string()
+        case kind, []:
+            return _TYPES[kind]
+    raise ValueError(node)
+
+
+def _name(field: exp.Expr) -> str:
+    if not isinstance(field, exp.ColumnDef) or not field.name or field.args.get("kind") is None:
+        raise ValueError(field)
+    return field.name

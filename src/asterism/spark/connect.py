@@ -1,0 +1,249 @@
+"""Wiring: a user's operator and the DataFrames that are its inputs (FLIP-92)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.errors import StreamDefinitionError
+from asterism.matcher import micros
+from asterism.multiple_input import MultipleInputOperator, Wire
+from asterism.operator import END_OF_TIME
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.exchange import BATCH_INPUT, BATCH_TIME, pack, run_groups, run_keys
+from asterism.spark.host import NO_TIME, PROCESSING_TIME
+from asterism.spark.key_groups import label
+from asterism.spark.plan import (
+    DEFAULT_KEY_GROUPS,
+    Sink,
+    arrow_schema,
+    check_key_groups,
+    hashed,
+    quoted,
+    run,
+    stateful,
+    unpacked,
+)
+from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.stream_operator import Input, StreamOperator
+
+Stream = KeyedStream | BroadcastStream
+_LAST = 2**62  # after every chunk of a micro-batch
+
+
+def connect(
+    operator: StreamOperator,
+    inputs: Mapping[str, Stream] | None = None,
+    *,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    pages: int = 1,
+    drain: bool = False,
+    co_partitioned: bool = False,
+    **more: Stream,
+) -> OperatorStream:
+    """Connect the inputs of *operator* to streams, by name.
+
+    Streams and bounded DataFrames may be mixed: what is bounded is read to its end before the first element of a stream. If all
+    are bounded, elements come in the order of their event times; inputs without one come first, each to its end, broadcast
+    inputs before the others.
+
+    :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
+    :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
+    :param pages: pages of state per key group, likewise
+    :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
+    :param co_partitioned: batch: the inputs are tables that are bucketed (or storage-partitioned) by their keys: they meet in one
+        stage, without a shuffle; elements of a key are held in memory together. There can be no broadcast input.
+    :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
+
+    Examples that run: docs/operators.md.
+    """
+    check_key_groups(key_groups)
+    twice = sorted((inputs or {}).keys() & more.keys())
+    if twice:
+        raise StreamDefinitionError(f'the input "{twice[0]}" is connected twice')
+    return OperatorStream(operator, {**(inputs or {}), **more}, key_groups, pages, drain, co_partitioned)
+
+
+class OperatorStream:
+    """What an operator gives. Each DataFrame made here is a query of its own; :meth:`run` writes several outputs from one."""
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        streams: Mapping[str, Stream],
+        key_groups: int,
+        pages: int,
+        drain: bool,
+        co_partitioned: bool,
+    ) -> None:
+        for name, stream in streams.items():
+            if not isinstance(stream, KeyedStream | BroadcastStream):
+                raise StreamDefinitionError(
+                    f'the input "{name}" is connected to a {type(stream).__name__}',
+                    hint="KeyedStream(df, key=..., time=...) or BroadcastStream(df)",
+                )
+        if not streams:
+            raise StreamDefinitionError("an operator needs inputs", hint="connect(operator, orders=KeyedStream(...))")
+        self.spark: SparkSession = next(iter(streams.values())).df.sparkSession
+        wires = {name: _wire(self.spark, stream) for name, stream in streams.items()}
+        for name, declared in operator.declared(Input).items():
+            if name in streams and not declared.broadcast and isinstance(streams[name], BroadcastStream):
+                raise StreamDefinitionError(
+                    f'the input "{name}" is keyed, and is connected to a broadcast stream',
+                    hint="KeyedStream(df, key=...)",
+                )
+        self.operator = MultipleInputOperator(operator, wires, pages=pages)
+        self.streams = {name: streams[name] for name in self.operator.inputs}
+        self.key_groups, self.drain, self.co_partitioned = key_groups, drain, co_partitioned
+        self.streaming = any(stream.df.isStreaming for stream in streams.values())
+        if co_partitioned and (self.streaming or any(spec.broadcast for spec in self.operator.inputs.values())):
+            raise StreamDefinitionError(
+                "co_partitioned is for bounded, keyed inputs",
+                hint="join broadcast tables first: multi_broadcast_join",
+            )
+
+    def output(self, name: str) -> DataFrame:
+        """The rows of one output.
+
+        :raises StreamDefinitionError: there is none of that name
+        """
+        self._check_outputs([name])
+        return unpacked(self._results(self.drain), name, self.operator.output_schemas[name])
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`.
+
+        The operator's counters, and the count of late elements, are in the query's progress, as the observation ``asterism``.
+        """
+        self._check_outputs(sinks)
+        return run(
+            self._results,
+            self.operator.output_schemas,
+            sinks,
+            streaming=self.streaming,
+            ends_by_itself=not self.operator.processing_time,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+        )
+
+    def _check_outputs(self, names: Any) -> None:
+        for name in names:
+            if name not in self.operator.output_schemas:
+                raise StreamDefinitionError(
+                    f'{type(self.operator.operator).__name__} has no output "{name}"',
+                    f"Its outputs: {', '.join(self.operator.output_schemas) or 'none'}",
+                )
+
+    # ------------------------------------------------------------------ plans
+
+    def _results(self, drain: bool) -> DataFrame:
+        if self.streaming:
+            return self._stateful(drain)
+        return self._co_partitioned() if self.co_partitioned else self._batch()
+
+    def _packed(self, name: str, stream: Stream) -> DataFrame:
+        columns = self.operator.inputs[name].schema.names
+        df = hashed(stream.df, _keys(stream), columns)
+        return df.mapInArrow(pack(self.operator, self.key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+
+    def _stateful(self, drain: bool) -> DataFrame:
+        packed = {name: self._packed(name, stream) for name, stream in self.streams.items()}
+        bounded = [name for name, stream in self.streams.items() if not stream.df.isStreaming]
+        first = None
+        if bounded:
+            ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(self.key_groups)]
+            first = reduce(
+                DataFrame.unionByName, [packed[name] for name in bounded], self.spark.createDataFrame(ends, CHUNKS)
+            )
+        return stateful(
+            self.spark,
+            self.operator,
+            [packed[name] for name in self.streams if name not in bounded],
+            key_groups=self.key_groups,
+            time_mode=PROCESSING_TIME if self.operator.processing_time else NO_TIME,
+            drain=drain,
+            first=first,
+        )
+
+    def _batch(self) -> DataFrame:
+        """All elements, by key group and in the order in which they are processed; Spark sorts, and spills."""
+        ranked = sorted(self.streams, key=lambda name: not self.operator.inputs[name].broadcast)
+        parts = []
+        for rank, name in enumerate(ranked):
+            stream = self.streams[name]
+            spec = self.operator.inputs[name]
+            struct = F.struct(*[F.col(quoted(column)) for column in spec.schema.names])
+            if spec.broadcast:
+                group = F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
+            else:
+                keys = [F.col(quoted(key)) for key in _keys(stream)]
+                group = F.pmod(F.xxhash64(*keys), F.lit(self.key_groups)).cast("int") if keys else F.lit(0)
+            parts.append(
+                stream.df.select(
+                    group.alias("key_group"),
+                    _sort_time(stream).alias(BATCH_TIME),
+                    F.lit(rank).alias(BATCH_INPUT),
+                    struct.alias(name),
+                )
+            )
+        rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+        rows = rows.repartition("key_group").sortWithinPartitions("key_group", BATCH_TIME, BATCH_INPUT)
+        return rows.mapInArrow(run_groups(self.operator, ranked, time.time_ns() // 1000), RESULTS)
+
+    def _co_partitioned(self) -> DataFrame:
+        """A row per key with the elements of each input: tables that are partitioned alike meet without a shuffle."""
+        names = self.operator.key_schema.names
+        parts = []
+        for name, stream in self.streams.items():
+            struct = F.struct(*[F.col(quoted(column)) for column in self.operator.inputs[name].schema.names])
+            keys = [F.col(quoted(key)).alias(f"__key{n}") for n, key in enumerate(_keys(stream))]
+            if not keys:
+                raise StreamDefinitionError(f'the input "{name}" has no key to be partitioned by')
+            parts.append(stream.df.groupBy(*keys).agg(F.collect_list(struct).alias(name)))
+        on = [f"__key{n}" for n in range(len(names))]
+        joined = reduce(lambda left, right: left.join(right, on, "full"), parts)
+        function: Callable[..., Any] = run_keys(self.operator, time.time_ns() // 1000)
+        return joined.select(*self.streams).mapInArrow(function, RESULTS)
+
+
+def _keys(stream: Stream) -> list[str]:
+    return stream.keys if isinstance(stream, KeyedStream) else []
+
+
+def _wire(spark: SparkSession, stream: Stream) -> Wire:
+    schema: pa.Schema = arrow_schema(spark, stream.df.schema)
+    idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
+    return Wire(schema, _keys(stream), stream.time, idle)
+
+
+def _sort_time(stream: Stream) -> Any:
+    """Event time in microseconds; null, which comes first, where there is none."""
+    if stream.time is None:
+        return F.lit(None).cast("long")
+    column = F.col(quoted(stream.time))
+    kind = stream.df.schema[stream.time].dataType
+    if isinstance(kind, T.LongType):
+        return column * 1000
+    return F.unix_micros(
+        column if isinstance(kind, T.TimestampType) else F.to_utc_timestamp(column, F.current_timezone())
+    )

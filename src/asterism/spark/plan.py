@@ -1,0 +1,173 @@
+"""How an operator of any kind becomes a Spark query, and how its outputs reach their sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.errors import StreamDefinitionError
+from asterism.key_group import KEY_HASH
+from asterism.operator import Operator
+from asterism.spark import RESULTS
+from asterism.spark.control_source import NAME, ControlSource
+from asterism.spark.exchange import unpack
+from asterism.spark.host import OperatorHost
+
+Sink = Callable[[DataFrame, int], None]
+DEFAULT_KEY_GROUPS = 32
+MAX_KEY_GROUPS = 2**15
+OBSERVATION = "asterism"
+"""Name of the observation that has an operator's counts, in a query's progress."""
+
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+def check_key_groups(key_groups: int) -> None:
+    if not 1 <= key_groups <= MAX_KEY_GROUPS:
+        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
+
+
+def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """*columns*, and the hash of the *keys* as KEY_HASH."""
+    key_hash = F.xxhash64(*[F.col(quoted(key)) for key in keys]) if keys else F.lit(0).cast("long")
+    return df.select(*[F.col(quoted(name)) for name in columns], key_hash.alias(KEY_HASH))
+
+
+def stateful(
+    spark: SparkSession,
+    operator: Operator,
+    packed: Sequence[DataFrame],
+    *,
+    key_groups: int,
+    time_mode: str,
+    drain: bool,
+    first: DataFrame | None = None,
+) -> DataFrame:
+    """The operator over its *packed* streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before."""
+    configure_state_store(spark)
+    spark.dataSource.register(ControlSource)
+    control = (
+        spark.readStream.format(NAME)
+        .option("keyGroups", key_groups)
+        .option("definition", operator.fingerprint.hex())
+        .option("drain", str(drain).lower())
+        .load()
+    )
+    results = (
+        reduce(DataFrame.unionByName, [*packed, control])
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode=time_mode,
+            initialState=None if first is None else first.groupBy("key_group"),
+        )
+    )
+    if not operator.metrics:
+        return results
+    return results.observe(OBSERVATION, *[F.sum(F.col("metrics")[name]).alias(name) for name in operator.metrics])
+
+
+def run(
+    results: Callable[[bool], DataFrame],
+    schemas: Mapping[str, pa.Schema],
+    sinks: Mapping[str, Sink],
+    *,
+    streaming: bool,
+    ends_by_itself: bool,
+    checkpoint: str | None,
+    drain: bool,
+    trigger: Mapping[str, Any] | None,
+    name: str | None,
+    spark: SparkSession,
+) -> StreamingQuery | None:
+    """Write the outputs of *results* (called with: is this the drain?) to their *sinks*, computing once.
+
+    :param ends_by_itself: does the trigger *available now* end the query?
+    """
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if len(sinks) > 1:  # else nothing would be computed twice
+            rows.persist()
+        try:
+            for output, sink in sinks.items():
+                sink(unpacked(rows, output, schemas[output]), batch_id)
+        finally:
+            rows.unpersist()
+
+    if not streaming:
+        write(results(False), 0)
+        return None
+    if checkpoint is None:
+        raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+
+    def start(ending: bool, **how: Any) -> StreamingQuery:
+        writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+        return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+
+    if trigger is not None:
+        return start(drain, **trigger)
+    if ends_by_itself:
+        with _without_empty_micro_batches(spark, drain):
+            query = start(False, availableNow=True)
+        query.awaitTermination()
+    elif not drain:
+        # Spark runs empty micro-batches for ever where timers are in processing time.
+        raise StreamDefinitionError(
+            "a stream in processing time that is not drained does not end by itself",
+            hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
+        )
+    if drain:
+        start(True, availableNow=True).awaitTermination()
+    return None
+
+
+@contextmanager
+def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
+    """A query that is started here and drained afterwards need not announce its last watermark in a micro-batch of its own."""
+    before = spark.conf.get(_EMPTY_BATCHES, "true")
+    try:
+        if drained:
+            spark.conf.set(_EMPTY_BATCHES, "false")
+        yield
+    finally:
+        spark.conf.set(_EMPTY_BATCHES, before or "true")
+
+
+def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+    struct = spark_schema(results.sparkSession, schema)
+    return results.where(F.col("output") == output).select("chunk").mapInArrow(unpack(schema), struct)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def arrow_schema(spark: SparkSession, schema: T.StructType) -> pa.Schema:
+    """How Spark hands these columns to Python."""
+    arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
+    return pa.schema([field.with_nullable(True) for field in arrow])
+
+
+def spark_schema(spark: SparkSession, schema: pa.Schema) -> T.StructType:
+    # Spark Connect infers no schema from a table without rows.
+    row = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return spark.createDataFrame(row).schema
+
+
+def configure_state_store(spark: SparkSession) -> None:
+    """``transformWithState`` needs the RocksDB state store; with changelog checkpointing a commit writes what changed."""
+    spark.conf.set(_STATE_STORE, _ROCKSDB)
+    spark.conf.set(_CHANGELOG, "true")

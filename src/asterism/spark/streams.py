@@ -1,0 +1,104 @@
+"""What a user says about a DataFrame: its key, its event time, how far out of order it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+
+_KEY_TYPES = (
+    T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeyedStream:
+    """Events, what groups them, and when they happened.
+
+    :param df: a streaming or a batch DataFrame
+    :param key: key column or columns; none: all events have one key (and one task does all the work). Null is a key like
+        any other.
+    :param time: event-time column: TIMESTAMP, TIMESTAMP_NTZ, or BIGINT in milliseconds since the epoch; None: processing time.
+        An event whose time is null goes to the late output; without one, the query fails.
+    :param max_out_of_orderness: how much later than a younger event an event may arrive and still count (streaming only);
+        the watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's ``forBoundedOutOfOrderness``
+    :param idle_after: if nothing has come for so long (processing time), other inputs need not wait for this one; default: they
+        do
+    :param order_by: order of events with equal times: columns, descending with a leading ``-``; default: order of arrival
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    key: str | Sequence[str] = ()
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    order_by: Sequence[str] = ()
+    idle_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        names = [*self.keys, *([self.time] if self.time else []), *(c.removeprefix("-") for c in self.order_by)]
+        _check_columns(self.df, names, "in the description of the keyed stream")
+        for name in self.keys:
+            kind = self.df.schema[name].dataType
+            if not isinstance(kind, _KEY_TYPES):
+                raise StreamDefinitionError(
+                    f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
+                    hint="CAST it to a string, an integer or a decimal",
+                )
+        _check_time(self.df, self.time, self.max_out_of_orderness, self.idle_after)
+
+    @property
+    def keys(self) -> list[str]:
+        return [self.key] if isinstance(self.key, str) else list(self.key)
+
+
+@dataclass(frozen=True)
+class BroadcastStream:
+    """Elements that every key group receives: rules, thresholds, slowly changing tables.
+
+    :param df: a streaming or a batch DataFrame
+    :param time: event-time column, of the types of :class:`KeyedStream`: an element takes effect at its time, exactly, and keyed
+        events wait for the watermark of this input. None: it takes effect with the micro-batch that brings it, before the keyed
+        events.
+    :param max_out_of_orderness: as for a keyed stream
+    :param idle_after: as for a keyed stream
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.df, [self.time] if self.time else [], "in the description of the broadcast stream")
+        _check_time(self.df, self.time, self.max_out_of_orderness, self.idle_after)
+
+
+def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
+    columns = [field.name for field in df.schema]
+    for name in names:
+        if name not in columns:
+            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
+
+
+def _check_time(df: DataFrame, time: str | None, delay: timedelta, idle_after: timedelta | None) -> None:
+    if time is not None:
+        kind = df.schema[time].dataType
+        if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.LongType):
+            raise StreamDefinitionError(
+                f'the event-time column "{time}" is of type {kind.simpleString()}',
+                "It must be TIMESTAMP, TIMESTAMP_NTZ, or BIGINT in milliseconds since 1970-01-01 UTC.",
+                "CAST it, or build it with to_timestamp(...)",
+            )
+    if delay < timedelta(0):
+        raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
+    if idle_after is not None and idle_after <= timedelta(0):
+        raise StreamDefinitionError(f"idle_after must be positive, not {idle_after}")
+    if idle_after is not None and time is None:
+        raise StreamDefinitionError("idle_after says when to go on without an input's event time, and it has none")

@@ -1,0 +1,713 @@
+"""Operators of one's own: any number of named inputs, keyed and broadcast state, timers, side outputs.
+
+A user writes a :class:`StreamOperator`: inputs, states, outputs and counters are declared as class attributes, functions say what
+to do with what arrives. ``docs/operators.md`` shows how. :class:`BoundOperator` makes it an
+:class:`asterism.operator.Operator`.
+
+The order of things, which depends on the events alone:
+
+* Elements with an event time wait for the watermark, and are processed in the order of their times; equal times: broadcast
+  inputs first, then inputs in the order of declaration, then by arrival. Elements without one are processed when they arrive,
+  before all others.
+* An event-time timer fires when event time passes it: after the elements up to its time, before the later ones.
+* Functions that process batches get, for each key, whole runs: all consecutive elements of one input. Broadcast elements
+  are processed between runs, at their place.
+
+Source: FLIP-92; FLINK-4940; Flink's ``KeyedBroadcastProcessFunction``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.keyed_state import FOREVER, Ints, State, StateKind, StateSpec, StateTable
+from asterism.operator import BEFORE_TIME, END_OF_TIME
+from asterism.schemas import schema_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
+EVENT, CLOCK = "e", "p"
+
+
+class Element(dict[str, Any]):
+    """One element: a column by name (``order["price"]``) or as an attribute (``order.price``)."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no column {name!r}; columns: {', '.join(self)}") from None
+
+
+class Timer(NamedTuple):
+    """A timer that fires: its name, and the time for which it was registered."""
+
+    name: str
+    time: datetime
+
+
+class InputSelection(frozenset[str]):
+    """Which inputs an operator wants to read next: ``InputSelection.of("build")``, or ALL."""
+
+    ALL: ClassVar[InputSelection]
+
+    @classmethod
+    def of(cls, *names: str) -> InputSelection:
+        return cls(names)
+
+
+InputSelection.ALL = InputSelection()
+
+
+# ---------------------------------------------------------------------- what a user declares
+
+
+class Input:
+    """A keyed input: elements with one key meet the state of that key.
+
+    :param columns: the columns that the operator reads, as Spark SQL (``"id BIGINT, ts TIMESTAMP"``) or an Arrow schema
+
+    Functions are attached as decorators: one of :meth:`process_element` and :meth:`process_batch`, and if wanted
+    :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`.
+    """
+
+    broadcast = False
+
+    def __init__(self, columns: str | pa.Schema) -> None:
+        self.schema = schema_of(columns)
+        self.name = ""
+        self.functions: dict[str, str] = {}
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def _attach(self, what: str, function: Callable[..., None]) -> Callable[..., None]:
+        if what in self.functions:
+            raise StreamDefinitionError(
+                f'the input "{self.name or function.__name__}" has two functions for {what}',
+                f"They are {self.functions[what]} and {function.__name__}.",
+            )
+        self.functions[what] = function.__name__
+        return function
+
+    def process_element(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function(self, element, ctx)`` is called for each element."""
+        return self._attach("process_element", function)
+
+    def process_batch(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function(self, batch, ctx)`` is called with many elements at once, of many keys, as a :class:`pyarrow.Table`;
+        ``ctx.keys`` has the number of each row's key.
+        """
+        return self._attach("process_batch", function)
+
+    def process_late(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function(self, element, ctx)`` is called for an element that came after the watermark, or has no time. It has no
+        access to state. Without such a function late elements are counted and dropped, and one without a time is an error.
+        """
+        return self._attach("process_late", function)
+
+    def process_watermark(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function(self, watermark, ctx)`` is called when this input's own watermark has moved, once per key group, with
+        a datetime (the last one: ``datetime.max``). How often depends on the micro-batches.
+        """
+        return self._attach("process_watermark", function)
+
+    def end_input(self, function: Callable[..., None]) -> Callable[..., None]:
+        """``function(self, ctx)`` is called when this input has ended, once per key group."""
+        return self._attach("end_input", function)
+
+
+class BroadcastInput(Input):
+    """An input whose elements every key group receives, in the same order; only its functions may change broadcast state."""
+
+    broadcast = True
+
+
+class _Declared:
+    """Base of what is used under its own name in a running operator."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.runtime: Runtime | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else instance.__dict__.get("_tools", {}).get(self.name, self)
+
+
+class Output(_Declared):
+    """An output: ``self.alerts.collect(user="ann", amount=7.0)``.
+
+    :param columns: its columns, as Spark SQL or an Arrow schema
+    """
+
+    def __init__(self, columns: str | pa.Schema) -> None:
+        super().__init__()
+        self.schema = schema_of(columns)
+        self.rows: list[Mapping[str, Any]] = []
+        self.tables: list[pa.Table] = []
+
+    def collect(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
+        """Give out one row; a column that is not named is null.
+
+        :raises OperatorError: there is no such column
+        """
+        row = columns if row is None else {**row, **columns}
+        unknown = row.keys() - set(self.schema.names)
+        if unknown:
+            raise OperatorError(
+                f'the output "{self.name}" has no column {sorted(unknown)[0]!r}',
+                f"Columns: {', '.join(self.schema.names)}",
+            )
+        self.rows.append(row)
+
+    def collect_batch(self, rows: pa.Table) -> None:
+        """Give out many rows; the columns may be in any order."""
+        self._rows_to_table()
+        try:
+            self.tables.append(rows.select(self.schema.names).cast(self.schema))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise OperatorError(f'the rows do not fit the output "{self.name}"', str(error)) from None
+
+    def take(self) -> pa.Table | None:
+        """What was collected since the last call."""
+        self._rows_to_table()
+        tables, self.tables = self.tables, []
+        return pa.concat_tables(tables) if tables else None
+
+    def _rows_to_table(self) -> None:
+        if self.rows:
+            rows, self.rows = self.rows, []
+            try:
+                self.tables.append(pa.Table.from_pylist([dict(row) for row in rows], self.schema))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+                raise OperatorError(f'a row does not fit the output "{self.name}"', str(error)) from None
+
+
+class Counter(_Declared):
+    """A count, shown in the query's progress: ``self.rejected.inc()``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def inc(self, by: int = 1) -> None:
+        self.count += by
+
+
+class StreamOperator:
+    """Base of operators with any number of inputs. Subclass it, and declare.
+
+    >>> from asterism.keyed_state import ValueState
+    >>> class Count(StreamOperator):
+    ...     clicks = Input("user STRING, ts TIMESTAMP")
+    ...     seen = ValueState("BIGINT")
+    ...     totals = Output("user STRING, clicks BIGINT")
+    ...
+    ...     @clicks.process_element
+    ...     def click(self, click, ctx):
+    ...         self.seen.update((self.seen.value() or 0) + 1)
+    ...         self.totals.collect(user=click.user, clicks=self.seen.value())
+    >>> sorted(Count.declared(Output))
+    ['totals']
+
+    :raises StreamDefinitionError: when the class is defined, if its declarations do not fit together
+    """
+
+    def open(self) -> None:
+        """Called in the process that runs the operator, before anything else: connections, models."""
+
+    def close(self) -> None:
+        """Called at the end, also after a failure."""
+
+    def on_event_time_timer(self, timer: Timer, ctx: Context) -> None:
+        """Called when event time has passed a timer of the key at hand."""
+
+    def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
+        """Called when the clock has passed a timer of the key at hand."""
+
+    def select_inputs(self, ctx: Context) -> InputSelection:
+        """Which inputs the key at hand wants to read next; elements of others wait, in order. Asked before every element. If
+        all that were selected have ended, any may come.
+        """
+        return InputSelection.ALL
+
+    @classmethod
+    def declared(cls, kind: type) -> dict[str, Any]:
+        """The class attributes of a kind, by name, in order of declaration, those of base classes first."""
+        found: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
+        return found
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, declared in cls.declared(Input).items():
+            functions = declared.functions
+            if "process_element" in functions and "process_batch" in functions:
+                raise StreamDefinitionError(f'the input "{name}" of {cls.__name__} processes both elements and batches')
+        if cls.selects() and any("process_batch" in i.functions for i in cls.declared(Input).values()):
+            raise StreamDefinitionError(
+                f"{cls.__name__} selects its inputs and processes batches",
+                "Which input comes next is asked before every element.",
+                "use process_element",
+            )
+        if not cls.declared(Input) and cls.declared(Output):
+            raise StreamDefinitionError(f"{cls.__name__} has no inputs", hint='clicks = Input("user STRING")')
+
+    @classmethod
+    def selects(cls) -> bool:
+        return cls.select_inputs is not StreamOperator.select_inputs
+
+
+# ---------------------------------------------------------------------- a call
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Ready elements of one input: the columns that the user sees, their times and the numbers of their keys (broadcast: -1)."""
+
+    spec: Input
+    rows: pa.Table
+    times: Ints
+    keys: Ints
+
+    def elements(self) -> list[Element]:
+        names = self.rows.column_names
+        columns = [column.to_pylist() for column in self.rows.columns]
+        return [Element(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class Context:
+    """What a function can ask and say beside its element: the time, the key, timers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @property
+    def key(self) -> Any:
+        """The key at hand: its value, or, with several key columns, an :class:`Element` of them."""
+        return self._runtime.key_value()
+
+    @property
+    def keys(self) -> Ints:
+        """In a function that processes a batch: the number of each row's key, for the columns of a ValueState."""
+        return self._runtime.batch_keys
+
+    def key_columns(self, keys: Ints) -> pa.Table:
+        """The key columns of numbered keys."""
+        return self._runtime.key_table.take(pa.array(keys))
+
+    @property
+    def input(self) -> str | None:
+        """The name of the input whose element is processed; None in a timer."""
+        return self._runtime.input_name
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The time of the element (or timer), UTC; None if it has none."""
+        time = self._runtime.element_time
+        return None if time is None else to_datetime(time)
+
+    @property
+    def current_watermark(self) -> datetime | None:
+        """How far event time has come for the operator: everything before the element at hand is over. None: not begun."""
+        time = self._runtime.time
+        return None if time <= BEFORE_TIME + 1 else to_datetime(time)
+
+    @property
+    def processing_time(self) -> datetime:
+        """The clock, UTC: one for the whole micro-batch."""
+        return to_datetime(self._runtime.clock)
+
+    def has_ended(self, input: str) -> bool:
+        """Has this input come to its end?"""
+        return self._runtime.ended(input)
+
+    def register_event_time_timer(self, name: str, time: datetime | int) -> None:
+        """Call ``on_event_time_timer`` for the key at hand when event time has passed *time*: a datetime (without a zone: UTC)
+        or milliseconds since the epoch. A timer with the same name is moved. One in the past fires at once, after this function.
+        """
+        self._runtime.set_timer(EVENT, name, to_micros(time))
+
+    def register_processing_time_timer(self, name: str, time: datetime | int) -> None:
+        """Call ``on_processing_time_timer`` for the key at hand when the clock has passed *time*."""
+        self._runtime.set_timer(CLOCK, name, to_micros(time))
+
+    def delete_event_time_timer(self, name: str) -> None:
+        """Nothing happens if there is none."""
+        self._runtime.set_timer(EVENT, name, None)
+
+    def delete_processing_time_timer(self, name: str) -> None:
+        self._runtime.set_timer(CLOCK, name, None)
+
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
+        """For a function of a broadcast input: call ``function(key, state)`` for every key of this key group for which *state*
+        holds something.
+        """
+        self._runtime.apply_to_keyed_state(state, function)
+
+
+def to_micros(time: datetime | int) -> int:
+    if isinstance(time, datetime):
+        return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    if isinstance(time, int) and not isinstance(time, bool):
+        return time * 1000
+    raise OperatorError(
+        f"a timer needs a time, not {type(time).__name__}", hint="a datetime, or milliseconds since 1970 as an int"
+    )
+
+
+def to_datetime(micros: int) -> datetime:
+    """Beyond what a datetime can say: the nearest one that it can."""
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+class Runtime:
+    """An operator at work in one call: who is processed now, and what time it is."""
+
+    def __init__(self, operator: StreamOperator, event_time: bool) -> None:
+        self.operator = operator
+        self.event_time = event_time
+        self.ctx = Context(self)
+        self.states = {name: state.bound(self) for name, state in operator.declared(State).items()}
+        self.outputs = {name: _fresh(output) for name, output in operator.declared(Output).items()}
+        self.counters = {name: _fresh(counter) for name, counter in operator.declared(Counter).items()}
+        operator.__dict__["_states"] = self.states
+        operator.__dict__["_tools"] = self.outputs | self.counters
+        self.input_name: str | None = None
+        self.writes_broadcast = False
+        self.key_number: int | None = None
+        self.element_time: int | None = None
+        self.batch_keys: Ints = np.empty(0, np.int64)
+
+    def begin(
+        self,
+        tables: Mapping[str, StateTable],
+        timers: StateTable,
+        keys: pa.Table,
+        *,
+        before: int,
+        clock: int,
+        ended: Callable[[str], bool],
+    ) -> None:
+        for output in self.outputs.values():
+            output.take()
+        for name, table in tables.items():
+            self.states[name].attach(table)
+        self.tables, self.timer_table, self.key_table = tables, timers, keys
+        self.time, self.clock, self.ended = before, clock, ended
+        self.heap: list[tuple[int, int, str]] = []
+        self.horizon = before
+        self._key_values: list[Any] | None = None
+
+    # ------------------------------------------------------------------ who
+
+    def key_value(self) -> Any:
+        if self.key_number is None:
+            raise OperatorError("there is no key here", self._where(), "broadcast elements and watermarks have none")
+        if self._key_values is None:
+            rows = self.key_table.to_pylist()
+            single = self.key_table.num_columns == 1
+            self._key_values = [next(iter(row.values())) if single else Element(row) for row in rows]
+        return self._key_values[self.key_number]
+
+    def key_for(self, spec: StateSpec) -> int:
+        if self.key_number is None:
+            raise OperatorError(
+                f'the state "{spec.name}" belongs to a key, and there is none here',
+                self._where(),
+                "in batches use its columns; from a broadcast input use ctx.apply_to_keyed_state",
+            )
+        return self.key_number
+
+    def check_broadcast(self, spec: StateSpec) -> None:
+        if not self.writes_broadcast:
+            raise OperatorError(
+                f'the broadcast state "{spec.name}" cannot be changed here',
+                f"{self._where()}\nOnly elements of broadcast inputs may: every key group sees them, and so all stay alike.",
+            )
+
+    def _where(self) -> str:
+        name = type(self.operator).__name__
+        return f"operator {name}, " + ("in a timer" if self.input_name is None else f'input "{self.input_name}"')
+
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
+        if not self.writes_broadcast:
+            raise OperatorError("only a function of a broadcast input may visit all keys", self._where())
+        if state.broadcast or state.name not in self.tables:
+            raise OperatorError(f'"{state.name}" is not a keyed state of this operator', self._where())
+        rows = self.tables[state.name].settle(self.time)
+        before = self.key_number
+        for key in np.unique(rows.column("key").to_numpy()).tolist():
+            self.key_number = key
+            function(self.key_value(), self.states[state.name])
+        self.key_number = before
+
+    # ------------------------------------------------------------------ timers
+
+    def set_timer(self, domain: str, name: str, time: int | None) -> None:
+        if domain == EVENT and not self.event_time:
+            raise OperatorError("there are no event-time timers in processing time", self._where())
+        key = self.key_for(TIMERS)
+        entries = self.timer_table.entries(key)
+        if time is None:
+            entries.pop(domain + name, None)
+            return
+        entries[domain + name] = (time, FOREVER)
+        if domain == EVENT and time <= self.horizon:
+            heapq.heappush(self.heap, (time, key, name))
+
+    def load_timers(self, horizon: int) -> None:
+        """Queue the event-time timers that *horizon* passes."""
+        self.horizon = horizon
+        rows = self.timer_table.rows
+        times = rows.column("value").to_numpy()
+        due = np.flatnonzero(times <= horizon)
+        for key, name, time in zip(
+            self.timer_table.keys[due].tolist(), rows.column("name").take(pa.array(due)).to_pylist(), times[due].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            if name[0] == EVENT:
+                self.heap.append((time, key, name[1:]))
+        heapq.heapify(self.heap)
+
+    def fire_before(self, limit: int) -> None:
+        """Fire the queued event-time timers before *limit*, in order of time."""
+        while self.heap and self.heap[0][0] < limit:
+            time, key, name = heapq.heappop(self.heap)
+            entries = self.timer_table.entries(key)
+            if entries.get(EVENT + name, (None,))[0] == time:
+                del entries[EVENT + name]
+                self.time = max(self.time, time)
+                self._fire(key, name, time, "on_event_time_timer")
+
+    def fire_clock(self) -> None:
+        """Fire the processing-time timers that are due."""
+        rows = self.timer_table.settle(0)
+        names = rows.column("name").to_pylist()
+        times = rows.column("value").to_numpy()
+        due = [at for at in np.flatnonzero(times <= self.clock).tolist() if names[at][0] == CLOCK]
+        for at in sorted(due, key=lambda at: (times[at], self.timer_table.keys[at], names[at])):
+            key, name, time = int(self.timer_table.keys[at]), names[at], int(times[at])
+            del self.timer_table.entries(key)[name]
+            self._fire(key, name[1:], time, "on_processing_time_timer")
+
+    def _fire(self, key: int, name: str, time: int, function: str) -> None:
+        self.key_number, self.element_time, self.input_name = key, time, None
+        self.call(function, Timer(name, to_datetime(time)))
+        self.key_number = None
+
+    # ------------------------------------------------------------------ functions
+
+    def call(self, function: str, *arguments: Any) -> None:
+        try:
+            getattr(self.operator, function)(*arguments, self.ctx)
+        except Exception as error:
+            place = self._where()
+            if isinstance(error, OperatorError) and error.detail is not None and place in error.detail:
+                raise
+            key = "" if self.key_number is None else f", key {self.key_value()!r}"
+            raise OperatorError(
+                f"{type(self.operator).__name__}.{function} failed", f"{place}{key}\n{type(error).__name__}: {error}"
+            ) from error
+
+    def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
+        self.input_name, self.writes_broadcast = spec.name, spec.broadcast
+        self.key_number, self.element_time = key, time
+        if time is not None:
+            self.time = max(self.time, time - 1)
+        self.call(spec.functions["process_element"], element)
+        self.key_number, self.writes_broadcast = None, False
+
+    def watermark(self, function: str, watermark: int) -> None:
+        self.element_time = None
+        self.call(function, to_datetime(watermark))
+
+    def batch(self, spec: Input, rows: pa.Table, keys: Ints) -> None:
+        self.input_name, self.writes_broadcast = spec.name, spec.broadcast
+        self.batch_keys, self.element_time = keys, None
+        self.call(spec.functions["process_batch"], rows)
+        self.writes_broadcast = False
+
+
+def _fresh(declared: Any) -> Any:
+    kind = type(declared)
+    mine = kind(declared.schema) if isinstance(declared, Output) else kind()
+    mine.name = declared.name
+    return mine
+
+
+# ---------------------------------------------------------------------- the order of things
+
+
+def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None) -> None:
+    """Process everything that has arrived, and fire every timer until *horizon*."""
+    runtime.load_timers(horizon)
+    runtime.fire_clock()
+    batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
+    order = _in_order(arrived)
+    if batches:
+        _in_runs(runtime, arrived, order)
+    else:
+        _one_by_one(runtime, arrived, order, waiting)
+    limit = min(horizon, END_OF_TIME - 1) + 1
+    runtime.fire_before(limit)
+    runtime.time = max(runtime.time, horizon)
+    if waiting is not None:
+        waiting.drain_all(runtime)
+        runtime.fire_before(limit)
+    runtime.fire_clock()
+
+
+def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
+    """(part, row) of all elements, in the order in which they are processed."""
+    part = np.concatenate(
+        [np.full(len(a.times), n, np.int64) for n, a in enumerate(arrived)] or [np.empty(0, np.int64)]
+    )
+    row = np.concatenate([np.arange(len(a.times)) for a in arrived] or [np.empty(0, np.int64)])
+    times = np.concatenate([a.times for a in arrived] or [np.empty(0, np.int64)])
+    rank = np.array([(not a.spec.broadcast, n) for n, a in enumerate(arrived)], np.int64).reshape(-1, 2)
+    order = np.lexsort((row, rank[part, 1], rank[part, 0], times))
+    return np.stack([part[order], row[order]], axis=1)
+
+
+def _one_by_one(
+    runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
+) -> None:
+    elements = [part.elements() for part in arrived]
+    times = [part.times.tolist() for part in arrived]
+    keys = [part.keys.tolist() for part in arrived]
+    for number, row in order.tolist():
+        part, time = arrived[number], times[number][row]
+        runtime.fire_before(time)
+        stamp = None if time == BEFORE_TIME else time
+        if part.spec.broadcast:
+            _broadcast(runtime, part, row, row + 1, elements[number], stamp)
+        elif waiting is None:
+            runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
+        else:
+            waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
+            waiting.drain(runtime, keys[number][row])
+
+
+def _broadcast(
+    runtime: Runtime, part: Arrived, begin: int, end: int, elements: Sequence[Element], stamp: int | None
+) -> None:
+    if "process_batch" in part.spec.functions:
+        runtime.batch(part.spec, part.rows.slice(begin, end - begin), np.empty(0, np.int64))
+    else:
+        for row in range(begin, end):
+            runtime.element(part.spec, elements[row], stamp, None)
+
+
+def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
+    elements: dict[int, list[Element]] = {
+        n: part.elements() for n, part in enumerate(arrived) if "process_batch" not in part.spec.functions
+    }
+    is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
+    at = 0
+    while at < len(order):
+        if is_broadcast[at]:
+            number, row = order[at].tolist()
+            part, time = arrived[number], int(arrived[number].times[row])
+            runtime.fire_before(time)
+            _broadcast(runtime, part, row, row + 1, elements.get(number, ()), None if time == BEFORE_TIME else time)
+            at += 1
+            continue
+        following = np.flatnonzero(is_broadcast[at:])
+        end = at + int(following[0]) if len(following) else len(order)
+        for number, rows in _runs(arrived, order[at:end]):
+            part = arrived[number]
+            keys, times = part.keys[rows], part.times[rows]
+            runtime.fire_before(int(times.min()))
+            if number in elements:
+                for row, time in zip(rows.tolist(), times.tolist(), strict=True):
+                    runtime.fire_before(time)
+                    runtime.element(
+                        part.spec, elements[number][row], None if time == BEFORE_TIME else time, int(part.keys[row])
+                    )
+            else:
+                runtime.batch(part.spec, part.rows.take(pa.array(rows)), keys)
+                runtime.time = max(runtime.time, int(times.max()) - 1)
+        at = end
+
+
+def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[tuple[int, Ints]]:
+    """The elements of keyed inputs as (input, rows): first every key's first run, then every key's second, and so on."""
+    parts, rows = order[:, 0], order[:, 1]
+    if len(np.unique(parts)) == 1:
+        yield int(parts[0]), rows
+        return
+    keys = np.empty(len(order), np.int64)
+    for number, part in enumerate(arrived):
+        mine = parts == number
+        keys[mine] = part.keys[rows[mine]]
+    by_key = np.argsort(keys, kind="stable")
+    sorted_keys, sorted_parts = keys[by_key], parts[by_key]
+    new_key = np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]])
+    new_run = new_key | np.concatenate([[True], sorted_parts[1:] != sorted_parts[:-1]])
+    runs = np.cumsum(new_run)
+    number_in_key = runs - runs[np.maximum.accumulate(np.where(new_key, np.arange(len(keys)), 0))]
+    run_of = np.empty(len(order), np.int64)
+    run_of[by_key] = number_in_key
+    for turn in range(int(run_of.max()) + 1):
+        for number in range(len(arrived)):
+            mine = (run_of == turn) & (parts == number)
+            if mine.any():
+                yield number, rows[mine]
+
+
+class Waiting:
+    """Elements of inputs that are not selected, per key, in order."""
+
+    def __init__(self, inputs: Mapping[str, Input]) -> None:
+        self.inputs = inputs
+        self.elements: dict[int, list[tuple[Input, int | None, Element]]] = {}
+
+    def add(self, key: int, spec: Input, time: int | None, element: Element) -> None:
+        self.elements.setdefault(key, []).append((spec, time, element))
+
+    def add_row(self, key: int, spec: Input, time: int | None, row: Mapping[str, Any]) -> None:
+        self.add(key, spec, time, Element(row))
+
+    def drain_all(self, runtime: Runtime) -> None:
+        for key in list(self.elements):
+            self.drain(runtime, key)
+
+    def drain(self, runtime: Runtime, key: int) -> None:
+        """Process what the key wants to read, until there is none of that."""
+        mine = self.elements.get(key, [])
+        while mine:
+            runtime.key_number, runtime.element_time, runtime.input_name = key, None, None
+            selection = runtime.operator.select_inputs(runtime.ctx)
+            runtime.key_number = None
+            wanted = selection or self.inputs.keys()
+            unknown = set(selection) - self.inputs.keys()
+            if unknown:
+                raise OperatorError(f"there is no keyed input {sorted(unknown)[0]!r} to select", ", ".join(self.inputs))
+            if all(runtime.ended(name) for name in wanted):
+                wanted = self.inputs.keys()
+            at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
+            if at is None:
+                return
+            spec, time, element = mine.pop(at)
+            runtime.element(spec, element, time, key)
+        self.elements.pop(key, None)

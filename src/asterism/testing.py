@@ -1,0 +1,953 @@
+"""The test kit: a pattern, or another operator, without Spark, files or a clock.
+
+:func:`match` runs a pattern over events that are written as words; :class:`PatternHarness` does it step by step, with time in
+the test's hands; :func:`assert_matches` says what differs, and :func:`check_independence` that the answer does not depend on
+how the events are cut. Nothing here needs pytest. ``docs/testing.md`` shows all of it at work.
+
+>>> from asterism import Pattern
+>>> pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")
+>>> match(pattern, "a1 x2 b3 b4").matches
+['a1 b3']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.cep import EVENTS as EVENTS_INPUT
+from asterism.cep import CepOperator
+from asterism.compiler import Semantics
+from asterism.errors import ColumnNotFoundError, InvalidEventError
+from asterism.key_group import KEY_HASH
+from asterism.matcher import group_codes
+from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now, Operator, Result
+from asterism.outputs import LAST_TIMESTAMP, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec, TimeColumn
+from asterism.pattern import Pattern
+from asterism.state import MemoryStore, Page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+Events: TypeAlias = "str | Sequence[Row] | pa.Table | pd.DataFrame"
+Time = str | timedelta | datetime
+Part: TypeAlias = pa.Table | int | None
+"""What a harness is told: a batch of events, or a time to move to (microseconds; None: the latest so far)."""
+EVENTS = pa.schema(
+    [("key", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string()), ("value", pa.int64())]
+)
+"""The columns of events that are written as words."""
+SELECTED = "selected"
+"""The output that holds the measures of *select*."""
+_SECOND = timedelta(seconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+__all__ = [
+    "EVENTS",
+    "Finding",
+    "Literals",
+    "OperatorHarness",
+    "PatternHarness",
+    "Snapshot",
+    "assert_matches",
+    "check_independence",
+    "match",
+    "table_of",
+]
+
+# ---------------------------------------------------------------------- events as words
+
+_WORD = re.compile(
+    r"(?:(?P<key>\w+)\.)?(?P<kind>[^\W\d]+)(?P<value>-?\d+(?:\.\d+)?)?(?:\((?P<more>[^()]*)\))?(?:@(?P<time>\S+))?"
+)
+_DURATION = re.compile(r"-?(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?")
+_DURATION_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
+_CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{1,2}(?:\.\d{1,6})?)")
+_A_DATE = 10**14
+"""Microseconds since 1970, some three years, from which on a time is written as a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """How events are written as words: ``a1`` is an event of kind "a" with the value 1.
+
+    ==================  ================================================================================
+    word                the event
+    ==================  ================================================================================
+    ``a1``              kind "a", value 1, one *step* after the event before it; the first one after one
+                        *step*
+    ``add_to_cart``     kind "add_to_cart", its value is null
+    ``ann.a1``          the key is "ann"; without it, null
+    ``a1@10s``          at 10 seconds: also ``500ms``, ``1h30m``, ``00:10``, ``01:00:10``,
+                        ``2025-01-31T12:00:00``, and ``10``, ten steps; ``a1@null`` has no time
+    ``a1(price=2.5)``   values of other columns, separated by commas
+    ==================  ================================================================================
+
+    Between events, ``/`` ends a batch, ``|`` ends it and moves the watermark to the latest time so far, and ``|10s`` moves it
+    to that time (in processing time: the clock); ``|end`` is the end of input.
+
+    :param kind: the column of the letters; *value*, *key* and *time* likewise
+    :param step: the distance of events whose time is not written
+    :param timed_by_value: the time is the value, in *steps*: ``a7`` is at 7 s
+    :param label: in answers, write an event as the value of this column
+    """
+
+    kind: str = "kind"
+    value: str = "value"
+    key: str = "key"
+    time: str = "ts"
+    step: timedelta = _SECOND
+    timed_by_value: bool = False
+    label: str | None = None
+
+    def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
+        """What *text* says, in order: batches of events, and times to move to (microseconds; None: the latest so far).
+
+        :param after: the time of the event before the first one, in microseconds
+        :raises InvalidEventError: a word is not an event, or a value is of another type
+        :raises ColumnNotFoundError: the events have no such column
+
+        >>> [batch] = Literals().parse("a1 b2@01:00", EVENTS)
+        >>> [row["ts"].minute for row in batch.to_pylist()]
+        [0, 1]
+        """
+        parts: list[Part] = []
+        rows: list[Row] = []
+        for word in [*text.split(), "/"]:
+            if word != "/" and not word.startswith("|"):
+                row, after = self._event(word, schema, after)
+                rows.append(row)
+                continue
+            if rows:
+                parts.append(table_of(rows, schema))
+                rows = []
+            if word != "/":
+                parts.append(None if word == "|" else self.micros(word[1:]))
+        return parts
+
+    def _event(self, word: str, schema: pa.Schema, after: int) -> tuple[Row, int]:
+        found = _WORD.fullmatch(word)
+        if not found:
+            raise InvalidEventError(f"not an event: {word!r}", hint="a1, ann.a1, a1@10s, a1(price=2.5)")
+        texts = {self.kind: found["kind"], self.value: found["value"], self.key: found["key"]}
+        for part in filter(None, (found["more"] or "").split(",")):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise InvalidEventError(f"not an event: {word!r}", "In brackets are columns.", "a1(price=2.5,user=ann)")
+            texts[name] = value
+        row = {
+            name: None if text in (None, "null") else _typed(text, name, schema, word)
+            for name, text in texts.items()
+            if text is not None or name in schema.names
+        }
+        if found["time"] == "null":
+            return row, after
+        if found["time"] is not None:
+            after = self.micros(found["time"])
+        elif self.timed_by_value and found["value"] is not None:
+            after = self.micros(found["value"])
+        else:
+            after += self.step // _MICROSECOND
+        if self.time in schema.names:
+            column = TimeColumn(self.time, schema.field(self.time).type)
+            row[self.time] = column.from_micros(np.array([after]))[0].as_py()
+        return row, after
+
+    def micros(self, time: str | timedelta | datetime) -> int:
+        """A point in time as microseconds since the epoch; a text as in a word, a datetime without a zone is in UTC.
+
+        >>> Literals().micros("1m30s"), Literals().micros("01:30"), Literals().micros(timedelta(seconds=90))
+        (90000000, 90000000, 90000000)
+        """
+        if isinstance(time, timedelta):
+            return time // _MICROSECOND
+        if isinstance(time, datetime):
+            moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
+        if time == "end":
+            return END_OF_TIME
+        if re.fullmatch(r"-?\d+", time):
+            return int(time) * (self.step // _MICROSECOND)
+        if found := _DURATION.fullmatch(time):
+            numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, found.groups(), strict=True)}
+            return timedelta(**numbers) // _MICROSECOND * (-1 if time.startswith("-") else 1)
+        if found := _CLOCK.fullmatch(time):
+            clock = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
+            return clock // _MICROSECOND
+        try:
+            return self.micros(datetime.fromisoformat(time))
+        except ValueError:
+            raise InvalidEventError(
+                f"not a time: {time!r}", hint="10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
+            ) from None
+
+    def time_text(self, micros: int) -> str:
+        """A point in time as one would write it in a word."""
+        step = self.step // _MICROSECOND
+        if micros == END_OF_TIME:
+            return "end"
+        if self.timed_by_value and micros % step == 0:
+            return str(micros // step)
+        if abs(micros) >= _A_DATE:
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+            return moment.replace(tzinfo=None).isoformat()
+        number, unit = next(
+            (micros // size, unit) for size, unit in ((10**6, "s"), (1000, "ms"), (1, "us")) if micros % size == 0
+        )
+        return f"{number}{unit}"
+
+    def text(self, event: Row) -> str:
+        """An event as a word, without its time: key, kind and value, or its *label*.
+
+        Without such columns, all that there is.
+
+        >>> Literals().text({"kind": "a", "value": 1, "key": "ann"})
+        'ann.a1'
+        >>> Literals().text({"user": "ann", "price": 2.5})
+        '(user=ann,price=2.5)'
+        """
+        if self.label is not None:
+            return _written(event[self.label])
+        if self.kind not in event:
+            return (
+                "(" + ",".join(f"{name}={_written(value)}" for name, value in event.items() if value is not None) + ")"
+            )
+        key, value = event.get(self.key), event.get(self.value)
+        return ("" if key is None else f"{key}.") + str(event[self.kind]) + ("" if value is None else _written(value))
+
+
+WORDS = Literals()
+
+
+def _typed(text: str, name: str, schema: pa.Schema, word: str) -> Any:
+    if name not in schema.names:
+        raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {word}")
+    try:
+        return pa.scalar(text, pa.string()).cast(schema.field(name).type).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InvalidEventError(
+            f"{text!r} is not a value of {name}: {schema.field(name).type}", f"in: {word}"
+        ) from None
+
+
+def _written(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema | None = None) -> pa.Table:
+    """Events as a table: from dicts, a pandas DataFrame or a table, with the columns of *schema* or as they come.
+
+    :raises ColumnNotFoundError: a column is not in *schema*
+    :raises InvalidEventError: a value is of another type
+
+    >>> table_of([{"kind": "a"}], EVENTS).column_names
+    ['key', 'ts', 'kind', 'value']
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(events, pandas.DataFrame):
+        events = pa.Table.from_pandas(events, preserve_index=False)
+    table = events if isinstance(events, pa.Table) else None
+    rows = cast("Sequence[Row]", events)
+    if schema is None:
+        return pa.Table.from_pylist(rows) if table is None else table
+    names = list(dict.fromkeys(name for row in rows for name in row)) if table is None else table.column_names
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise ColumnNotFoundError.from_missing_and_available(unknown[0], schema.names, "in the events that are sent")
+    try:
+        if table is None:
+            return pa.Table.from_pylist(rows, schema)
+        missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
+        columns = [missing[f.name] if f.name in missing else table.column(f.name).cast(f.type) for f in schema]
+        return pa.table(columns, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidEventError("an event does not fit the schema", str(error)) from None
+
+
+# ---------------------------------------------------------------------- any operator
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a harness knows at one moment; its state is bytes, as in a checkpoint."""
+
+    now: Now
+    state: tuple[tuple[bytes | None, dict[int, bytes]], ...]
+    wakes: list[int | None]
+    outputs: dict[str, list[pa.Table]]
+    sent: list[pa.Table]
+
+
+class OperatorHarness:
+    """Drives an operator as Spark would: carries batches, state and time, and collects what comes out.
+
+    Keys are spread over *key_groups*, each with a store of its own. All times are microseconds since the epoch.
+
+    :param keys: the key columns, for the hashes that tell a key's group and page
+    """
+
+    def __init__(self, operator: Operator, *, keys: Sequence[str] = (), key_groups: int = 1) -> None:
+        self.operator = operator
+        self.keys = list(keys)
+        self.stores = [MemoryStore() for _ in range(key_groups)]
+        self.wakes: list[int | None] = [None] * key_groups
+        self.now = Now()
+        self.outputs: dict[str, list[pa.Table]] = {name: [] for name in operator.output_schemas}
+        self.sent: list[pa.Table] = []
+
+    def feed(self, events: pa.Table, name: str = EVENTS_INPUT) -> Self:
+        """One batch of the input *name*, at the present time; each key group that has events of it is called once.
+
+        A broadcast input reaches every key group.
+
+        :raises InvalidEventError: the stream has ended
+        """
+        if self.now == Now(END_OF_TIME, END_OF_TIME):
+            raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
+        self.sent.append(events)
+        broadcast = self.operator.inputs[name].broadcast
+        hashes = np.zeros(events.num_rows, np.int64) if broadcast else key_hashes(events.select(self.keys))
+        groups = hashes.view(np.uint64) % np.uint64(len(self.stores))
+        hashed = events.append_column(KEY_HASH, pa.array(hashes))
+        for group in range(len(self.stores)):
+            mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
+            if mine.num_rows:
+                self._call(group, [Arrival(name, self.operator.prepare(name, mine))])
+        return self
+
+    def feed_watermark(self, watermark: int, name: str = EVENTS_INPUT) -> Self:
+        """The watermark of one input: it reaches every key group."""
+        for group in range(len(self.stores)):
+            self._call(group, [Arrival(name, watermark=watermark)])
+        return self
+
+    def move(self, *, watermark: int | None = None, processing_time: int | None = None) -> Self:
+        """Let time pass for all inputs; it never goes back. Every key group is called."""
+        self.now = Now(
+            max(self.now.watermark, self.now.watermark if watermark is None else watermark),
+            max(self.now.processing_time, self.now.processing_time if processing_time is None else processing_time),
+        )
+        for group in range(len(self.stores)):
+            self._call(group, [])
+        return self
+
+    def end(self) -> Self:
+        """The end of input: every deadline fires, nothing waits any more."""
+        return self.move(watermark=END_OF_TIME, processing_time=END_OF_TIME)
+
+    def _call(self, group: int, arrivals: Sequence[Arrival]) -> None:
+        result: Result = self.operator.process(self.stores[group], arrivals, self.now)
+        self.wakes[group] = result.wake if result.wake is not None else result.wake_processing
+        for name, rows in result.outputs.items():
+            self.outputs[name].append(rows)
+
+    @property
+    def wake(self) -> int | None:
+        """When the operator wants to be called next; None: only with events."""
+        return min((wake for wake in self.wakes if wake is not None), default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is remembered at all."""
+        return all(store.is_empty for store in self.stores)
+
+    def output(self, name: str) -> pa.Table:
+        """What came out so far, in order."""
+        return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
+
+    def rows(self, name: str) -> list[Row]:
+        """What came out so far, as dicts."""
+        rows: list[Row] = self.output(name).to_pylist()
+        return rows
+
+    def snapshot(self) -> Snapshot:
+        """State, time and what came out so far."""
+        return Snapshot(
+            self.now,
+            tuple((store.header, dict(store.pages)) for store in self.stores),
+            list(self.wakes),
+            {name: list(tables) for name, tables in self.outputs.items()},
+            list(self.sent),
+        )
+
+    def restore(self, snapshot: Snapshot) -> Self:
+        """Go back, or on in a new harness for the same operator, as after a failure: only what the snapshot holds is known."""
+        self.now = snapshot.now
+        self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]
+        self.wakes = list(snapshot.wakes)
+        self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
+        self.sent = list(snapshot.sent)
+        return self
+
+
+def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A 64-bit hash for each row, the same in every process."""
+    codes, count = group_codes(keys)
+    if keys.num_columns == 0:
+        return np.zeros(keys.num_rows, np.int64)
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    texts = [repr(tuple(row.values())) for row in keys.take(pa.array(first)).to_pylist()]
+    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
+    hashes: np.ndarray[Any, np.dtype[np.int64]] = np.frombuffer(b"".join(digests), np.int64)[codes]
+    return hashes
+
+
+# ---------------------------------------------------------------------- patterns
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A match, a timed-out partial match or a late event: *stages* has its events as words.
+
+    *time* is in microseconds since the epoch: of the match, or the deadline that passed; a late event has none.
+    """
+
+    key: tuple[Any, ...]
+    time: int | None
+    stages: dict[str, list[str]]
+
+    @property
+    def text(self) -> str:
+        """Its words, stage by stage."""
+        return " ".join(word for words in self.stages.values() for word in words)
+
+
+class PatternHarness(OperatorHarness):
+    """A pattern with its state and time, to be fed step by step.
+
+    :param schema: the columns of the events; by default :data:`EVENTS`, those of words
+    :param keys: the key columns; by default the key column of *literals*, where there is one
+    :param time: the event-time column; None: processing time, the clock is moved by hand and starts in 1970
+    :param semantics: whose answers, see ``docs/differences_from_flink.md``
+    :param select: measures, see :attr:`selected`
+    :param order_by: secondary order of events with equal times, as in ``KeyedStream``
+    :param literals: how events are written as words
+    :param outputs: what is asked for, by name, instead of matches, timed-out partial matches and late events
+    :param pages: pages of state per key group; *key_groups*: as on Spark. The answers must not depend on them
+
+    >>> from asterism import Pattern
+    >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'").within(timedelta(seconds=10))
+    >>> harness = PatternHarness(pattern).send("a1@1s b2@2s a3@3s").advance_watermark("12s")
+    >>> harness.matches, harness.partial_matches
+    (['a1 b2'], ['a3'])
+    >>> harness.end().timed_out
+    ['a3']
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        schema: pa.Schema = EVENTS,
+        *,
+        keys: Sequence[str] | None = None,
+        time: str | None = "ts",
+        semantics: Semantics = Semantics.DEFAULT,
+        select: Sequence[str] | None = None,
+        order_by: Sequence[str] = (),
+        literals: Literals = WORDS,
+        outputs: Mapping[str, OutputSpec] | None = None,
+        pages: int = 1,
+        key_groups: int = 1,
+    ) -> None:
+        if keys is None:
+            keys = [literals.key] if literals.key in schema.names else []
+        if len(keys) == 1:
+            literals = replace(literals, key=keys[0])
+        if time is not None:
+            literals = replace(literals, time=time)
+        if outputs is None:
+            outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
+        if select is not None:
+            outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
+        options: dict[str, Any] = {
+            "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages
+        }  # fmt: skip
+        self.cep = CepOperator(pattern, schema, **options)
+        super().__init__(self.cep, keys=keys, key_groups=key_groups)
+        self.literals = literals
+        self._options = {
+            **options,
+            "schema": schema,
+            "literals": literals,
+            "key_groups": key_groups,
+            "pattern": pattern,
+        }
+
+    def again(self, **changes: Any) -> PatternHarness:
+        """A new harness for the same pattern, with the same options but for *changes*."""
+        return PatternHarness(**self._options | changes)
+
+    # ------------------------------------------------------------------ events and time
+
+    def send(self, events: Events) -> Self:
+        """Events arrive: words (see :class:`Literals`), dicts, or a table; each call is a batch.
+
+        Columns that are missing are null.
+
+        :raises InvalidEventError: what is sent are no events, or not of the schema's types, or the stream has ended
+        :raises ColumnNotFoundError: what is sent has a column that is not in the schema
+        """
+        return self.deliver(self.parts(events))
+
+    def parts(self, events: Events) -> list[Part]:
+        """*events* as batches, with the times to move to that words say between them."""
+        if not isinstance(events, str):
+            table = table_of(events, self.cep.schema)
+            return [table] if table.num_rows else []
+        before = [time for table in self.sent[-1:] for time in self.times(table) if time is not None]
+        return self.literals.parse(events, self.cep.schema, before[-1] if before else 0)
+
+    def deliver(self, parts: Iterable[Part]) -> Self:
+        """Batches arrive, and in between the watermark moves (in processing time: the clock)."""
+        for part in parts:
+            if isinstance(part, pa.Table):
+                self.feed(part)
+            elif part == END_OF_TIME:
+                self.end()
+            elif not self.cep.event_time:
+                if part is None:
+                    raise InvalidEventError('"|" says no time', hint="in processing time, say to when: |10s")
+                self.move(processing_time=part)
+            elif part is None:
+                self.advance_watermark()
+            else:
+                self.move(watermark=part)
+        return self
+
+    def times(self, events: pa.Table) -> list[int | None]:
+        """The times of events, in microseconds since the epoch."""
+        if self.literals.time not in self.cep.schema.names:
+            return [None] * events.num_rows
+        column = TimeColumn(self.literals.time, self.cep.schema.field(self.literals.time).type)
+        times: list[int | None] = column.to_micros(events.column(column.name)).to_pylist()
+        return times
+
+    def advance_watermark(self, to: Time | None = None) -> Self:
+        """Event time has passed *to*; None: the latest time of the events so far. A lower one than before changes nothing.
+
+        :param to: a text as in words, the time since 1970, or a datetime (without a zone: in UTC)
+        """
+        if to is None:
+            times = [time for table in self.sent for time in self.times(table) if time is not None]
+            return self.move(watermark=max(times, default=None))
+        return self.move(watermark=self.literals.micros(to))
+
+    def advance_processing_time(self, to: Time) -> Self:
+        """The clock shows *to*, as in :meth:`advance_watermark`."""
+        return self.move(processing_time=self.literals.micros(to))
+
+    # ------------------------------------------------------------------ answers
+
+    @property
+    def matches(self) -> list[str]:
+        """Each match as the words of its events, stage by stage; in order of time, equal times in that of their texts."""
+        return _texts(self.found("matches"))
+
+    @property
+    def timed_out(self) -> list[str]:
+        """The partial matches that ran out of time, likewise."""
+        return _texts(self.found("timed_out"))
+
+    @property
+    def late(self) -> list[str]:
+        """The late events, in order of arrival."""
+        return [self.literals.text(row) for row in self.rows("late")]
+
+    @property
+    def selected(self) -> list[Row]:
+        """The measures of each match, with its key."""
+        return self.rows(SELECTED)
+
+    def by_stage(self, output: str = "matches") -> list[dict[str, list[str]]]:
+        """Each match as the words of its events by stage; stages without events are absent.
+
+        >>> from asterism import Pattern
+        >>> match(Pattern.begin("any").times(2).next("last"), "a1 b2 c3").by_stage()
+        [{'any': ['a1', 'b2'], 'last': ['c3']}]
+        """
+        return [found.stages for found in _in_order(self.found(output))]
+
+    def found(self, output: str = "matches") -> list[Finding]:
+        """Each match (or timed-out partial match, or late event) with its words, key and time, as they came out."""
+        spec = self.cep.outputs[output]
+        if spec.kind is OutputKind.LATE:
+            return [Finding((), None, {"": [self.literals.text(row)]}) for row in self.rows(output)]
+        stages = self.cep.match_outputs[output].stages
+        decided = TIMEOUT_TIME if spec.kind is OutputKind.TIMED_OUT else MATCH_TIME
+        table = self.output(output)
+        return [
+            Finding(
+                tuple(row[key] for key in self.keys),
+                time,
+                {stage: [self.literals.text(event) for event in row[stage]] for stage in stages if row[stage]},
+            )
+            for row, time in zip(table.to_pylist(), _micros(table.column(decided)), strict=True)
+        ]
+
+    # ------------------------------------------------------------------ what is under way
+
+    @property
+    def partial_matches(self) -> list[str]:
+        """The partial matches that are alive; events that the watermark has not passed take no part yet."""
+        return sorted((" ".join(words) for words in self._alive("run_rows")), key=_natural)
+
+    @property
+    def held_matches(self) -> list[str]:
+        """Finished matches that a skip strategy holds back while an earlier partial match is alive."""
+        return sorted((" ".join(words) for words in self._alive("waiting_rows")), key=_natural)
+
+    def _alive(self, rows: str) -> Iterator[list[str]]:
+        for store in self.stores:
+            for stored in store.pages.values():
+                page = Page.from_bytes(stored, self.cep.key_schema, self.cep.matcher.event_schema)
+                events = page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names]).to_pylist()
+                for node in getattr(page, rows)[:, 1]:
+                    taken: list[tuple[int, str]] = []
+                    while node >= 0:
+                        event, stage, node = page.nodes[node]
+                        taken.insert(0, (stage, self.literals.text(events[event])))
+                    if taken:
+                        yield [word for _, word in sorted(taken, key=lambda pair: pair[0])]
+
+
+def _micros(times: pa.ChunkedArray) -> list[int]:
+    """The times of an output, in which the end of time is written as the largest value that the column can hold."""
+    if pa.types.is_int64(times.type):
+        return [END_OF_TIME if time == END_OF_TIME else time * 1000 for time in times.to_pylist()]
+    values = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
+    return [END_OF_TIME if time == LAST_TIMESTAMP else time for time in values]
+
+
+def _in_order(found: Iterable[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda one: (one.time or 0, _natural(one.text)))
+
+
+def _texts(found: Iterable[Finding]) -> list[str]:
+    return [one.text for one in _in_order(found)]
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts a2 before a10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def match(pattern: Pattern, events: Events, **options: Any) -> PatternHarness:
+    """Run *pattern* over *events* to their end.
+
+    :param events: words (see :class:`Literals`), dicts, a pyarrow table or a pandas DataFrame
+    :param options: those of :class:`PatternHarness`; the schema of events that are no words is found out where it is not said
+    :raises InvalidEventError, ColumnNotFoundError: as :meth:`PatternHarness.send`
+
+    >>> from asterism import Pattern
+    >>> pattern = Pattern.begin("low").where("price < 3").next("high").where("price > 5")
+    >>> events = [{"ts": 1000, "price": 2.5}, {"ts": 2000, "price": 7.0}]
+    >>> match(pattern, events, select=["LAST(high.price) - LAST(low.price) AS rise"]).selected
+    [{'rise': 4.5}]
+    """
+    if not isinstance(events, str) and "schema" not in options:
+        events = table_of(events)
+        options["schema"] = events.schema
+    return PatternHarness(pattern, **options).send(events).end()
+
+
+# ---------------------------------------------------------------------- assertions
+
+Expected = str | Mapping[str, str | Sequence[str]]
+_SHOWN = 40
+"""Events, and lines of a difference, that a message shows at most."""
+
+
+def assert_matches(
+    actual: PatternHarness | Sequence[Expected],
+    expected: Sequence[Expected],
+    *,
+    output: str = "matches",
+    in_any_order: bool = False,
+) -> None:
+    """Compare what was found with what should have been, and say what differs.
+
+    Matches are in order of time, for each key; among those of equal time the order is free.
+
+    :param actual: a harness, or its answers: then their order is compared as it stands
+    :param expected: each as text (``"a1 b2"``, with a time ``"a1 b2 @2s"``) or by stage (``{"a": "a1", "b": ["b2", "b3"]}``)
+    :param output: which output of the harness
+    :raises AssertionError: the difference, as text
+
+    >>> from asterism import Pattern
+    >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
+    >>> assert_matches(match(pattern, "a1 b2 a3 b4"), ["a1 b2", {"a": "a3", "b": "b4"}])
+    >>> assert_matches(match(pattern, "a1 x2 b3 a4 b5"), ["a1 b3", "a4 b5"])
+    Traceback (most recent call last):
+    ...
+    AssertionError: matches: 1 missing
+    <BLANKLINE>
+        expected   found
+      - a1 b3
+        a4 b5      a4 b5 @5s
+    <BLANKLINE>
+      a1 b3: came as far as a1, until x2@2s
+      events: a1@1s x2@2s b3@3s a4@4s b5@5s
+    """
+    __tracebackhide__ = True
+    literals = actual.literals if isinstance(actual, PatternHarness) else WORDS
+    if isinstance(actual, PatternHarness):
+        found = [
+            one if one.time is not None else Finding(one.key, number, one.stages)
+            for number, one in enumerate(actual.found(output))
+        ]
+    else:
+        found = [Finding((), number, _expected(one, literals).stages) for number, one in enumerate(actual)]
+    wanted = [_expected(one, literals) for one in expected]
+    difference = _Difference.of(wanted, _in_order(found), in_any_order)
+    if difference.is_none:
+        return
+    notes = []
+    if isinstance(actual, PatternHarness):
+        if output == "matches" and actual.cep.event_time:
+            known = {one.text for one in found}  # these differ in their time or stages only
+            notes = list(_nearest(actual, [one.text for one in difference.missing if one.text not in known][:3]))
+        notes.append("events: " + _events_text(actual))
+    written = literals if isinstance(actual, PatternHarness) and output != "late" else None
+    by_stage = any(not isinstance(one, str) for one in expected)
+    raise AssertionError(difference.text(output, written, notes, by_stage=by_stage))
+
+
+def _expected(one: Expected, literals: Literals) -> Finding:
+    """What is expected; a time that is not said is None, stages that are not said are one without a name."""
+    if isinstance(one, str):
+        words = one.split()
+        time = None
+        if words and words[-1].startswith("@"):
+            time = literals.micros(words.pop()[1:])
+        return Finding((), time, {"": words})
+    return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
+
+
+@dataclass(slots=True)
+class _Difference:
+    """Lines with what was expected beside what was found, each with a mark: - missing, + unexpected, ~ out of order."""
+
+    lines: list[tuple[str, Finding | None, Finding | None]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, wanted: Sequence[Finding], found: Sequence[Finding], in_any_order: bool) -> _Difference:
+        difference = cls()
+        left = list(found)
+        last: dict[tuple[Any, ...], int] = {}
+        for one in wanted:
+            other = next((other for other in left if _fits(one, other)), None)
+            mark = "-"
+            if other is not None:
+                left.remove(other)
+                assert other.time is not None
+                mark = " " if in_any_order or last.get(other.key, other.time) <= other.time else "~"
+                last[other.key] = max(last.get(other.key, other.time), other.time)
+            difference.lines.append((mark, one, other))
+        difference.lines += [("+", None, other) for other in left]
+        return difference
+
+    @property
+    def is_none(self) -> bool:
+        return all(mark == " " for mark, _, _ in self.lines)
+
+    @property
+    def missing(self) -> list[Finding]:
+        return [one for mark, one, _ in self.lines if mark == "-" and one is not None]
+
+    def text(
+        self,
+        title: str,
+        literals: Literals | None,
+        notes: Sequence[str] = (),
+        titles: tuple[str, str] = ("expected", "found"),
+        by_stage: bool = False,
+    ) -> str:
+        """*literals*: how to write the times of what was found; None: leave them out."""
+        marks = Counter(mark for mark, _, _ in self.lines)
+        kinds = {"-": "missing", "+": "unexpected", "~": "out of order"}
+        counts = ", ".join(f"{marks[mark]} {kind}" for mark, kind in kinds.items() if marks[mark])
+        table = [(" ", *titles)]
+        for mark, one, other in self.lines[:_SHOWN]:
+            right = "" if other is None else _found_text(other, by_stage, literals)
+            table.append((mark, "" if one is None else _found_text(one, by_stage, literals), right))
+        width = max(len(left) for _, left, _ in table)
+        lines = [f"  {mark} {left:{width}}   {right}".rstrip() for mark, left, right in table]
+        if len(self.lines) > _SHOWN:
+            lines.append(f"    and {len(self.lines) - _SHOWN} more")
+        said = ["", *(f"  {note}" for note in notes)] if notes else []
+        return "\n".join([f"{title}: {counts}", "", *lines, *said])
+
+
+def _fits(wanted: Finding, found: Finding) -> bool:
+    if wanted.time not in (None, found.time):
+        return False
+    return wanted.text == found.text if "" in wanted.stages or "" in found.stages else wanted.stages == found.stages
+
+
+def _found_text(found: Finding, by_stage: bool, literals: Literals | None) -> str:
+    if by_stage and "" not in found.stages:
+        text = " ".join(f"{stage}:[{' '.join(words)}]" for stage, words in found.stages.items())
+    else:
+        text = found.text
+    return text if literals is None or found.time is None else f"{text} @{literals.time_text(found.time)}"
+
+
+def _events_text(harness: PatternHarness) -> str:
+    words = _timed_words(harness)
+    return " ".join(word for _, word in words[:_SHOWN]) + (
+        f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    )
+
+
+def _timed_words(harness: PatternHarness) -> list[tuple[int | None, str]]:
+    """The events that were sent, in order of arrival: their times, and words with these."""
+    words = []
+    for table in harness.sent:
+        for row, time in zip(table.to_pylist(), harness.times(table), strict=True):
+            moment = "null" if time is None else harness.literals.time_text(time)
+            words.append((time, f"{harness.literals.text(row)}@{moment}"))
+    return words
+
+
+def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
+    """For each match that was not found: how far a partial match came that is part of it, and what ended it.
+
+    The events are shown to the pattern again, in order of time, and its partial matches are looked at after each.
+    """
+    late, held = set(harness.late), harness.held_matches
+    again = harness.again(outputs=None)
+    events = pa.concat_tables([harness.cep.schema.empty_table(), *harness.sent])
+    times = [BEFORE_TIME if time is None else time for time in harness.times(events)]
+    moments: list[tuple[str, list[str]]] = []  # the events of a time, and the partial matches after them
+    words = _timed_words(harness)
+    for moment in sorted({time for time in times if time != BEFORE_TIME}):
+        rows = [row for row, time in enumerate(times) if time == moment]
+        again.feed(events.take(pa.array(rows))).move(watermark=moment)
+        moments.append((" ".join(words[row][1] for row in rows), again.partial_matches))
+    again.end()
+    expired = {one.text: one.time for one in again.found("timed_out")}
+    for text in texts:
+        wanted = Counter(text.split())
+        parts = [part for _, alive in moments for part in alive if not Counter(part.split()) - wanted]
+        best = max(parts, key=lambda part: len(part.split()), default=None)
+        if text in held:
+            yield f"{text}: complete, and held back by the skip strategy while an earlier partial match is alive"
+        elif late & wanted.keys():
+            yield f"{text}: {', '.join(sorted(late & wanted.keys()))} came late"
+        elif best is None:
+            yield f"{text}: no partial match began with its events"
+        elif best in expired:
+            deadline = expired[best]
+            assert deadline is not None
+            yield f"{text}: came as far as {best}, which timed out at {harness.literals.time_text(deadline)}"
+        else:
+            begun = next(at for at, (_, alive) in enumerate(moments) if best in alive)
+            end = next((came for came, alive in moments[begun:] if best not in alive), None)
+            yield f"{text}: came as far as {best}, " + ("and waits for more" if end is None else f"until {end}")
+
+
+# ---------------------------------------------------------------------- independence of cuts
+
+
+def check_independence(
+    pattern: Pattern, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
+) -> PatternHarness:
+    """Assert that the answers depend on the events alone, not on how they arrive.
+
+    The events are sent whole; one by one; cut at random; one by one, with a snapshot that a new harness goes on from after
+    each; with keys spread over several key groups and pages; and, with default semantics and no times between the events,
+    with a watermark after each event.
+
+    A condition in Python that looks at its batch as a whole, or remembers something, is what this finds.
+
+    :param cuts: how many random cuts, begun with *seed*
+    :param options: those of :class:`PatternHarness`
+    :return: the harness to which the events were sent whole, at its end
+    :raises AssertionError: two ways give different answers
+
+    >>> import pyarrow.compute as pc
+    >>> from asterism import Pattern
+    >>> check_independence(Pattern.begin("a").where("value > 2"), "a1 a2 a3").matches
+    ['a3']
+    >>> more_than_most = Pattern.begin("a").where(lambda events: pc.greater(events["value"], pc.mean(events["value"])))
+    >>> check_independence(more_than_most, "a1 a2 a3")
+    Traceback (most recent call last):
+    ...
+    AssertionError: matches depend on how the events arrive: 1 missing
+    <BLANKLINE>
+        whole    one by one
+      - a3 @3s
+    """
+    __tracebackhide__ = True
+    if not isinstance(events, str) and "schema" not in options:
+        events = table_of(events)
+        options["schema"] = events.schema
+    whole = PatternHarness(pattern, **options)
+    parts = whole.parts(events)
+    whole.deliver(parts).end()
+    for name, harness in _ways(whole, parts, cuts, random.Random(seed)):
+        for output, spec in whole.cep.outputs.items():
+            if _counted(whole, output) == _counted(harness, output):
+                continue
+            title = f"{output} depend on how the events arrive"
+            if spec.measures is not None or spec.function is not None:
+                raise AssertionError(f"{title}\n  whole: {whole.rows(output)}\n  {name}: {harness.rows(output)}")
+            wanted, found = (_in_order(one.found(output)) for one in (whole, harness))
+            literals = whole.literals if spec.kind is not OutputKind.LATE else None
+            difference = _Difference.of(wanted, found, in_any_order=True)
+            raise AssertionError(difference.text(title, literals, titles=("whole", name)))
+    return whole
+
+
+def _ways(
+    whole: PatternHarness, parts: Sequence[Part], cuts: int, rng: random.Random
+) -> Iterator[tuple[str, PatternHarness]]:
+    """The same events in other ways, to their end."""
+    rows = list(_cut(parts, lambda size: range(1, size)))
+    yield "one by one", whole.again().deliver(rows).end()
+    for number in range(1, cuts + 1):
+        pieces = _cut(parts, lambda size: sorted(rng.sample(range(1, size), rng.randint(0, size - 1))))
+        yield f"random cut {number}", whole.again().deliver(pieces).end()
+    restored = whole.again()
+    for part in rows:
+        restored = whole.again().restore(restored.deliver([part]).snapshot())
+    yield "restored after each", restored.end()
+    for key_groups, pages in ((3, 1), (1, 4), (2, 3)):
+        spread = whole.again(key_groups=key_groups, pages=pages).deliver(parts).end()
+        yield f"{key_groups} key groups of {pages} pages", spread
+    only_events = all(isinstance(part, pa.Table) for part in parts)
+    if whole.cep.matcher.semantics is Semantics.DEFAULT and whole.cep.event_time and only_events:
+        watched = whole.again()
+        times = [END_OF_TIME if time is None else time for part in rows for time in whole.times(part)]
+        for number, part in enumerate(rows, 1):
+            # As far as it may go: nothing that is still to come becomes late.
+            watched.feed(part).move(watermark=min(times[number:], default=END_OF_TIME) - 1)
+        yield "a watermark after each", watched.end()
+
+
+def _cut(parts: Iterable[Part], places: Callable[[int], Sequence[int]]) -> Iterator[Part]:
+    """The parts, with each batch cut at the *places* for its size."""
+    for part in parts:
+        if isinstance(part, pa.Table):
+            inner = places(part.num_rows)
+            for begin, end in zip([0, *inner], [*inner, part.num_rows], strict=True):
+                yield part.slice(begin, end - begin)
+        else:
+            yield part
+
+
+def _counted(harness: PatternHarness, output: str) -> Counter[str]:
+    return Counter(repr(row) for row in harness.rows(output))
