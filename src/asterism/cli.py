@@ -1,6 +1,7 @@
-"""The command ``asterism``: runs the conformance corpus, and looks for a pattern in files.
+"""The command ``asterism``: runs the conformance corpus, looks for a pattern in files, and checks and explains patterns.
 
-Exit status: 0; 1 where a case fails; 2 where the command cannot do what it is asked, with the reason on stderr.
+Exit status: 0; 1 where a case fails or a pattern is wrong; 2 where the command cannot do what it is asked, with the reason on
+stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,6 +26,7 @@ from asterism.errors import AsterismError, StreamDefinitionError
 
 # Everything heavy (pyspark, numba, pyarrow) is imported by the command that needs it: `asterism --help` must be quick.
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
@@ -504,7 +506,8 @@ class MatchJob:
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
         """The rows that were found; of a stream, all that came out before it ended."""
-        from asterism.spark.query import CEP, KeyedStream
+        from asterism.spark.query import CEP
+        from asterism.spark.streams import KeyedStream
 
         events = with_event_time(self._read(spark), self.time)
         described = KeyedStream(
@@ -524,7 +527,7 @@ class MatchJob:
 
     def _read(self, spark: SparkSession) -> DataFrame:
         files = self.files
-        batch = spark.read.format(files.format).options(**files.options).load(files.glob)
+        batch = _read_batch(spark, files)
         if not self.stream:
             return batch
         reader = spark.readStream.format(files.format).options(**files.options).schema(batch.schema)
@@ -546,6 +549,10 @@ class MatchJob:
         return spark.read.schema(rows.schema).parquet(*written) if written else spark.createDataFrame([], rows.schema)
 
 
+def _read_batch(spark: SparkSession, files: Files) -> DataFrame:
+    return spark.read.format(files.format).options(**files.options).load(files.glob)
+
+
 def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
     """What inferred schemas may have, text, dates and smaller integers, becomes an event time of a keyed stream."""
     from pyspark.sql import functions as F
@@ -560,6 +567,247 @@ def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
     if isinstance(kind, T.IntegerType):
         return df.withColumn(column, quoted.cast("long"))
     return df
+
+
+# ---------------------------------------------------------------------- asterism validate
+
+
+class Column(click.ParamType[tuple[str, Any]]):
+    """The name of a column and its Spark type: price:double."""
+
+    name = "name:type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        from asterism.validation import arrow_type
+
+        name, _, kind = value.partition(":")
+        if not name or not kind:
+            self.fail(f"{value!r} is not a column: write its name and its type, as in price:double", param, ctx)
+        try:
+            return name, arrow_type(kind)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@main.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE..."
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    type=Column(),
+    help="A column of the events and its Spark type, as price:double; repeat it for each that conditions read.",
+)
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    help="Take the columns from events: files as for `asterism match`, which are read by Spark.",
+)
+@click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, which refuses what Flink ignores, or Flink's.",
+)
+def validate(
+    files: Sequence[Path],
+    columns: Sequence[tuple[str, Any]],
+    source: Path | None,
+    time: str | None,
+    semantics: str,
+) -> None:
+    """Check files with patterns in the JSON graph format.
+
+    Every problem is told with its line and column; the exit status is 1 if there is one. The SQL of conditions is checked
+    too: its columns and types, if --column or --input says what the events have.
+
+    \b
+    asterism validate rules/*.json --column ip:string --column event:string
+    """
+    if columns and source is not None:
+        raise click.UsageError("--column and --input both say what the events have: use one of them.")
+    if time is not None and source is None:
+        raise click.UsageError("--time goes with --input.")
+    names = [name for name, _ in columns]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
+    with errors_explained():
+        import pyarrow as pa
+
+        from asterism.validation import check, summary
+
+        schema = _schema_of(source, time) if source is not None else pa.schema(columns) if columns else None
+        wrong = False
+        for file in files:
+            checked = check(_beginning_of(file), schema, Semantics(semantics))
+            for problem in checked.problems:
+                click.echo(f"{file}:{problem}")
+            if checked.more:
+                click.echo(f"{file}: {checked.more} more problems")
+            if checked.pattern is not None:
+                click.echo(f"{file}: ok, {summary(checked.pattern)}")
+            wrong |= checked.pattern is None
+    if wrong:
+        sys.exit(1)
+
+
+def _beginning_of(file: Path) -> bytes:
+    """Enough to tell that it is too large."""
+    from asterism.json_text import MAX_BYTES
+
+    try:
+        with file.open("rb") as content:
+            return content.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise StreamDefinitionError(f"{file} cannot be read", error.strerror) from None
+
+
+def _schema_of(source: Path, time: str | None) -> pa.Schema:
+    """What the conditions of a pattern find if `asterism match` reads these files."""
+    with local_spark() as spark:
+        return with_event_time(_read_batch(spark, files_to_read(source)), time).limit(0).toArrow().schema
+
+
+# ---------------------------------------------------------------------- asterism explain, asterism trace
+
+
+@main.command()
+@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a drawing to this file, instead of the text."
+)
+@click.option(
+    "--what",
+    type=click.Choice(["stages", "automaton"]),
+    default="stages",
+    show_default=True,
+    help="What the drawing shows.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="Whose automaton.",
+)
+def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
+    """Tell what a pattern looks for, and how.
+
+    PATTERN is a file with a pattern in the JSON graph format.
+
+    \b
+    asterism explain brute_force.json
+    asterism explain brute_force.json --svg brute_force.svg
+    """
+    with errors_explained():
+        from asterism.json_format import pattern_from_json
+
+        wanted = pattern_from_json(_beginning_of(pattern))
+        if svg is None:
+            click.echo(wanted.explain(Semantics(semantics)))
+            return
+        try:
+            svg.write_text(wanted.to_svg(what, Semantics(semantics)) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise StreamDefinitionError(f"{svg} cannot be written", error.strerror) from None
+        click.echo(f"drawing written to {svg}")
+
+
+@main.command()
+@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--input",
+    "source",
+    required=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Events: files as for `asterism match`.",
+)
+@click.option("--key", "values", multiple=True, help="The key to follow: a value for each --key-column, in order.")
+@click.option(
+    "--key-column", "columns", multiple=True, help="Key column; can be repeated. Without one, all events have one key."
+)
+@click.option(
+    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
+)
+@click.option(
+    "--order-by",
+    multiple=True,
+    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
+)
+@click.option(
+    "--max-out-of-orderness",
+    type=Duration(),
+    help="Events arrive in the order of the files, and what is later than this is late, as in a stream: 500ms, 5s, 10m,"
+    " 2h, 1d. Default: events are sorted by time.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, or Flink's to the letter.",
+)
+@click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
+@click.option("--only-dropped", is_flag=True, help="Show only what was dropped, held back, late or a match.")
+@click.option("--limit", type=click.IntRange(min=0), default=200, show_default=True, help="Lines about single steps.")
+def trace(
+    pattern: Path,
+    source: Path,
+    values: Sequence[str],
+    columns: Sequence[str],
+    semantics: str,
+    no_drain: bool,
+    only_dropped: bool,
+    limit: int,
+    **options: Any,
+) -> None:
+    """Tell, event by event, why a pattern matched or did not.
+
+    PATTERN is a file with a pattern in the JSON graph format. For one key: which partial matches began, advanced and were
+    dropped, and by what. Spark is not needed.
+
+    \b
+    asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts
+    """
+    if len(values) != len(columns):
+        raise click.UsageError(
+            f"{len(columns)} --key-column and {len(values)} --key: there must be one value for each column."
+        )
+    with errors_explained():
+        from asterism.files import read_events
+        from asterism.json_format import pattern_from_json
+        from asterism.trace import trace as trace_of
+
+        wanted = pattern_from_json(_beginning_of(pattern))
+        with _status("tracing (the first time on a machine, this compiles the kernel)"):
+            found = trace_of(
+                wanted,
+                read_events(source, options["time"]),
+                key=dict(zip(columns, values, strict=True)),
+                semantics=Semantics(semantics),
+                drain=not no_drain,
+                **options,
+            )
+        for what, line in found.lines(limit=limit, only_dropped=only_dropped):
+            click.secho(line, **_TRACE_STYLES.get(what.value if what is not None else "", {}))
+
+
+_TRACE_STYLES: dict[str, dict[str, Any]] = {
+    "matched": {"fg": "green", "bold": True},
+    "dropped": {"fg": "red"},
+    "held": {"fg": "yellow"},
+    "narrowed": {"fg": "yellow"},
+    "late": {"fg": "yellow"},
+    "waited": {"dim": True},
+    "nothing": {"dim": True},
+}
 
 
 # ---------------------------------------------------------------------- rows for people and files

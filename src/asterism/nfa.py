@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from asterism.conditions import Condition
+from asterism.words import condition_text, duration, printable
 
 
 class Action(enum.IntEnum):
@@ -145,8 +146,10 @@ class Nfa:
     stages: tuple[str, ...]
     window: timedelta | None
 
-    def explain(self) -> str:
+    def explain(self, limit: int | None = None) -> str:
         """The automaton as text: conditions, then states with their edges, in the order in which they are tried.
+
+        :param limit: how many states are told, from the start state on; None: all
 
         >>> from asterism import Pattern
         >>> from asterism.compiler import compile_pattern
@@ -158,11 +161,16 @@ class Nfa:
           TAKE -> $end if always
         $end FINAL
         """
-        lines = [f"c{number}: {getattr(c, 'text', c)}" for number, c in enumerate(self.conditions)]
+        lines = [f"c{number}: {condition_text(condition)}" for number, condition in enumerate(self.conditions)]
         if self.window is not None:
-            lines.append(f"within {self.window}")
-        for state in reversed(self.states):
-            bound = f" gap < {state.gap}" if state.gap is not None else ""
-            lines.append(f"{state.name} {state.kind.name}{bound}")
-            lines += [f"  {edge.action.name} -> {edge.target.name} if {edge.guard}" for edge in state.edges]
+            lines.append(f"within {duration(self.window)}")
+        told = self.states[::-1][:limit]
+        for state in told:
+            bound = f" gap < {duration(state.gap)}" if state.gap is not None else ""
+            lines.append(f"{printable(state.name)} {state.kind.name}{bound}")
+            for edge in state.edges:
+                within = f" within {duration(edge.gap)}" if edge.gap is not None else ""
+                lines.append(f"  {edge.action.name} -> {printable(edge.target.name)} if {edge.guard}{within}")
+        if len(told) < len(self.states):
+            lines.append(f"... and {len(self.states) - len(told)} more states")
         return "\n".join(lines)

@@ -10,12 +10,16 @@ Source: https://nightlies.apache.org/flink/flink-docs-stable/docs/libs/cep/
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
 from asterism.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
 from asterism.errors import MalformedPatternError
+
+if TYPE_CHECKING:
+    from asterism.compiler import Semantics
 
 
 class Contiguity(enum.Enum):
@@ -191,6 +195,26 @@ class Pattern:
         new = as_condition(condition)
         return self._with(replace(last, condition=new if last.condition is None else OrCondition(last.condition, new)))
 
+    def subtype(self, *names: str, column: str = "type") -> Pattern:
+        """The event must also be of a kind in *names*: a value of *column*, as rows have no class to tell it (Flink:
+        ``subtype(Class)``). Joined as by :meth:`where`.
+
+        :param names: one kind or several, such as all that one class would cover
+        :param column: the column that holds the kind, written exactly as it is named
+        :raises MalformedPatternError: there is no name, or the last stage is a group
+
+        >>> Pattern.begin("a").where("amount > 10").subtype("card", "cash", column="kind").stages[0].condition.right
+        SqlCondition(text="`kind` IN ('card', 'cash')")
+        """
+        self._last("subtype")
+        if not names:
+            raise MalformedPatternError(
+                f'stage "{self.stages[-1].name}": subtype needs a name', hint='subtype("card", column="kind")'
+            )
+        texts = ["'" + name.replace("\\", "\\\\").replace("'", "''") + "'" for name in names]
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
+
     def until(self, condition: ConditionLike) -> Pattern:
         """Stop a loop: an event that satisfies *condition* is not taken by it, and ends it."""
         last = self.stages[-1]
@@ -347,6 +371,92 @@ class Pattern:
                 f'the skip strategy names "{self.skip.stage}", which is not a stage of the pattern',
                 "Stages inside groups cannot be skipped to.",
             )
+
+    # ------------------------------------------------------------------ as JSON
+
+    def to_json(self) -> str:
+        """The pattern in the graph format of dynamic Flink CEP; docs/pattern_json.md tells it field by field.
+
+        :raises PatternFormatError: the format cannot say it: a condition in Python, a time with microseconds
+        :raises MalformedPatternError: the pattern is not complete
+
+        >>> Pattern.from_json(Pattern.begin("a").next("b").to_json()) == Pattern.begin("a").next("b")
+        True
+        """
+        from asterism.json_format import pattern_to_json
+
+        return pattern_to_json(self)
+
+    @classmethod
+    def from_json(cls, source: str | bytes | Mapping[str, Any]) -> Pattern:
+        """The pattern that a graph describes.
+
+        :param source: the text, in UTF-8 if bytes; or what :func:`json.loads` makes of it
+        :raises PatternFormatError: it is not such a graph; ``path`` is the place
+        :raises MalformedPatternError: it is, but the pattern means nothing; likewise
+
+        >>> Pattern.from_json('{"type": "COMPOSITE", "nodes": []}')
+        Traceback (most recent call last):
+        ...
+        asterism.errors.PatternFormatError: root: a graph needs nodes
+          At: /nodes
+        """
+        from asterism.json_format import pattern_from_json
+
+        return pattern_from_json(source)
+
+    # ------------------------------------------------------------------ for people
+
+    def explain(self, semantics: Semantics | None = None) -> str:
+        """The pattern as text: its stages as one would say them, then the automaton that looks for them.
+
+        :param semantics: whose automaton; the default is the library's own, as for ``CEP.pattern``
+        :raises MalformedPatternError: the pattern is not complete
+
+        >>> print(Pattern.begin("a").where("x > 1").next("b").explain())
+        1. begin "a": once
+             where x > 1
+        2. next "b": once
+             any event
+        after a match: NO_SKIP: nothing is discarded
+        <BLANKLINE>
+        automaton (default semantics)
+        c0: x > 1
+        a START
+          TAKE -> b if c0
+        b NORMAL
+          TAKE -> $end if always
+        $end FINAL
+        """
+        from asterism.explain import explain
+
+        return explain(self) if semantics is None else explain(self, semantics)
+
+    def to_svg(self, what: Literal["stages", "automaton"] = "stages", semantics: Semantics | None = None) -> str:
+        """The pattern as a drawing; notebooks show it for a pattern that is the last line of a cell.
+
+        :param what: the stages, as they were written, or the automaton with its states and edges
+        :param semantics: of the automaton, as in :meth:`explain`
+        :raises MalformedPatternError: the automaton of a pattern that is not complete
+
+        >>> Pattern.begin("a").next("b").to_svg().startswith("<svg ")
+        True
+        """
+        from asterism.drawing import automaton_svg, stages_svg
+
+        if what == "stages":
+            return stages_svg(self)
+        if what == "automaton":
+            return automaton_svg(self) if semantics is None else automaton_svg(self, semantics)
+        raise ValueError(f'what can be drawn is "stages" or "automaton", not {what!r}')
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def _repr_html_(self) -> str:
+        from asterism.drawing import to_html
+
+        return to_html(self)
 
     # ------------------------------------------------------------------ helpers
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -16,16 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.cep import CepOperator
+from asterism.cep import EVENTS, CepOperator
 from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import as_condition
+from asterism.conditions import Condition, as_condition
 from asterism.errors import AsterismError
 from asterism.json_format import pattern_from_json
 from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Now
+from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
 from asterism.state import GroupHeader, MemoryStore, Page
+from asterism.testing import match
 from tests.errors.conftest import Golden
 
 Json = dict[str, Any]
@@ -60,6 +63,8 @@ PATTERNS: dict[str, Provocation] = {
     "pattern_name_with_colon": lambda: begin("a:b"),
     "pattern_where_on_group": lambda: begin().next(group()).where("price > 1"),
     "pattern_or_on_group": lambda: begin().next(group()).or_("price > 1"),
+    "pattern_subtype_on_group": lambda: begin().next(group()).subtype("card"),
+    "pattern_subtype_without_name": lambda: begin().subtype(column="status"),
     "pattern_until_twice": lambda: begin().one_or_more().until("price > 1").until("price > 2"),
     "pattern_until_without_loop": lambda: begin().until("price > 1"),
     "pattern_until_on_times": lambda: begin().times(3).until("price > 1"),
@@ -218,11 +223,81 @@ DOCUMENTS: dict[str, Any] = {
     "json_skip_without_stage": graph(node("a"), afterMatchStrategy={"type": "SKIP_TO_FIRST"}),
     "json_skip_to_unknown": graph(node("a"), afterMatchStrategy={"type": "SKIP_TO_LAST", "patternName": "z"}),
     "json_unknown_unit_is_list": windowed({"type": "FIRST_AND_LAST", "time": time(unit=["SECONDS"])}),
+    "json_empty": "",
+    "json_blank": b" \n ",
+    "json_byte_order_mark": "\ufeff{}",
+    "json_utf_8_with_byte_order_mark": b"\xef\xbb\xbf{}",
+    "json_utf_16": "{}".encode("utf-16"),
+    "json_latin_1": '{"type": "COMPOSITE",\n "name": "café"}'.encode("latin-1"),
+    "json_name_twice": '{"type": "COMPOSITE", "nodes": [{"name": "a",\n "name": "b"}]}',
+    "json_nan": '{"version": NaN}',
+    "json_integer_too_large": '{"version": ' + "1" * 5000 + "}",
+    "json_field_name_too_long": '{"' + "x" * 300 + '": 1}',
+    "json_root_name_is_number": graph(node("a")) | {"name": 1},
+    "json_unknown_version": graph(node("a"), version=2),
+    "json_unknown_field": graph(node("a", attributes={})),
+    "json_field_misspelt": quantified("LOOPING", untilcondition={"type": "SQL", "expression": "TRUE"}),
+    "json_half_a_character": graph(node("\ud800")),
+    "json_node_without_type": graph(node("a", type=None)),
+    "json_condition_in_aviator": graph(node("a", condition={"type": "AVIATOR", "expression": "price > 1"})),
+    "json_until_condition_in_groovy": quantified("LOOPING", untilCondition={"type": "GROOVY", "expression": "price"}),
+    "json_condition_without_type": graph(node("a", condition={"expression": "price > 1"})),
+    "json_condition_in_unknown_language": graph(node("a", condition={"type": "PYTHON", "expression": "True"})),
+    "json_too_many_stages": quantified("TIMES", times={"from": 1, "to": 1_000_000_000}),
+    "json_time_no_object": windowed({"type": "FIRST_AND_LAST", "time": 5}),
+    "json_skip_to_number": graph(node("a"), afterMatchStrategy={"type": "SKIP_TO_LAST", "patternName": 1}),
+    "json_throw_on_miss_is_text": graph(
+        node("a"), afterMatchStrategy={"type": "SKIP_TO_LAST", "patternName": "a", "throwOnMiss": "yes"}
+    ),
+    "json_throw_on_miss_of_nothing": graph(node("a"), afterMatchStrategy={"type": "NO_SKIP", "throwOnMiss": True}),
+    "json_skip_of_group_unknown": graph(
+        graph(node("b"), afterMatchStrategy={"type": "SKIP"}) | {"name": "g", "quantifier": {"properties": ["SINGLE"]}}
+    ),
+    "json_root_quantifier_unknown": graph(node("a"), quantifier={"properties": ["ONCE"]}),
+    "json_not_edge_to_loop": graph(
+        node("a"), node("b", quantifier={"properties": ["LOOPING"]}), edges=[edge("a", "b", "NOT_NEXT")]
+    ),
+    "json_absence_without_window": graph(node("a"), node("b"), edges=[edge("a", "b", "NOT_FOLLOW")]),
 }
 
 
 def reading(document: Any) -> Provocation:
     return lambda: pattern_from_json(document)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCondition(Condition):
+    """One that the library may have tomorrow."""
+
+
+def alternating(times: int) -> Pattern:
+    pattern = begin().where("price > 0")
+    for _ in range(times):
+        pattern = pattern.where("price > 1").or_("price > 2")
+    return pattern
+
+
+WRITING: dict[str, Provocation] = {
+    "write_condition_in_python": lambda: begin().where(fails).to_json(),
+    "write_condition_partly_in_python": lambda: begin().where("price > 1").where(lambda events: None).to_json(),
+    "write_until_condition_in_python": lambda: begin().one_or_more().until(fails).to_json(),
+    "write_condition_of_unknown_kind": lambda: begin().where(OtherCondition()).to_json(),
+    "write_condition_that_does_not_parse": lambda: begin().where("price >").where("price < 9").to_json(),
+    "write_condition_that_closes_brackets": lambda: begin().where("price > 1) OR (TRUE").where("price < 9").to_json(),
+    "write_condition_with_a_name": lambda: begin().where("price > 1 AS high").where("price < 9").to_json(),
+    "write_condition_with_semicolon": lambda: begin().where("price > 1;").where("price < 9").to_json(),
+    "write_condition_blank": lambda: begin().where(" ").to_json(),
+    "write_conditions_too_deep": lambda: alternating(60).to_json(),
+    "write_microseconds": lambda: begin().within(timedelta(microseconds=1500)).to_json(),
+    "write_repetition_in_microseconds": lambda: begin().times(2, within=timedelta(microseconds=1)).to_json(),
+    "write_two_windows": lambda: (
+        begin().within(SECOND, WithinType.PREVIOUS_AND_CURRENT).within(2 * SECOND).next("b").to_json()
+    ),
+    "write_group_named_as_stage": lambda: begin("(b)").next(begin("b")).to_json(),
+    "write_too_many_stages": lambda: begin().times(30_000).to_json(),
+    "write_groups_too_deep": lambda: reduce(lambda pattern, _: Pattern.begin(pattern), range(60), begin()).to_json(),
+    "write_absence_without_window": lambda: begin().not_followed_by("b").to_json(),
+}
 
 
 # ---------------------------------------------------------------------------------------------------- expressions
@@ -352,7 +427,7 @@ def running(pattern: Pattern, *rows: tuple[Any, ...], **arguments: Any) -> Provo
     def run() -> None:
         cep = operator(pattern, **arguments)
         store = MemoryStore()
-        cep.process(store, [cep.prepare(events(*rows))], Now())
+        cep.process(store, [Arrival(EVENTS, cep.prepare(EVENTS, events(*rows)))], Now())
         cep.process(store, [], Now(END_OF_TIME))
 
     return run
@@ -369,7 +444,7 @@ def skipping(skip: AfterMatchSkipStrategy) -> Pattern:
 def state_of_another_query() -> None:
     store = MemoryStore()
     cep = operator()
-    cep.process(store, [cep.prepare(events(("u", 1, 1.0)))], Now())
+    cep.process(store, [Arrival(EVENTS, cep.prepare(EVENTS, events(("u", 1, 1.0))))], Now())
     operator(begin().followed_by("c")).process(store, [], Now())
 
 
@@ -428,7 +503,7 @@ OPERATOR: dict[str, Provocation] = {
     ),
     "event_time_out_of_range": running(begin(), ("u", 1_732_000_000_000_000_000, 1.0)),
     "event_column_missing": lambda: operator(begin().where("price > 1")).prepare(
-        events(("u", 1, 1.0)).drop_columns(["ts"])
+        EVENTS, events(("u", 1, 1.0)).drop_columns(["ts"])
     ),
     "division_by_zero_names_the_key": running(
         begin().followed_by("b").where("1 / LAST(a.price) > 1"),
@@ -460,13 +535,30 @@ OPERATOR: dict[str, Provocation] = {
     "python_condition_returns_none": running(begin().where(lambda table: None), ("u", 1, 0.0)),
     "state_of_another_query": state_of_another_query,
     "state_of_newer_layout": lambda: GroupHeader.from_bytes(
-        patched(GroupHeader(b"x", np.zeros(1, np.int64)).to_bytes(), 7), b"x"
+        patched(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), 7), b"x"
     ),
     "state_not_ours": lambda: GroupHeader.from_bytes(b"something else", b"x"),
     "state_too_short": lambda: GroupHeader.from_bytes(b"abc", b"x"),
-    "state_of_another_kind": lambda: Page.from_bytes(
-        GroupHeader(b"x", np.zeros(1, np.int64)).to_bytes(), SCHEMA, SCHEMA
-    ),
+    "state_of_another_kind": lambda: Page.from_bytes(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), SCHEMA, SCHEMA),
+}
+
+# ---------------------------------------------------------------------------------------------------- the test kit
+
+
+def sending(events: Any, **options: Any) -> Provocation:
+    return lambda: match(begin().next("b"), events, **options)
+
+
+KIT: dict[str, Provocation] = {
+    "kit_not_an_event": sending("a1 b2c"),
+    "kit_brackets_without_a_column": sending("a1 b2(ann)"),
+    "kit_unknown_column_in_word": sending("a1(prize=2)"),
+    "kit_value_of_other_type": sending("a1.5"),
+    "kit_not_a_time": sending("a1@soon"),
+    "kit_unknown_column": sending([{"ts": 1, "prize": 2}], schema=SCHEMA),
+    "kit_value_does_not_fit": sending([{"ts": 1, "price": "much"}], schema=SCHEMA),
+    "kit_bar_in_processing_time": sending("a1 | b2", time=None),
+    "kit_sent_after_the_end": lambda: match(begin(), "a1").send("a2"),
 }
 
 # ---------------------------------------------------------------------------------------------------- the tests
@@ -475,8 +567,10 @@ TABLE: dict[str, Provocation] = (
     PATTERNS
     | COMPILER
     | {name: reading(document) for name, document in DOCUMENTS.items()}
+    | WRITING
     | {name: bound(text) for name, text in CONDITIONS.items()}
     | OPERATOR
+    | KIT
 )
 
 

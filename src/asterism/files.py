@@ -1,0 +1,86 @@
+"""Events from files, read without Spark: CSV with a header, JSON lines and Parquet, with the types that Spark would infer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, json, parquet
+
+from asterism.errors import StreamDefinitionError
+
+FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+"""By the end of a file's name."""
+
+
+def read_events(path: Path, time: str | None = None) -> pa.Table:
+    """The events of a file, or of the files of a folder, which are of one format, in order of their names.
+
+    :param time: the event-time column: text and dates in it become timestamps
+    :raises StreamDefinitionError: there is no such file, it cannot be read, or its columns are not those of the others
+    """
+    tables = []
+    for file in _files(path):
+        try:
+            tables.append(_read(file))
+        except (pa.ArrowException, OSError) as error:
+            raise StreamDefinitionError(f"{file} cannot be read", str(error).splitlines()[0]) from None
+    try:
+        events = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise StreamDefinitionError(f"the files in {path} do not have the same columns", str(error)) from None
+    for number, field in enumerate(events.schema):
+        column = _as_in_spark(events.column(number), is_time=field.name == time)
+        events = events.set_column(number, field.name, column)
+    return events
+
+
+def _files(path: Path) -> list[Path]:
+    files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
+    known = [file for file in files if _format(file) is not None]
+    formats = {_format(file) for file in known}
+    if len(formats) != 1:
+        problem = "files of several formats" if formats else "no file of a known format"
+        raise StreamDefinitionError(f"{path}: {problem}", hint=f"known are {', '.join(FORMATS)}")
+    return known
+
+
+def _format(file: Path) -> str | None:
+    return next((kind for end, kind in FORMATS.items() if file.name.endswith(end)), None)
+
+
+def _read(file: Path) -> pa.Table:
+    match _format(file):
+        case "csv":
+            # Only an empty field is null; quoted it is an empty text.
+            options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+            parsing = csv.ParseOptions(newlines_in_values=True)
+            return csv.read_csv(file, convert_options=options, parse_options=parsing)
+        case "json":
+            return json.read_json(file)
+        case _:
+            return parquet.read_table(file)
+
+
+def _as_in_spark(column: pa.ChunkedArray, *, is_time: bool) -> pa.ChunkedArray:
+    kind = column.type
+    if is_time and (pa.types.is_string(kind) or pa.types.is_date(kind)):
+        column = _timestamps(column)
+        kind = column.type
+    if is_time and pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_timestamp(kind):
+        # A time without a zone is one of the session's zone, which is UTC for this command.
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        return column if kind.tz is not None else pc.assume_timezone(column, "UTC")
+    return column
+
+
+def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # texts without a zone, and with one
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column

@@ -1,0 +1,213 @@
+"""Patterns as text."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
+from asterism.cli import main
+from asterism.compiler import compile_pattern
+from asterism.conditions import Condition, NotCondition, PythonCondition, SqlCondition
+from asterism.errors import MalformedPatternError
+from asterism.explain import MAX_STATES, describe
+from asterism.words import condition_text, count_text, duration, one_line, printable, quantifier_words
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def lines(pattern: Pattern) -> list[str]:
+    return describe(pattern).splitlines()
+
+
+def test_stages_are_told_as_one_would_say_them() -> None:
+    pattern = (
+        Pattern.begin("a", AfterMatchSkipStrategy.skip_to_first("d", throw_on_miss=True))
+        .where("x > 1")
+        .where("y = 2")
+        .or_("z")
+        .not_next("b")
+        .followed_by("c")
+        .times_or_more(2, within=timedelta(seconds=5))
+        .greedy()
+        .until("x < 0\n  OR y < 0")
+        .followed_by_any("d")
+        .within(timedelta(minutes=1), WithinType.PREVIOUS_AND_CURRENT)
+        .not_followed_by("e")
+        .within(timedelta(hours=1))
+    )
+    assert lines(pattern) == [
+        '1. begin "a": once',
+        "     where (x > 1 AND y = 2) OR z",
+        '2. not next "b"',
+        "     any event",
+        '3. followed by "c": 2 or more times, relaxed, greedy, less than 5 s apart',
+        "     any event",
+        "     until x < 0",
+        "             OR y < 0",
+        '4. followed by any "d": once',
+        "     any event",
+        "     within 1 min of the event before",
+        '5. not followed by "e"',
+        "     any event",
+        "     within 1 h of the first event of the match",
+        "window: less than 1 h from first to last event",
+        'after a match: SKIP_TO_FIRST: what began before its first event of "d" is discarded, and there must be one',
+    ]
+
+
+def test_groups_are_indented() -> None:
+    inner = Pattern.begin("b").next(Pattern.begin("c").next("d")).optional()
+    told = lines(Pattern.begin("a").followed_by(inner).times(2, 4).consecutive())
+    assert told[2:] == [
+        "2. followed by group (b (c d)): 2 to 4 times, consecutive",
+        '   2.1. begin "b": once',
+        "          any event",
+        "   2.2. next group (c d): once or not at all",
+        '      2.2.1. begin "c": once',
+        "               any event",
+        '      2.2.2. next "d": once',
+        "               any event",
+        "after a match: NO_SKIP: nothing is discarded",
+    ]
+
+
+def test_incomplete_pattern_can_be_described_but_has_no_automaton() -> None:
+    pattern = Pattern.begin("a").not_followed_by("b")
+    assert lines(pattern)[2] == '2. not followed by "b"'
+    with pytest.raises(MalformedPatternError, match="without a time bound"):
+        pattern.explain()
+
+
+def test_automaton_is_that_of_the_semantics() -> None:
+    pattern = Pattern.begin("a").followed_by("b").times(2, within=timedelta(seconds=5))
+    ours, flinks = pattern.explain(), pattern.explain(Semantics.FLINK)
+    assert ours == pattern.explain(Semantics.DEFAULT)
+    assert "automaton (default semantics)\n" in ours
+    assert "b NORMAL gap < 5 s" in ours
+    assert "automaton (flink semantics)\n" in flinks
+    assert "b:0 NORMAL gap < 5 s" in flinks
+    assert ours.splitlines()[:5] == flinks.splitlines()[:5]
+
+
+def test_edges_have_guards_and_gaps() -> None:
+    pattern = (
+        Pattern.begin("a").where("x").one_or_more(within=timedelta(seconds=5)).next("b").where(lambda events: events)
+    )
+    assert compile_pattern(pattern).explain() == "\n".join(
+        [
+            "c0: Python test_edges_have_guards_and_gaps.<locals>.<lambda>",
+            "c1: x",
+            "a:1 START",
+            "  TAKE -> a if c1",
+            "a:0 NORMAL gap < 5 s",
+            "  TAKE -> a if c1",
+            "  IGNORE -> a:0 if not c1",
+            "a NORMAL",
+            "  PROCEED -> b if always",
+            "  TAKE -> a if c1 within 5 s",
+            "  IGNORE -> a:0 if not c1 within 5 s",
+            "b NORMAL",
+            "  TAKE -> $end if c0",
+            "$end FINAL",
+        ]
+    )
+
+
+def test_large_automaton_is_cut_off() -> None:
+    told = Pattern.begin("a").times(1000).explain()
+    assert told.endswith(f"... and {1001 - MAX_STATES} more states")
+    assert len(told) < 20_000
+    assert "more states" not in compile_pattern(Pattern.begin("a").times(1000)).explain()
+
+
+def test_text_from_outside_cannot_command_a_terminal() -> None:
+    evil = "\x1b[2J\u202e\x07"
+    told = Pattern.begin(evil).where(f"x = '{evil}'").explain()
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    assert "\\x1b[2J\\u202e\\x07" in told
+
+
+def test_conditions_of_all_kinds_have_a_text() -> None:
+    class Callable:
+        def __call__(self, events: object) -> object:
+            return events
+
+    assert condition_text(PythonCondition(Callable())) == "Python Callable"
+    assert condition_text(Condition()) == "Condition"
+    a, b, c = SqlCondition("a"), SqlCondition("b or c"), SqlCondition("d")
+    assert condition_text(a.and_(b).or_(c)) == "(a AND (b or c)) OR d"
+    assert condition_text(NotCondition(a)) == "NOT (a)"
+
+
+def test_long_chains_of_conditions_have_a_text() -> None:
+    pattern = Pattern.begin("a")
+    for number in range(2000):
+        pattern = pattern.where(f"x <> {number}")
+    assert "x <> 1998 AND x <> 1999" in describe(pattern)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            timedelta(days=1, hours=2, minutes=3, seconds=4, milliseconds=5, microseconds=6),
+            "1 d 2 h 3 min 4 s 5 ms 6 µs",
+        ),
+        (timedelta(seconds=-90), "-1 min 30 s"),
+        (timedelta(0), "0 s"),
+    ],
+)
+def test_durations(value: timedelta, text: str) -> None:
+    assert duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "short", "long"),
+    [
+        (Pattern.begin("a"), "", "once"),
+        (Pattern.begin("a").optional(), "?", "once or not at all"),
+        (Pattern.begin("a").times(3), "3", "3 times, relaxed"),
+        (Pattern.begin("a").times(0, 2), "1..2 or 0", "1 to 2 times or not at all, relaxed"),
+        (Pattern.begin("a").one_or_more().allow_combinations(), "1+", "1 or more times, combinations"),
+        (Pattern.begin("a").times_or_more(2).optional(), "2+ or 0", "2 or more times or not at all, relaxed"),
+        (Pattern.begin("a").times(1), "1", "once"),
+    ],
+)
+def test_quantifiers(pattern: Pattern, short: str, long: str) -> None:
+    quantifier = pattern.stages[0].quantifier
+    assert (count_text(quantifier), quantifier_words(quantifier)) == (short, long)
+
+
+def test_texts_are_shortened() -> None:
+    assert one_line("a " * 1000, 5) == "a a …"
+    assert one_line("a", 1) == "a"
+    assert printable("a\nb\tc") == "a\nb\\tc"
+
+
+def test_command(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["explain", str(EXAMPLES / "patterns/brute_force.json"), "--semantics", "flink"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith('1. begin "fails": 3 or more times, relaxed\n')
+    assert "automaton (flink semantics)" in result.stdout
+
+    drawing = tmp_path / "drawing.svg"
+    result = CliRunner().invoke(main, ["explain", str(EXAMPLES / "patterns/brute_force.json"), "--svg", str(drawing)])
+    assert result.stdout == f"drawing written to {drawing}\n"
+    assert drawing.read_text(encoding="utf-8").startswith("<svg ")
+
+
+def test_command_says_what_is_wrong(tmp_path: Path) -> None:
+    pattern = tmp_path / "pattern.json"
+    pattern.write_text("{", encoding="utf-8")
+    assert CliRunner().invoke(main, ["explain", str(pattern)]).exit_code == 2
+    node = {"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}
+    pattern.write_text(json.dumps({"type": "COMPOSITE", "edges": [], "nodes": [node]}), encoding="utf-8")
+    result = CliRunner().invoke(main, ["explain", str(pattern), "--svg", str(tmp_path / "no" / "x.svg")])
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
