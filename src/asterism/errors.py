@@ -12,15 +12,18 @@
     │   └── ExpressionTypeError        its types do not fit, or a condition is not Boolean
     ├── StreamDefinitionError      a keyed stream or a query that cannot be built
     ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
+    ├── PatternProcessorError      a pattern processor that cannot be used, or found
     ├── OperatorError              a function of a user's operator failed, or asked for what is not there
     ├── SkipStrategyError          ``throw_on_miss`` and nothing to skip to
+    ├── LimitExceededError         more partial matches of a key than allowed
     └── StateError                 a checkpoint that does not belong to this query
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 
@@ -90,6 +93,15 @@ class ExpressionError(AsterismError):
 class ExpressionSyntaxError(ExpressionError):
     """The text does not parse, or uses what is not supported."""
 
+    @classmethod
+    @contextmanager
+    def if_too_deep(cls, text: str) -> Iterator[None]:
+        """Where Python's stack does not suffice for *text*, say so in these words."""
+        try:
+            yield
+        except RecursionError:
+            raise cls.at("the expression is too deeply nested", text) from None
+
 
 class ColumnNotFoundError(ExpressionError):
     """The text names a column that the events do not have."""
@@ -115,12 +127,20 @@ class InvalidEventError(AsterismError):
     """An event that cannot be processed."""
 
 
+class PatternProcessorError(AsterismError):
+    """A pattern processor, or a place where they are found."""
+
+
 class OperatorError(AsterismError):
     """A function of a user's operator failed, or asked for what it may not have."""
 
 
 class SkipStrategyError(AsterismError):
     """A skip strategy with ``throw_on_miss`` found no event to skip to."""
+
+
+class LimitExceededError(AsterismError):
+    """A key has more partial matches than ``max_partial_matches`` allows."""
 
 
 class StateError(AsterismError):

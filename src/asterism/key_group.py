@@ -7,6 +7,8 @@
 
 Events of inputs without an event time never wait. Where no input has one, the operator's time is processing time: an event's
 time is the time of the call.
+
+An input has ended when its watermark is the end of time and none of its events waits any more; when all have, nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.operator import BEFORE_TIME, END_OF_TIME, TIME, Arrival, InputSpec, Now, Result
+from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
 from asterism.state import NO_PAGE, GroupHeader, MemoryStore, StateStore, batch_from_bytes, batch_to_bytes
 
 PAGE = "__page"
@@ -41,6 +43,12 @@ class Group:
     """The operator's time before this call."""
     moved: Mapping[str, int] = field(default_factory=dict)
     """The inputs whose watermark has moved in this call, and to where."""
+    ended: frozenset[str] = frozenset()
+    """The inputs that have ended: what is ready in this call was their last."""
+    newly_ended: Sequence[str] = ()
+    """Those of them that had not before this call."""
+    over: bool = False
+    """Have all ended?"""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -64,7 +72,7 @@ class Group:
     def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
         """The pages that have something to do: *events* of their keys, or a deadline that has passed."""
         due = self.exists & ((self.header.wakes <= horizon) | (self.header.clocks <= self.processing_time))
-        if self.watermark == END_OF_TIME:
+        if self.over:
             due |= self.exists
         for table in events:
             if len(due) == 1:
@@ -95,8 +103,6 @@ class KeyGroupOperator(ABC):
     pages: int
     processing_time: bool
     metrics: Sequence[str] = ()
-    hears_watermarks = False
-    """Is it called when a watermark has moved, though no page is due?"""
 
     def open(self) -> None:  # noqa: B027 - most have nothing to do
         """Called in the process that runs the operator, before anything else."""
@@ -110,6 +116,16 @@ class KeyGroupOperator(ABC):
     @abstractmethod
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         """Process *ready* events and everything that is due until *horizon*, the operator's time."""
+
+    def must_advance(self, group: Group) -> bool:
+        """Is there a reason to advance, though no event is ready and no page is due?"""
+        return False
+
+    def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
+        """The latest event time of a batch, which moves the watermark; NO_TIME: there is none."""
+        if not self.inputs[name].timed or not prepared.num_rows:
+            return NO_TIME
+        return int(prepared.column(TIME).to_numpy().max())
 
     @abstractmethod
     def late(self, group: Group, name: str, events: pa.Table) -> None:
@@ -127,33 +143,38 @@ class KeyGroupOperator(ABC):
             header = GroupHeader.from_bytes(stored, self.fingerprint)
         before = max(header.watermark, now.watermark)
         numbers = {name: number for number, name in enumerate(self.inputs)}
+        waited = {name for name, number in numbers.items() if header.buffers[number]}
         moved: dict[str, int] = {}
+        if arrivals:
+            self._forgive_silence(header, now)
         for arrival in arrivals:
             number = numbers[arrival.input]
             header.heard[number] = now.processing_time
             if arrival.watermark > header.watermarks[number]:
                 header.watermarks[number] = moved[arrival.input] = arrival.watermark
         if now.watermark == END_OF_TIME:
-            moved = {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
+            moved |= {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
             header.watermarks[:] = END_OF_TIME
-        watermark = max(before, self._least(header, now))
+        watermark = max(before, self._least(header, now.processing_time))
         group = Group(store, header, watermark, now.processing_time, before, moved)
         ready = self._ready(group, arrivals, before)
+        at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
+        group.ended, group.over = frozenset(at_end), len(at_end) == len(numbers)
+        group.newly_ended = [name for name in at_end if name in moved or name in waited]
         horizon = group.watermark if self.event_time else now.processing_time
-        ended = watermark == END_OF_TIME
-        if ready or ended or len(group.pages((), horizon)) or (moved and self.hears_watermarks):
+        if ready or group.over or len(group.pages((), horizon)) or self.must_advance(group):
             self.advance(group, ready, horizon)
-        if (header.watermarks != BEFORE_TIME).any():
+        announced = bool((header.watermarks != BEFORE_TIME).any())
+        if announced:
             header.watermark = group.watermark
 
         pages = group.exists
-        waiting = any(header.buffers)
-        keep = bool(pages.any()) or waiting or (header.watermark != BEFORE_TIME and not ended)
+        keep = bool(pages.any()) or any(header.buffers) or (announced and not group.over)
         new = header.to_bytes() if keep else None
         if new != stored:
             store.write_header(new)
         wake = min(int(header.wakes[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
-        clock = int(header.clocks[pages].min(initial=END_OF_TIME))
+        clock = min(int(header.clocks[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark))
         if not self.event_time:
             wake, clock = END_OF_TIME, min(wake, clock)
         return Result(
@@ -163,19 +184,41 @@ class KeyGroupOperator(ABC):
             dict(group.metrics),
         )
 
-    def _least(self, header: GroupHeader, now: Now) -> int:
-        """The least watermark of the inputs that are neither idle nor at their end; the end of time if all have ended."""
-        open_inputs, going = 0, []
+    def _least(self, header: GroupHeader, processing_time: int) -> int:
+        """The least watermark of the inputs that are neither idle nor at their end; the end of time if all have ended.
+
+        If all are idle, none waits for another: the greatest.
+        """
+        marks, going = [], []
         for number, spec in enumerate(self.inputs.values()):
             mark = int(header.watermarks[number])
             if not spec.timed or mark == END_OF_TIME:
                 continue
-            open_inputs += 1
-            if spec.idle_after is None or now.processing_time - int(header.heard[number]) < spec.idle_after:
+            marks.append(mark)
+            if spec.idle_after is None or processing_time - int(header.heard[number]) < spec.idle_after:
                 going.append(mark)
-        if open_inputs:
-            return min(going, default=BEFORE_TIME)
+        if marks:
+            return min(going, default=max(marks))
         return END_OF_TIME if self.event_time else BEFORE_TIME
+
+    def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
+        """The processing time at which the watermark moves because an input is idle by then."""
+        limits = [
+            int(heard) + spec.idle_after
+            for heard, spec in zip(header.heard, self.inputs.values(), strict=True)
+            if spec.timed and spec.idle_after is not None
+        ]
+        later = (time for time in sorted(limits) if time > now.processing_time)
+        return next((time for time in later if self._least(header, time) > watermark), END_OF_TIME)
+
+    def _forgive_silence(self, header: GroupHeader, now: Now) -> None:
+        """A time in which no input was heard of tells nothing about any of them: perhaps nobody listened."""
+        timed = [number for number, spec in enumerate(self.inputs.values()) if spec.timed]
+        limits = [spec.idle_after for spec in self.inputs.values() if spec.timed and spec.idle_after is not None]
+        if limits:
+            silence = now.processing_time - int(header.heard[timed].max())
+            if silence >= min(limits):
+                header.heard[timed] += silence
 
     def _first_waiting(self, header: GroupHeader) -> int:
         first = END_OF_TIME

@@ -82,9 +82,6 @@ class MultipleInputOperator(KeyGroupOperator):
         self.metrics = (*operator.declared(Counter), LATE)
         self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
         self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
-        self.hears_watermarks = any(
-            {"process_watermark", "end_input"} & i.functions.keys() for i in self.declared.values()
-        )
         self._page_schemas = [
             pa.schema([field.with_name("k:" + field.name) for field in self.key_schema]),
             *(spec.schema for spec in self.states.values()),
@@ -257,6 +254,9 @@ class MultipleInputOperator(KeyGroupOperator):
             self._write_page(group, number, old, all_keys, first, alive & (page_of == index), left)
         self._write_broadcast(group, broadcast, old_broadcast)
 
+    def must_advance(self, group: Group) -> bool:
+        return any({"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved)
+
     def _read_broadcast(self, group: Group) -> tuple[dict[str, StateTable], bytes | None]:
         if not self.broadcast_states:
             return {}, None
@@ -391,7 +391,9 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return bool((found.tz is None) == (wanted.tz is None))
     if pa.types.is_nested(found) or pa.types.is_nested(wanted):
-        return bool(pa.types.is_nested(found) and pa.types.is_nested(wanted))  # names of inner fields differ between engines
+        return bool(
+            pa.types.is_nested(found) and pa.types.is_nested(wanted)
+        )  # names of inner fields differ between engines
     return bool(found == wanted)
 
 

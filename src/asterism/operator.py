@@ -97,7 +97,14 @@ class Operator(Protocol):
         return
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The stateless part, done before events of an input are exchanged: the columns that :meth:`process` needs."""
+        """The stateless part, done before events of an input are exchanged: the columns that :meth:`process` needs.
+
+        *events* have a column KEY_HASH; where the operator chooses the keys itself, its answer has one instead.
+        """
+
+    def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
+        """The latest event time of a batch and what :meth:`prepare` made of it, which moves the watermark; or NO_TIME."""
+        return NO_TIME
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
         """Take what arrived for one key group at time *now*."""

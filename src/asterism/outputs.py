@@ -9,6 +9,7 @@ a user's code makes rows from the default form. All of it works on columns: no P
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.errors import ColumnNotFoundError, ExpressionTypeError, InvalidEventError, StreamDefinitionError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    StreamDefinitionError,
+)
 from asterism.expressions import AGGREGATES, Scope, Vectorized, aggregate_of, columns_of, kind_of, parse
 from asterism.expressions import Kind as ValueKind
 from asterism.matcher import Found, Step
@@ -61,6 +68,12 @@ class TimeColumn:
                 "CAST it, or build it with to_timestamp(...)",
             )
 
+    @property
+    def written(self) -> pa.DataType:
+        """The type of times in results: a deadline may be finer than the seconds or milliseconds of the events."""
+        coarse = pa.types.is_timestamp(self.type) and self.type.unit in ("s", "ms")
+        return pa.timestamp("us", self.type.tz) if coarse else self.type
+
     def to_micros(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_timestamp(self.type):
             # Spark knows microseconds; what is finer, from elsewhere, is cut off.
@@ -75,7 +88,9 @@ class TimeColumn:
 
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
         if pa.types.is_timestamp(self.type):
-            return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(pa.timestamp("us", self.type.tz)).cast(self.type)
+            return (
+                pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(pa.timestamp("us", self.type.tz)).cast(self.written)
+            )
         return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, values // 1000))
 
 
@@ -92,7 +107,7 @@ class MatchOutput:
         self.stages = list(stages)
         decided = TIMEOUT_TIME if spec.kind is OutputKind.TIMED_OUT else MATCH_TIME
         self.base_schema = pa.schema(
-            [*self.key_schema, *(pa.field(name, time.type) for name in (START_TIME, END_TIME, decided))]
+            [*self.key_schema, *(pa.field(name, time.written) for name in (START_TIME, END_TIME, decided))]
         )
         self.measures = (
             None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
@@ -104,7 +119,7 @@ class MatchOutput:
             event = pa.struct(list(schema))
             self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
             self.carried = list(schema.names)
-        twice = {name for name in self.schema.names if self.schema.names.count(name) > 1}
+        twice = [name for name, count in Counter(self.schema.names).items() if count > 1]
         if twice:
             raise StreamDefinitionError(
                 f"the {spec.kind.value} output would have two columns named {sorted(twice)[0]!r}",
@@ -115,20 +130,21 @@ class MatchOutput:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
 
-    def build(self, step: Step, found: Found) -> pa.Table:
+    def base(self, step: Step, found: Found) -> pa.Table:
+        """The key columns and the times of each match."""
         first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
         times = [self.time.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
         keys = step.keys.select(self.key_schema.names).take(pa.array(found.key))
-        base = pa.table([*keys.columns, *times], schema=self.base_schema)
+        return pa.table([*keys.columns, *times], schema=self.base_schema)
+
+    def build(self, step: Step, found: Found) -> pa.Table:
+        base = self.base(step, found)
         if self.measures is not None:
             measured = self.measures.build(base, step, found)
-            return pa.table([*keys.columns, *measured], schema=self.schema)
+            return pa.table([*base.columns[: len(self.key_schema)], *measured], schema=self.schema)
         parts = _Parts(found)
         columns: list[Any] = list(base.columns)
-        events = pa.StructArray.from_arrays(
-            [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names],
-            fields=list(self.input_schema),
-        )
+        events = self._events(step)
         for number in range(len(self.stages)):
             rows, counts = parts.of(number)
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -137,6 +153,17 @@ class MatchOutput:
             )
         default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
         return default if self.spec.function is None else self._apply(default)
+
+    def events_in_order(self, step: Step, found: Found) -> pa.Array:
+        """For each match a list of its events, in order of acceptance, each with the name of its stage."""
+        stages = pa.array(self.stages).take(pa.array(found.stages))
+        events = self._events(step).take(pa.array(found.events))
+        pairs = pa.StructArray.from_arrays([stages, events], names=["stage", "event"])
+        return pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
+
+    def _events(self, step: Step) -> pa.StructArray:
+        columns = [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names]
+        return pa.StructArray.from_arrays(columns, fields=list(self.input_schema))
 
     def _apply(self, table: pa.Table) -> pa.Table:
         function = self.spec.function
@@ -182,9 +209,10 @@ class _Measures:
         fields = list(base)
         trees = []
         for text in texts:
-            tree = parse(text)
-            name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
-            trees.append((name, text, self._extract(scope, body, text, fields)))
+            with ExpressionSyntaxError.if_too_deep(text):
+                tree = parse(text)
+                name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
+                trees.append((name, text, self._extract(scope, body, text, fields)))
         self.table_schema = pa.schema(fields)
         self.rest = Vectorized(self.table_schema)
         self.fields = []
@@ -195,7 +223,8 @@ class _Measures:
                 self.plan.append(("column", position))
                 self.fields.append(self.table_schema.field(position).with_name(name))
             else:
-                number = self.rest.add(body, text)
+                with ExpressionSyntaxError.if_too_deep(text):
+                    number = self.rest.add(body, text)
                 self.plan.append(("rest", number))
                 self.fields.append(pa.field(name, self.rest.types[number]))
         read = {number for text in self.arguments.texts for number in columns_of(text)}

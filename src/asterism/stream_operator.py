@@ -19,6 +19,7 @@ Source: FLIP-92; FLINK-4940; Flink's ``KeyedBroadcastProcessFunction``.
 from __future__ import annotations
 
 import heapq
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -332,11 +333,11 @@ class Context:
     @property
     def processing_time(self) -> datetime:
         """The clock, UTC: one for the whole micro-batch."""
-        return to_datetime(self._runtime.clock)
+        return to_datetime(self._runtime.shown_clock)
 
     def has_ended(self, input: str) -> bool:
-        """Has this input come to its end?"""
-        return self._runtime.ended(input)
+        """Has this input come to its end, and have all its elements been processed?"""
+        return self._runtime.has_ended(input)
 
     def register_event_time_timer(self, name: str, time: datetime | int) -> None:
         """Call ``on_event_time_timer`` for the key at hand when event time has passed *time*: a datetime (without a zone: UTC)
@@ -397,6 +398,7 @@ class Runtime:
         self.key_number: int | None = None
         self.element_time: int | None = None
         self.batch_keys: Ints = np.empty(0, np.int64)
+        self.shown_clock = 0
 
     def begin(
         self,
@@ -414,6 +416,10 @@ class Runtime:
             self.states[name].attach(table)
         self.tables, self.timer_table, self.key_table = tables, timers, keys
         self.time, self.clock, self.ended = before, clock, ended
+        self.left: dict[str, int] = {}
+        self.waiting: Waiting | None = None
+        if clock != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
+            self.shown_clock = clock
         self.heap: list[tuple[int, int, str]] = []
         self.horizon = before
         self._key_values: list[Any] | None = None
@@ -489,6 +495,11 @@ class Runtime:
                 self.heap.append((time, key, name[1:]))
         heapq.heapify(self.heap)
 
+    def has_ended(self, name: str) -> bool:
+        """Of the key at hand, if there is one: nothing of this input is still to be processed."""
+        held = self.waiting is not None and self.waiting.counts[self.key_number, name] > 0
+        return self.ended(name) and not self.left.get(name) and not held
+
     def fire_before(self, limit: int) -> None:
         """Fire the queued event-time timers before *limit*, in order of time."""
         while self.heap and self.heap[0][0] < limit:
@@ -508,6 +519,7 @@ class Runtime:
         for at in sorted(due, key=lambda at: (times[at], self.timer_table.keys[at], names[at])):
             key, name, time = int(self.timer_table.keys[at]), names[at], int(times[at])
             del self.timer_table.entries(key)[name]
+            self.shown_clock = max(self.shown_clock, time)
             self._fire(key, name[1:], time, "on_processing_time_timer")
 
     def _fire(self, key: int, name: str, time: int, function: str) -> None:
@@ -560,8 +572,10 @@ def _fresh(declared: Any) -> Any:
 
 def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None) -> None:
     """Process everything that has arrived, and fire every timer until *horizon*."""
+    runtime.left, runtime.waiting = {part.spec.name: len(part.times) for part in arrived}, waiting
     runtime.load_timers(horizon)
-    runtime.fire_clock()
+    if runtime.clock != END_OF_TIME:  # at the end of input the clock comes after everything that has a time
+        runtime.fire_clock()
     batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
     order = _in_order(arrived)
     if batches:
@@ -605,6 +619,8 @@ def _one_by_one(
             runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
         else:
             waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
+        runtime.left[part.spec.name] -= 1
+        if waiting is not None and not part.spec.broadcast:
             waiting.drain(runtime, keys[number][row])
 
 
@@ -630,6 +646,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             part, time = arrived[number], int(arrived[number].times[row])
             runtime.fire_before(time)
             _broadcast(runtime, part, row, row + 1, elements.get(number, ()), None if time == BEFORE_TIME else time)
+            runtime.left[part.spec.name] -= 1
             at += 1
             continue
         following = np.flatnonzero(is_broadcast[at:])
@@ -647,6 +664,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             else:
                 runtime.batch(part.spec, part.rows.take(pa.array(rows)), keys)
                 runtime.time = max(runtime.time, int(times.max()) - 1)
+            runtime.left[part.spec.name] -= len(rows)
         at = end
 
 
@@ -681,9 +699,11 @@ class Waiting:
     def __init__(self, inputs: Mapping[str, Input]) -> None:
         self.inputs = inputs
         self.elements: dict[int, list[tuple[Input, int | None, Element]]] = {}
+        self.counts: Counts[tuple[int | None, str]] = Counts()
 
     def add(self, key: int, spec: Input, time: int | None, element: Element) -> None:
         self.elements.setdefault(key, []).append((spec, time, element))
+        self.counts[key, spec.name] += 1
 
     def add_row(self, key: int, spec: Input, time: int | None, row: Mapping[str, Any]) -> None:
         self.add(key, spec, time, Element(row))
@@ -703,11 +723,12 @@ class Waiting:
             unknown = set(selection) - self.inputs.keys()
             if unknown:
                 raise OperatorError(f"there is no keyed input {sorted(unknown)[0]!r} to select", ", ".join(self.inputs))
-            if all(runtime.ended(name) for name in wanted):
-                wanted = self.inputs.keys()
             at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
             if at is None:
-                return
+                if not all(runtime.has_ended(name) for name in wanted):
+                    return
+                at = 0
             spec, time, element = mine.pop(at)
+            self.counts[key, spec.name] -= 1
             runtime.element(spec, element, time, key)
         self.elements.pop(key, None)

@@ -20,10 +20,10 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("pattern", "conditions", "expressions", "words"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group"),
-    ("matcher", "outputs"),
+    ("calls", "matcher", "outputs"),
     ("cep", "probe", "follower", "trace", "windows", "triggers", "broadcast"),
-    ("processors", "discovery", "coordinator"),
     ("json_text", "json_format", "match_recognize"),
+    ("processors", "processor_sets", "hashing", "dynamic_cep", "discovery", "coordinator"),
     ("conformance", "files", "validation", "spark"),
     ("testing", "metrics", "cli", "__main__"),
 )
@@ -33,7 +33,7 @@ HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}}
 MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the module that is made of it, itself imported late."""
-MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}}
+MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}, "hashing": {"numba"}}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,7 +19,7 @@ from asterism.matcher import micros
 from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.operator import END_OF_TIME
 from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import BATCH_INPUT, BATCH_TIME, pack, run_groups, run_keys
+from asterism.spark.exchange import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, pack, run_groups, run_keys
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.key_groups import label
 from asterism.spark.plan import (
@@ -60,8 +60,9 @@ def connect(
     :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
     :param pages: pages of state per key group, likewise
     :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
-    :param co_partitioned: batch: the inputs are tables that are bucketed (or storage-partitioned) by their keys: they meet in one
-        stage, without a shuffle; elements of a key are held in memory together. There can be no broadcast input.
+    :param co_partitioned: batch: the inputs are tables that are bucketed (or storage-partitioned) by their keys, all alike: they
+        are read, and meet, in one stage, without a shuffle. Where they are not, Spark shuffles, and the results are the same.
+        There can be no broadcast input.
     :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
 
     Examples that run: docs/operators.md.
@@ -188,42 +189,42 @@ class OperatorStream:
     def _batch(self) -> DataFrame:
         """All elements, by key group and in the order in which they are processed; Spark sorts, and spills."""
         ranked = sorted(self.streams, key=lambda name: not self.operator.inputs[name].broadcast)
-        parts = []
-        for rank, name in enumerate(ranked):
-            stream = self.streams[name]
-            spec = self.operator.inputs[name]
-            struct = F.struct(*[F.col(quoted(column)) for column in spec.schema.names])
-            if spec.broadcast:
-                group = F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
-            else:
-                keys = [F.col(quoted(key)) for key in _keys(stream)]
-                group = F.pmod(F.xxhash64(*keys), F.lit(self.key_groups)).cast("int") if keys else F.lit(0)
-            parts.append(
-                stream.df.select(
-                    group.alias("key_group"),
-                    _sort_time(stream).alias(BATCH_TIME),
-                    F.lit(rank).alias(BATCH_INPUT),
-                    struct.alias(name),
-                )
-            )
-        rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
-        rows = rows.repartition("key_group").sortWithinPartitions("key_group", BATCH_TIME, BATCH_INPUT)
+
+        def group(name: str) -> Column:
+            if self.operator.inputs[name].broadcast:
+                return F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
+            keys = [F.col(quoted(key)) for key in _keys(self.streams[name])]
+            return F.pmod(F.xxhash64(*keys), F.lit(self.key_groups)).cast("int") if keys else F.lit(0)
+
+        rows = self._together(ranked, lambda name: [group(name).alias(BATCH_GROUP)])
+        rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, BATCH_TIME, BATCH_INPUT)
         return rows.mapInArrow(run_groups(self.operator, ranked, time.time_ns() // 1000), RESULTS)
 
     def _co_partitioned(self) -> DataFrame:
-        """A row per key with the elements of each input: tables that are partitioned alike meet without a shuffle."""
-        names = self.operator.key_schema.names
-        parts = []
-        for name, stream in self.streams.items():
-            struct = F.struct(*[F.col(quoted(column)) for column in self.operator.inputs[name].schema.names])
-            keys = [F.col(quoted(key)).alias(f"__key{n}") for n, key in enumerate(_keys(stream))]
-            if not keys:
+        """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""
+        names = list(self.streams)
+        for name in names:
+            if not _keys(self.streams[name]):
                 raise StreamDefinitionError(f'the input "{name}" has no key to be partitioned by')
-            parts.append(stream.df.groupBy(*keys).agg(F.collect_list(struct).alias(name)))
-        on = [f"__key{n}" for n in range(len(names))]
-        joined = reduce(lambda left, right: left.join(right, on, "full"), parts)
-        function: Callable[..., Any] = run_keys(self.operator, time.time_ns() // 1000)
-        return joined.select(*self.streams).mapInArrow(function, RESULTS)
+
+        def keys(name: str) -> list[Column]:
+            return [F.col(quoted(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
+
+        rows = self._together(names, keys)
+        by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
+        number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
+        rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted, names))
+        return rows.mapInArrow(run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
+
+    def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
+        """The elements of all inputs: where they belong, their times, the numbers of their inputs, and a struct per input."""
+        parts = []
+        for number, name in enumerate(names):
+            stream = self.streams[name]
+            struct = F.struct(*[F.col(quoted(column)) for column in self.operator.inputs[name].schema.names])
+            times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
+            parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
 
 def _keys(stream: Stream) -> list[str]:

@@ -30,14 +30,14 @@ class ControlSource(DataSource):
     def schema(self) -> str:
         return CHUNKS
 
-    def streamReader(self, schema: Any) -> _Reader:
+    def streamReader(self, schema: Any) -> Reader:
         key_groups, definition = int(self.options["keyGroups"]), self.options["definition"]
         if self.options.get("drain", "false") == "true":
             return DrainReader(key_groups, definition)
         return ControlReader(key_groups, definition)
 
 
-class _Reader(DataSourceStreamReader):
+class Reader(DataSourceStreamReader):
     """Offsets: ``messages``, how many were sent, and ``keyGroups`` and ``definition``, which never change."""
 
     def __init__(self, key_groups: int, definition: str) -> None:
@@ -68,7 +68,7 @@ class _Reader(DataSourceStreamReader):
             yield label(group), CONTROL, 0, None, END_OF_INPUT
 
 
-class ControlReader(_Reader, SupportsTriggerAvailableNow):
+class ControlReader(Reader, SupportsTriggerAvailableNow):
     """Says nothing."""
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -79,7 +79,7 @@ class ControlReader(_Reader, SupportsTriggerAvailableNow):
         return start
 
 
-class DrainReader(_Reader):
+class DrainReader(Reader):
     """Sends the end of input, once.
 
     It does not support the trigger *available now*, on purpose: Spark then takes everything that is available from all

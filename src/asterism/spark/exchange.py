@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from asterism.cep import EVENTS, CepOperator
 from asterism.key_group import KEY_HASH
-from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, Now, Operator, Result
+from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, Arrival, Now, Operator, Result
 from asterism.spark.key_groups import label
 from asterism.spark.worker import settle_memory
 from asterism.state import MemoryStore, batch_from_bytes, batch_to_bytes
@@ -25,7 +25,7 @@ GATHER = 200_000
 """Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""
 
 MILLISECOND = 1000
-BATCH_TIME, BATCH_INPUT = "__time", "__input"
+BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
 ENDED = Now(END_OF_TIME, END_OF_TIME)
 METRICS = pa.map_(pa.string(), pa.int64())
 
@@ -63,8 +63,11 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int = 0) -> Call
         latest = NO_TIME
         for events in gathered(batches):
             prepared = operator.prepare(name, events).combine_chunks()
-            if spec.timed:
-                latest = max(latest, int(prepared.column(TIME).to_numpy().max()))
+            latest = max(latest, operator.latest(name, events, prepared))
+            if KEY_HASH in prepared.column_names:
+                events, prepared = prepared, prepared.drop_columns([KEY_HASH])
+            if not prepared.num_rows:
+                continue
             if spec.broadcast:
                 (chunk,) = prepared.to_batches()
                 serialized = chunk.serialize().to_pybytes()
@@ -161,61 +164,82 @@ def run_groups(operator: Operator, names: Sequence[str], processing_time: int) -
         now = Now(processing_time=processing_time)
         try:
             for rows in gathered(batches):
-                groups = rows.column("key_group").to_numpy()
+                groups = rows.column(BATCH_GROUP).to_numpy()
                 cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
                 for begin, end in pairwise(cuts):
                     if group is not None and groups[begin] != group:
                         yield from answered(operator.process(store, [], ENDED))
                         store = MemoryStore()
                     group = groups[begin]
-                    yield from answered(operator.process(store, arrivals(rows.slice(begin, end - begin)), now))
+                    sent = arrivals(operator, names, rows.slice(begin, end - begin))
+                    yield from answered(operator.process(store, sent, now))
             if group is not None:
                 yield from answered(operator.process(store, [], ENDED))
         finally:
             operator.close()
 
-    def arrivals(rows: pa.Table) -> list[Arrival]:
-        inputs = rows.column(BATCH_INPUT).to_numpy()
-        time = rows.column(BATCH_TIME)[-1].as_py()
-        found = []
-        for number, name in enumerate(names):
-            spec = operator.inputs[name]
-            mine = inputs == number
-            events = None
-            if mine.any():
-                struct = rows.column(name).filter(pa.array(mine)).combine_chunks()
-                events = operator.prepare(name, pa.Table.from_struct_array(struct))
-            # The next rows may have the same time, or belong to the same input.
-            passed = time is not None or number < inputs[-1]
-            if spec.timed:
-                watermark = BEFORE_TIME if time is None else time - 1
-            else:
-                watermark = END_OF_TIME if passed else BEFORE_TIME
-            found.append(Arrival(name, events, watermark))
-        return found
-
     return runner
 
 
-def run_keys(operator: Operator, processing_time: int) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: a row per key with a list of the elements of each input, to RESULTS."""
+def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
+    """As :func:`run_groups`, but sorted by key, time and input; BATCH_NUMBER counts the rows of each key from 1."""
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
         operator.open()
+        store: MemoryStore | None = None
         now = Now(processing_time=processing_time)
+
+        def send(to: MemoryStore, rows: pa.Table, *, in_order: bool = True) -> Batches:
+            return answered(operator.process(to, arrivals(operator, names, rows, in_order=in_order), now))
+
         try:
-            for batch in batches:
-                store = MemoryStore()
-                arrivals = []
-                for name in operator.inputs:
-                    events = pa.Table.from_struct_array(batch.column(name).flatten())
-                    arrivals.append(Arrival(name, operator.prepare(name, events), END_OF_TIME))
-                yield from answered(operator.process(store, arrivals, now))
+            for rows in gathered(batches):
+                begins = np.flatnonzero(rows.column(BATCH_NUMBER).to_numpy() == 1).tolist()
+                # More of the key that was last; keys that are here from beginning to end; and one that may go on.
+                first, last = (begins[0], begins[-1]) if begins else (rows.num_rows, rows.num_rows)
+                if store is not None:
+                    if first:
+                        yield from send(store, rows.slice(0, first))
+                    if begins:
+                        yield from answered(operator.process(store, [], ENDED))
+                if first < last:
+                    store = MemoryStore()
+                    yield from send(store, rows.slice(first, last - first), in_order=False)
+                    yield from answered(operator.process(store, [], ENDED))
+                if begins:
+                    store = MemoryStore()
+                    yield from send(store, rows.slice(last))
+            if store is not None:
+                yield from answered(operator.process(store, [], ENDED))
         finally:
             operator.close()
 
     return runner
+
+
+def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_order: bool = True) -> list[Arrival]:
+    """The elements of sorted *rows*; if they are *in_order* of time, with how far time has come."""
+    inputs = rows.column(BATCH_INPUT).to_numpy()
+    time = rows.column(BATCH_TIME)[-1].as_py()
+    found = []
+    for number, name in enumerate(names):
+        spec = operator.inputs[name]
+        mine = inputs == number
+        events = None
+        if mine.any():
+            struct = rows.column(name).filter(pa.array(mine)).combine_chunks()
+            events = operator.prepare(name, pa.Table.from_struct_array(struct))
+        # The next rows may have the same time, or belong to the same input.
+        passed = time is not None or number < inputs[-1]
+        if not in_order:
+            watermark = BEFORE_TIME
+        elif spec.timed:
+            watermark = BEFORE_TIME if time is None else time - 1
+        else:
+            watermark = END_OF_TIME if passed else BEFORE_TIME
+        found.append(Arrival(name, events, watermark))
+    return found
 
 
 def answered(result: Result) -> Batches:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.operator import Operator
 from asterism.spark import RESULTS
-from asterism.spark.control_source import NAME, ControlSource
+from asterism.spark.control_source import ControlSource
 from asterism.spark.exchange import unpack
 from asterism.spark.host import OperatorHost
 
@@ -53,15 +54,21 @@ def stateful(
     time_mode: str,
     drain: bool,
     first: DataFrame | None = None,
+    source: type[DataSource] = ControlSource,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The operator over its *packed* streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before."""
+    """The operator over its *packed* streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
+
+    :param source: the control source, with what *options* it needs beside the usual ones
+    """
     configure_state_store(spark)
-    spark.dataSource.register(ControlSource)
+    spark.dataSource.register(source)
     control = (
-        spark.readStream.format(NAME)
+        spark.readStream.format(source.name())
         .option("keyGroups", key_groups)
         .option("definition", operator.fingerprint.hex())
         .option("drain", str(drain).lower())
+        .options(**(options or {}))
         .load()
     )
     results = (

@@ -14,12 +14,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.cep import EVENTS, CepOperator
+from asterism.cep import EVENTS, CepOperator, OnLimit
 from asterism.compiler import Semantics
+from asterism.errors import StreamDefinitionError
+from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import Pattern
+from asterism.processors import PatternProcessorDiscovererFactory
 from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.dynamic import PatternProcessorStream
 from asterism.spark.exchange import pack, run_sorted
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
@@ -51,6 +55,8 @@ class CEP:
         key_groups: int = DEFAULT_KEY_GROUPS,
         pages: int = DEFAULT_PAGES,
         drain: bool = False,
+        max_partial_matches: int | None = None,
+        on_limit: OnLimit = "error",
     ) -> PatternStream:
         """Look for *pattern* in *stream*.
 
@@ -60,12 +66,47 @@ class CEP:
         :param drain: streaming: this run ends the stream: with the trigger *available now*, one micro-batch takes all that is
             available, then every deadline fires and the state is left empty. :meth:`PatternStream.run` does that by itself,
             after a run in as many micro-batches as the sources want.
+        :param max_partial_matches: how many partial matches a key may have; None: any number (see docs/limits.md)
+        :param on_limit: what happens at that limit: "error" fails the query with
+            :class:`~asterism.errors.LimitExceededError`, "drop" drops the partial matches that began last
         :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
 
         Examples that run: README.md (batch) and docs/streaming.md.
         """
         check_key_groups(key_groups)
-        return PatternStream(stream, pattern, semantics, key_groups, pages, drain)
+        return PatternStream(
+            stream, pattern, semantics, key_groups, pages, drain,
+            max_partial_matches=max_partial_matches, on_limit=on_limit,
+        )  # fmt: skip
+
+    @staticmethod
+    def pattern_processors(
+        stream: KeyedStream,
+        factory: PatternProcessorDiscovererFactory,
+        *,
+        store: str | None = None,
+        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        on_error: str = "fail",
+        semantics: Semantics = Semantics.DEFAULT,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        drain: bool = False,
+    ) -> PatternProcessorStream:
+        """Look for the patterns of many processors, which change while the stream runs (FLIP-200).
+
+        :param stream: its key is that of processors without one of their own; it may have none
+        :param factory: makes the discoverer, on Spark's driver
+        :param store: a folder for the sets of processors that driver and executors can reach; default: one in the checkpoint
+        :param functions: what processors may name as their function: from a table of matches to a table of as many rows
+        :param on_error: what happens if a processor fails: "fail", the query; "disable", the processor in the key group where it
+            failed, until its next version, with a row in the output ``errors``
+        :raises StreamDefinitionError: the stream is bounded, or an option is unknown
+        """
+        check_key_groups(key_groups)
+        if on_error not in ("fail", "disable"):
+            raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
+        return PatternProcessorStream(
+            stream, factory, store, semantics, functions or {}, key_groups, on_error == "disable", drain
+        )
 
 
 class PatternStream:
@@ -74,7 +115,16 @@ class PatternStream:
     """
 
     def __init__(
-        self, stream: KeyedStream, pattern: Pattern, semantics: Semantics, key_groups: int, pages: int, drain: bool
+        self,
+        stream: KeyedStream,
+        pattern: Pattern,
+        semantics: Semantics,
+        key_groups: int,
+        pages: int,
+        drain: bool,
+        *,
+        max_partial_matches: int | None = None,
+        on_limit: OnLimit = "error",
     ) -> None:
         self.stream = stream
         self.pattern = pattern
@@ -82,6 +132,8 @@ class PatternStream:
         self.key_groups = key_groups
         self.pages = pages
         self.drain = drain
+        self.max_partial_matches = max_partial_matches
+        self.on_limit = on_limit
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema)
         # Everything that is wrong with the pattern is said now, not when a result is asked for.
@@ -185,6 +237,8 @@ class PatternStream:
             semantics=self.semantics,
             order_by=stream.order_by,
             pages=self.pages if stream.df.isStreaming else 1,
+            max_partial_matches=self.max_partial_matches,
+            on_limit=self.on_limit,
         )
 
     def _results(self, operator: CepOperator, drain: bool) -> DataFrame:
@@ -225,7 +279,8 @@ class PatternStream:
         stream = self.stream
         df = self._inputs(self._relevant(stream.df, operator), operator)
         order = [F.col(quoted(key)) for key in stream.keys]
-        df = df.repartition(*order) if order else df.coalesce(1)
+        # By the hash: where a table is bucketed by the keys, Spark drops a repartition by them, and then the buckets as well.
+        df = df.repartition(KEY_HASH) if order else df.coalesce(1)
         order += [F.col(quoted(stream.time))] if stream.time is not None else []
         for column in stream.order_by:
             name = F.col(quoted(column.removeprefix("-")))

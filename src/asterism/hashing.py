@@ -1,0 +1,44 @@
+"""A 64-bit hash of texts, the same in every process, on every platform and in every release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+_PRIME = np.uint64(0x100000001B3)
+_BASIS = np.uint64(0xCBF29CE484222325)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@njit(cache=True)
+def _hash(offsets: Any, data: Any, out: Any) -> None:
+    """FNV-1a over the bytes, then the finalizer of splitmix64, which spreads short texts over all bits."""
+    for row in range(len(out)):
+        value = _BASIS
+        for at in range(offsets[row], offsets[row + 1]):
+            value = (value ^ np.uint64(data[at])) * _PRIME
+        value ^= value >> np.uint64(30)
+        value *= _MIX1
+        value ^= value >> np.uint64(27)
+        value *= _MIX2
+        value ^= value >> np.uint64(31)
+        out[row] = value
+
+
+def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
+    """The hash of each text; there are no nulls.
+
+    >>> [hex(value) for value in hash_texts(pa.array(["", "a"]))]
+    ['0xf52a15e9a9b5e89b', '0x2c0bdbf481420f8']
+    """
+    texts = texts.cast(pa.large_string())
+    _, offsets, data = texts.buffers()
+    at = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    out = np.empty(len(texts), np.uint64)
+    _hash(at, values, out)
+    return out

@@ -1,0 +1,105 @@
+"""Sets of pattern processors as they travel and as they are in force.
+
+A set has a number; it travels as JSON, whole. A key group keeps *entries*: which processor, since which set, and for which
+event times. Given the sets in order, the entries are the same in every key group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from asterism.processors import PatternProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSet:
+    """All processors from one moment on. *version* counts the sets, from 1."""
+
+    version: int
+    processors: tuple[PatternProcessor, ...]
+
+    def to_bytes(self) -> bytes:
+        found = {"version": self.version, "processors": [processor.to_dict() for processor in self.processors]}
+        return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> ProcessorSet:
+        """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted."""
+        found = json.loads(value)
+        return cls(found["version"], tuple(PatternProcessor.from_dict(item) for item in found["processors"]))
+
+
+class ProcessorSource(Protocol):
+    """Where the stage before the exchange, which is not told of updates, finds out which keys are needed."""
+
+    def retained(self) -> Sequence[ProcessorSet]:
+        """The sets that may be in force in a micro-batch that runs now: the newest, and those that it may replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A processor in a key group.
+
+    :param since: the number of the set that brought it: events that arrived before are not for it
+    :param begins: event time in microseconds from which on it is in force; None: always
+    :param until: event time at which its successor takes over; None: there is none
+    :param disabled: it failed, and waits for its next version
+    """
+
+    processor: PatternProcessor
+    since: int
+    begins: int | None = None
+    until: int | None = None
+    disabled: bool = False
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.processor.id, self.processor.version
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
+        return {"processor": self.processor.to_dict(), **{k: v for k, v in found.items() if v}}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Entry:
+        return cls(
+            PatternProcessor.from_dict(found["processor"]),
+            found["since"],
+            found.get("begins"),
+            found.get("until"),
+            found.get("disabled", False),
+        )
+
+
+def updated(entries: Iterable[Entry], new: ProcessorSet) -> list[Entry]:
+    """The entries after a set has arrived, in the order of the set.
+
+    An id with the version that it has stays as it is. Another version replaces it: at once or, if it has a timestamp, for the
+    event times from then on. An id that is missing goes.
+    """
+    chains: dict[str, list[Entry]] = {}
+    for entry in entries:
+        chains.setdefault(entry.processor.id, []).append(entry)
+    found: list[Entry] = []
+    for processor in new.processors:
+        chain = chains.get(processor.id, [])
+        if chain and chain[-1].processor.version == processor.version:
+            found += chain
+            continue
+        begins = processor.effective_from
+        if begins is not None:
+            found += [
+                replace(entry, until=begins if entry.until is None else min(entry.until, begins))
+                for entry in chain
+                if entry.begins is None or entry.begins < begins
+            ]
+        found.append(Entry(processor, new.version, begins))
+    return found
+
+
+def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
+    """The entries that are left when event time has come to *time*."""
+    return [entry for entry in entries if entry.until is None or entry.until > time]

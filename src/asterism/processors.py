@@ -1,0 +1,364 @@
+"""Pattern processors: a pattern, how events are grouped for it, and what to do with its matches; data, that can change.
+
+Source: FLIP-200, ``PatternProcessor``, ``PatternProcessorManager``, ``PatternProcessorDiscoverer`` and their kin.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.json_format import pattern_from_json, pattern_to_json
+from asterism.json_text import decode
+from asterism.pattern import Pattern
+from asterism.words import one_line
+
+MAX_PROCESSORS = 10_000
+MAX_ID = 200
+MAX_KEYS = 16
+MAX_MEASURES = 100
+MAX_TEXT = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS: dict[str, tuple[type, str]] = {
+    "key": (list, "a list"),
+    "select": (list, "a list"),
+    "function": (str, "a text"),
+    "timedOut": (bool, "true or false"),
+}
+_FIELDS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timedOut")
+
+
+@dataclass(frozen=True, slots=True)
+class PatternProcessor:
+    """One rule.
+
+    :param id: its name, up to 200 characters; a set has it once
+    :param version: a number from 0; another one under the same id replaces the processor and drops its partial matches
+    :param pattern: what to look for
+    :param timestamp: the event time at which it comes into effect; None: with the micro-batch that brings it. A datetime
+        without a zone is in UTC.
+    :param key: SQL expressions over an event that group the events for this pattern (FLIP-200: ``KeySelector``); None: the
+        stream's own key, or, where it has none, one key for all
+    :param select: measures of a match, ``LAST(b.price) AS last``
+    :param function: the name of a function that the query knows, which makes a row of each match
+    :param timed_out: give out timed-out partial matches too
+    :raises PatternProcessorError: a field is out of bounds
+
+    >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
+    1
+    """
+
+    id: str
+    version: int
+    pattern: Pattern
+    timestamp: datetime | None = None
+    key: tuple[str, ...] | None = None
+    select: tuple[str, ...] = ()
+    function: str | None = None
+    timed_out: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not 1 <= len(self.id) <= MAX_ID or not self.id.isprintable():
+            raise PatternProcessorError(f"an id is a text of 1 to {MAX_ID} printable characters, not {self.id!r:.60}")
+        if isinstance(self.version, bool) or not isinstance(self.version, int) or not 0 <= self.version < 2**31:
+            raise PatternProcessorError(f"a version is an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
+        if self.timestamp is not None and self.timestamp.tzinfo is None:
+            object.__setattr__(self, "timestamp", self.timestamp.replace(tzinfo=UTC))
+        texts: tuple[tuple[str, Any, int], ...] = (
+            ("key", self.key or (), MAX_KEYS),
+            ("select", self.select, MAX_MEASURES),
+        )
+        for name, value, limit in texts:
+            if isinstance(value, str) or not all(_is_text(text) for text in value):
+                raise PatternProcessorError(f"{name} is a list of SQL texts of up to {MAX_TEXT} characters")
+            if len(value) > limit:
+                raise PatternProcessorError(f"{name} has {len(value)} expressions (limit {limit})")
+            object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
+        if self.function is not None and not (_is_text(self.function) and self.function.isprintable()):
+            raise PatternProcessorError(f"a function has a name in printable characters, not {self.function!r:.60}")
+        if self.select and self.function is not None:
+            raise PatternProcessorError("a processor has measures (select) or a function, not both")
+
+    @property
+    def effective_from(self) -> int | None:
+        """*timestamp* in microseconds."""
+        return None if self.timestamp is None else (self.timestamp - _EPOCH) // timedelta(microseconds=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON form."""
+        found: dict[str, Any] = {"id": self.id, "version": self.version}
+        if self.timestamp is not None:
+            found["timestamp"] = self.timestamp.isoformat()
+        if self.key is not None:
+            found["key"] = list(self.key)
+        found["pattern"] = decode(pattern_to_json(self.pattern))
+        if self.select:
+            found["select"] = list(self.select)
+        if self.function is not None:
+            found["function"] = self.function
+        if self.timed_out:
+            found["timedOut"] = True
+        return found
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """A processor from its JSON form, which is not trusted.
+
+        :raises PatternProcessorError: a field is missing, unknown or of another type
+        :raises PatternError: the pattern is wrong
+        """
+        if not isinstance(fields, Mapping):
+            raise PatternProcessorError(
+                "a processor is an object", hint='{"id": "...", "version": 1, "pattern": {...}}'
+            )
+        unknown = [name for name in fields if name not in _FIELDS]
+        if unknown:
+            raise PatternProcessorError(f"a processor has no field {unknown[0]!r:.60}", f"Fields: {', '.join(_FIELDS)}")
+        missing = [name for name in ("id", "version", "pattern") if name not in fields]
+        if missing:
+            raise PatternProcessorError(f"a processor needs {missing[0]!r}")
+        for name, (kind, what) in _KINDS.items():
+            if fields.get(name) is not None and not isinstance(fields[name], kind):
+                raise PatternProcessorError(f"{name} must be {what}")
+        pattern = fields["pattern"]
+        if not isinstance(pattern, Mapping | str):
+            raise PatternProcessorError("pattern must be a pattern graph")
+        key = fields.get("key")
+        return cls(
+            id=fields["id"],
+            version=fields["version"],
+            pattern=pattern_from_json(pattern),
+            timestamp=_timestamp(fields.get("timestamp")),
+            key=None if key is None else tuple(key),
+            select=tuple(fields.get("select") or ()),
+            function=fields.get("function"),
+            timed_out=bool(fields.get("timedOut")),
+        )
+
+
+def _is_text(value: Any) -> bool:
+    """Bounded, and made of characters: half of a surrogate pair could not be written anywhere."""
+    try:
+        return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _timestamp(value: Any) -> datetime | None:
+    """ISO 8601, or milliseconds since the epoch. FLIP-200's lowest number means: at once."""
+    if value is None or (isinstance(value, int) and value <= -(2**63)):
+        return None
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return _EPOCH + timedelta(milliseconds=value)
+        if isinstance(value, str):
+            return datetime.fromisoformat(value)
+    except (ValueError, OverflowError):
+        pass
+    raise PatternProcessorError(
+        f"timestamp is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedProcessor:
+    """What a discoverer found and cannot use. The last good version of this id stays in force.
+
+    :param id: of the processor; where that cannot be read, a word for the thing that was found
+    :param place: where it was found: a file, a row, an address
+    :param unidentified: the id of the processor is not known, so it may be any that is in force: because of a list with such
+        an item, none is removed
+    """
+
+    id: str
+    error: AsterismError
+    version: int | None = None
+    place: str | None = None
+    unidentified: bool = False
+
+    def __str__(self) -> str:
+        """In one line, for logs."""
+        named = self.id if self.version is None else f"{self.id} version {self.version}"
+        lines = [line for line in str(self.error).splitlines() if line.strip(" ^")]
+        why = one_line("; ".join(line.strip() for line in lines), 1000)
+        return f"{self.place}: {named}: {why}" if self.place else f"{named}: {why}"
+
+
+Discovered = PatternProcessor | RefusedProcessor
+
+
+class PatternProcessorManager(ABC):
+    """Handles updates, and knows the processors in force."""
+
+    @abstractmethod
+    def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
+        """The list is the whole truth: an id that is not in it is removed, unless an item of it is *unidentified*."""
+
+    @abstractmethod
+    def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
+
+    def on_discovery_failed(self, error: Exception) -> None:  # noqa: B027 - a manager may ignore it
+        """Discovery is interrupted: the last set stays in force."""
+
+
+class PatternProcessorDiscoverer(ABC):
+    """Finds pattern processors somewhere, and tells the manager when they change. It runs on Spark's driver."""
+
+    @abstractmethod
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        """What the query begins with. Where it raises, that is not known: the set of the checkpoint stays in force."""
+
+    @abstractmethod
+    def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+        """Watch, until :meth:`close`: call ``manager.on_pattern_processors_updated`` when something has changed, and
+        ``manager.on_discovery_failed`` when it cannot be known. Runs in a thread of its own.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Stop watching."""
+
+
+class PatternProcessorDiscovererFactory(ABC):
+    """Makes the discoverer where it is to run; it travels there, so it must be possible to pickle it."""
+
+    @abstractmethod
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer: ...
+
+
+class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
+    """Asks again and again (FLIP-200: ``AbstractPeriodicPatternProcessorDiscoverer``).
+
+    :param interval: how often; after a failure twice as long each time, up to *max_interval*
+    """
+
+    def __init__(
+        self,
+        initial: Sequence[Discovered] = (),
+        interval: timedelta = timedelta(seconds=1),
+        max_interval: timedelta = timedelta(minutes=1),
+    ) -> None:
+        if interval <= timedelta(0):
+            raise PatternProcessorError(f"an interval must be positive, not {interval}")
+        self._initial, self.interval, self.max_interval = list(initial), interval, max(interval, max_interval)
+        self._closed = threading.Event()
+
+    @abstractmethod
+    def check_pattern_processor_update(self) -> bool:
+        """Has anything changed since the last :meth:`latest_pattern_processors`?"""
+
+    @abstractmethod
+    def latest_pattern_processors(self) -> Sequence[Discovered]:
+        """All processors, as they are now."""
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        return self._initial
+
+    def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+        wait = self.interval
+        changed = False
+        while not self._closed.wait(wait.total_seconds()):
+            try:
+                # A change that the manager could not take is handed to it again.
+                changed = self.check_pattern_processor_update() or changed
+                if changed:
+                    manager.on_pattern_processors_updated(self.latest_pattern_processors())
+                    changed = False
+                wait = self.interval
+            except Exception as error:
+                manager.on_discovery_failed(error)
+                wait = min(2 * wait, self.max_interval)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@dataclass(slots=True)
+class ProcessorRegistry:
+    """Names that rules may use, and what they stand for. Nothing is ever imported by name.
+
+    :param factories: for FLIP-200's own form (className, constructorParams): class name to a function that makes a processor
+        of the parameters
+    """
+
+    factories: dict[str, Callable[..., PatternProcessor]] = field(default_factory=dict)
+
+    def register(self, class_name: str, factory: Callable[..., PatternProcessor]) -> None:
+        self.factories[class_name] = factory
+
+    def create(self, class_name: str, parameters: Sequence[Any]) -> PatternProcessor:
+        """:raises PatternProcessorError: the name is not registered, or the parameters do not fit"""
+        factory = self.factories.get(class_name)
+        if factory is None:
+            raise PatternProcessorError(
+                f"the class {class_name!r:.120} is not registered",
+                f"Registered: {', '.join(sorted(self.factories)) or 'none'}",
+                "registry.register(name, factory)",
+            )
+        try:
+            made = factory(*parameters)
+        except AsterismError:
+            raise
+        except Exception as error:
+            raise PatternProcessorError(f"{class_name} failed", f"{type(error).__name__}: {error}") from error
+        if not isinstance(made, PatternProcessor):
+            raise PatternProcessorError(f"{class_name} made a {type(made).__name__}, not a PatternProcessor")
+        return made
+
+
+def processors_from(items: Sequence[Any], place: str | None = None) -> list[Discovered]:
+    """Each of *items* (JSON objects) on its own: a processor, or why it is not one. Of equal ids only the first is good.
+
+    An item may say ``"enabled": false``: then it is not in the set.
+
+    :param place: where they were found
+    """
+    found: list[Discovered] = []
+    for number, item in enumerate(items):
+        if number >= MAX_PROCESSORS:
+            error = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+            found.append(RefusedProcessor("…", error, place=place, unidentified=True))
+            break
+        one = processor_from(item, f"#{number + 1}", place)
+        found += [] if one is None else [one]
+    return without_duplicates((one, place) for one in found)
+
+
+def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:
+    """A processor, or why *item* is not one, or None where it is disabled. *name* is for one without an id."""
+    fields = item if isinstance(item, Mapping) else {}
+    version = fields.get("version")
+    told = fields["id"] if isinstance(fields.get("id"), str) else ""
+    try:
+        if "enabled" in fields:
+            if not isinstance(fields["enabled"], bool):
+                raise PatternProcessorError("enabled must be true or false")
+            if not fields["enabled"]:
+                return None
+            item = {field: value for field, value in fields.items() if field != "enabled"}
+        return PatternProcessor.from_dict(item)
+    except AsterismError as error:
+        if told:
+            # As it is, if there can be a processor of that name.
+            name = told if len(told) <= MAX_ID and told.isprintable() else one_line(told, MAX_ID)
+        if isinstance(version, bool) or not isinstance(version, int):
+            version = None
+        return RefusedProcessor(name, error, version, place, not told)
+
+
+def without_duplicates(found: Iterable[tuple[Discovered, str | None]]) -> list[Discovered]:
+    """Of several processors with one id, those after the first are refused. Each comes with the place where it was found."""
+    kept: list[Discovered] = []
+    seen: set[str] = set()
+    for one, place in found:
+        if isinstance(one, PatternProcessor):
+            if one.id in seen:
+                error = PatternProcessorError(f"two processors have the id {one.id!r:.60}")
+                one = RefusedProcessor(one.id, error, one.version, place)
+            seen.add(one.id)
+        kept.append(one)
+    return kept

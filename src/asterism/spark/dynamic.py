@@ -1,0 +1,145 @@
+"""Pattern processors on Spark: ``CEP.pattern_processors`` and what it gives (FLIP-200)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.compiler import Semantics
+from asterism.coordinator import FolderStore, Status
+from asterism.dynamic_cep import EVENTS, DynamicCepOperator
+from asterism.errors import StreamDefinitionError
+from asterism.matcher import micros
+from asterism.processors import PatternProcessorDiscovererFactory
+from asterism.spark import CHUNKS
+from asterism.spark.exchange import pack
+from asterism.spark.host import NO_TIME, PROCESSING_TIME
+from asterism.spark.plan import Sink, arrow_schema, hashed, run, stateful, unpacked
+from asterism.spark.processor_source import Payload, ProcessorSource
+from asterism.spark.streams import KeyedStream
+
+STORE = "pattern_processors"
+"""The store's folder in the checkpoint."""
+
+
+@dataclass(frozen=True)
+class PatternProcessorStream:
+    """What the processors find: the outputs ``matches``, ``timed_out``, ``late`` and ``errors``.
+
+    A match has ``processor_id``, ``processor_version``, ``key`` (its values, as text), ``start_time``, ``end_time``,
+    ``match_time`` (timed out: ``timeout_time``), and, depending on the processor: ``events``, in order, each with its stage;
+    ``measures``, by name, as text; or ``result``, what its function made of it, as JSON.
+    """
+
+    stream: KeyedStream
+    factory: PatternProcessorDiscovererFactory
+    store: str | None
+    semantics: Semantics
+    functions: Mapping[str, Callable[[pa.Table], pa.Table]]
+    key_groups: int
+    disable_on_error: bool
+    drain: bool
+
+    def __post_init__(self) -> None:
+        if not self.stream.df.isStreaming:
+            raise StreamDefinitionError(
+                "pattern processors change while a stream runs, and this DataFrame is bounded",
+                hint="readStream, with the default trigger of run: it processes what is available and ends",
+            )
+        self._operator(FolderStore(""))
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.stream.df.sparkSession
+
+    def output(self, name: str) -> DataFrame:
+        """The rows of one output, in a query of its own. It needs a *store*.
+
+        :raises StreamDefinitionError: there is no such output, or no store
+        """
+        if self.store is None:
+            raise StreamDefinitionError(
+                "the sets of pattern processors must be kept somewhere",
+                hint="CEP.pattern_processors(..., store=folder)",
+            )
+        store = FolderStore(self.store)
+        operator = self._operator(store)
+        self._check([name], operator)
+        return unpacked(self._results(operator, store, self.drain), name, operator.output_schemas[name])
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, unless
+        it was given.
+        """
+        store = self._store(checkpoint)
+        operator = self._operator(store)
+        self._check(sinks, operator)
+        return run(
+            lambda ending: self._results(operator, store, ending),
+            operator.output_schemas,
+            sinks,
+            streaming=True,
+            ends_by_itself=not operator.processing_time,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+        )
+
+    def status(self, checkpoint: str | None = None) -> Status:
+        """How discovery is, and what is in force."""
+        return self._store(checkpoint).read_status()
+
+    def _store(self, checkpoint: str | None) -> FolderStore:
+        location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"
+        if location is None:
+            raise StreamDefinitionError("which query? Its store is in its checkpoint", hint="status(checkpoint=...)")
+        return FolderStore(location)
+
+    @staticmethod
+    def _check(names: Any, operator: DynamicCepOperator) -> None:
+        for name in names:
+            if name not in operator.output_schemas:
+                raise StreamDefinitionError(
+                    f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
+                )
+
+    def _operator(self, store: FolderStore) -> DynamicCepOperator:
+        return DynamicCepOperator(
+            arrow_schema(self.spark, self.stream.df.schema),
+            keys=self.stream.keys,
+            time=self.stream.time,
+            source=store,
+            semantics=self.semantics,
+            functions=self.functions,
+            disable_on_error=self.disable_on_error,
+        )
+
+    def _results(self, operator: DynamicCepOperator, store: FolderStore, drain: bool) -> DataFrame:
+        stream = self.stream
+        events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
+        packed = events.mapInArrow(pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness)), CHUNKS)
+        return stateful(
+            self.spark,
+            operator,
+            [packed],
+            key_groups=self.key_groups,
+            time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
+            drain=drain,
+            source=ProcessorSource,
+            options={"payload": Payload(self.factory, operator.compiler, store).to_option()},
+        )

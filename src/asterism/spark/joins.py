@@ -1,0 +1,136 @@
+"""The multi broadcast join: one large table, or stream, joined with several small ones where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.spark.plan import quoted
+
+BRINGING, FILTERING = ("inner", "left"), ("left_semi", "left_anti")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A small table to join with.
+
+    :param df: the table, a batch DataFrame; every executor holds all of it in memory
+    :param on: the column or columns that both sides have under one name, or a mapping from the probe's columns to this table's.
+        As in SQL, a null equals nothing.
+    :param how: ``inner``, ``left`` (a row without a partner stays, with nulls), ``left_semi`` (keep the rows that have a
+        partner) or ``left_anti`` (those that have none)
+    :param select: the columns that this table brings; default: all but those it is joined on. The last two kinds bring none.
+    :param prefix: put before the names of the columns that it brings
+    :raises StreamDefinitionError, ColumnNotFoundError: the table is a stream, lacks a column, or cannot be joined so
+    """
+
+    df: DataFrame
+    on: str | Sequence[str] | Mapping[str, str]
+    how: str = "inner"
+    select: Sequence[str] | None = None
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.how not in (*BRINGING, *FILTERING):
+            raise StreamDefinitionError(
+                f"a broadcast table cannot be joined as {self.how!r}",
+                "Whether one of its rows has no partner, only a task that sees all of the probe could tell.",
+                f"one of {', '.join((*BRINGING, *FILTERING))}",
+            )
+        if not self.columns:
+            raise StreamDefinitionError(
+                "a broadcast table is joined on columns", hint='Side(customers, on="customer_id")'
+            )
+        if self.how in FILTERING and (self.select is not None or self.prefix):
+            raise StreamDefinitionError(f"a table that is joined as {self.how} brings no columns")
+        _check(self.df, [*self.columns.values(), *(self.select or ())], "of the broadcast table")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns to join on: the probe's, and this table's."""
+        if isinstance(self.on, Mapping):
+            return dict(self.on)
+        return {name: name for name in ([self.on] if isinstance(self.on, str) else self.on)}
+
+    @property
+    def brings(self) -> list[str]:
+        """The columns that it brings, without the prefix."""
+        if self.how in FILTERING:
+            return []
+        mine = self.columns.values()
+        return [name for name in self.df.columns if name not in mine] if self.select is None else list(self.select)
+
+
+def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = None, **more: Side) -> DataFrame:
+    """Join *probe* with small tables in the stage that reads it: it is not shuffled, however many they are.
+
+    Rows have the columns of the probe, then those of each table in turn. A table can be joined on what one before it brought.
+    The tables are read again by every micro-batch of a stream, and are as large as an executor's memory allows; for one that
+    changes while the query runs, and at a time that matters, there are broadcast inputs.
+
+    :param probe: a batch or streaming DataFrame
+    :param sides: the tables; or as keywords: ``multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))``
+    :raises StreamDefinitionError: a table is a stream, or two columns have one name
+    :raises ColumnNotFoundError: a column to join on is missing
+
+    Source: FLIP-92, its first use case. An example that runs: docs/operators.md.
+    """
+    twice = sorted((sides or {}).keys() & more.keys())
+    if twice:
+        raise StreamDefinitionError(f'the table "{twice[0]}" is joined twice')
+    every = {**(sides or {}), **more}
+    if not every:
+        raise StreamDefinitionError(
+            "there is nothing to join with",
+            hint='multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))',
+        )
+    for name, side in every.items():
+        if side.df.isStreaming:
+            raise StreamDefinitionError(
+                f'"{name}" is a stream, and only a table can be broadcast whole',
+                hint="read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator",
+            )
+    _check_names(probe, every)
+    joined = probe
+    for number, (name, side) in enumerate(every.items()):
+        _check(joined, side.columns, f'which the table "{name}" is joined on')
+        joined = _joined(joined, side, f"__{number}:")
+    return joined
+
+
+def _joined(left: DataFrame, side: Side, mark: str) -> DataFrame:
+    # Under names of their own, columns of tables that come from one another cannot be confused.
+    keys = {ours: mark + theirs for ours, theirs in side.columns.items()}
+    right = side.df.select(
+        *[F.col(quoted(theirs)).alias(mark + theirs) for theirs in dict.fromkeys(side.columns.values())],
+        *[F.col(quoted(name)).alias(side.prefix + name) for name in side.brings],
+    )
+    on = reduce(and_, [F.col(quoted(ours)) == F.col(quoted(theirs)) for ours, theirs in keys.items()])
+    return left.join(F.broadcast(right), on, side.how).drop(*keys.values())
+
+
+def _check(df: DataFrame, names: Iterator[str] | Sequence[str] | Mapping[str, str], where: str) -> None:
+    for name in names:
+        if name not in df.columns:
+            raise ColumnNotFoundError.from_missing_and_available(name, df.columns, where)
+
+
+def _check_names(probe: DataFrame, sides: Mapping[str, Side]) -> None:
+    """Spark does not tell names apart by case."""
+    owners = {column.lower(): "the probe" for column in probe.columns}
+    for name, side in sides.items():
+        for column in side.brings:
+            shown = side.prefix + column
+            owner = owners.setdefault(shown.lower(), f'"{name}"')
+            if owner != f'"{name}"' or [side.prefix + c for c in side.brings].count(shown) > 1:
+                raise StreamDefinitionError(
+                    f'two columns would be named "{shown}"',
+                    f'One is of {owner}, one of "{name}".',
+                    f'Side(..., prefix="{name}_"), or select=[...] the columns that are needed',
+                )

@@ -1,0 +1,139 @@
+"""The control source of a query with pattern processors: announces sets, beside what every control source does.
+
+The reader lives on Spark's driver, in a process of its own, with the coordinator. A set's number is in the offset: the
+micro-batch that brings it is fixed, also after a failure, and the same for all key groups.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from asterism.spark.control_source import ControlSource, Reader
+from asterism.spark.key_groups import label
+
+if TYPE_CHECKING:
+    from asterism.coordinator import Coordinator, FolderStore
+    from asterism.dynamic_cep import ProcessorCompiler
+    from asterism.processors import PatternProcessorDiscovererFactory
+
+NAME = "asterism_processors"
+PROCESSORS = "processors"
+Row = tuple[int, str, int, None, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What the reader needs, as it travels in the option ``payload``. It is made by the user's own process, and by no other."""
+
+    factory: PatternProcessorDiscovererFactory
+    compiler: ProcessorCompiler
+    store: FolderStore
+
+    def to_option(self) -> str:
+        pickled: bytes = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+        return base64.b64encode(pickled).decode()
+
+    @classmethod
+    def from_option(cls, value: str) -> Payload:
+        payload: Payload = cloudpickle.loads(base64.b64decode(value))
+        return payload
+
+
+class ProcessorSource(ControlSource):
+    """Options: those of the control source, and ``payload``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamReader(self, schema: Any) -> Reader:
+        drains = self.options.get("drain", "false") == "true"
+        reader = ProcessorDrainReader if drains else ProcessorReader
+        return reader(int(self.options["keyGroups"]), self.options["definition"], self.options["payload"])
+
+
+class _Announces(Reader):
+    """Offsets have ``set``, the number of the newest set."""
+
+    def __init__(self, key_groups: int, definition: str, payload: str) -> None:
+        super().__init__(key_groups, definition)
+        self.payload = payload
+        self._coordinator: Coordinator | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_coordinator": None}
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Started when it is first asked, and stopped with the query."""
+        if self._coordinator is None:
+            from asterism.coordinator import Coordinator
+
+            payload = Payload.from_option(self.payload)
+            coordinator = Coordinator(payload.compiler, payload.store)
+            coordinator.start(payload.factory)
+            self._coordinator = coordinator
+        return self._coordinator
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {**super().initialOffset(), "set": 0}
+
+    def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
+        return offset | {"set": max(offset["set"], self.coordinator.version)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        found = list(super().partitions(start, end))
+        if end["set"] > start["set"]:
+            found.append(InputPartition(end["set"]))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        if partition.value is None:
+            yield from super().read(partition)
+            return
+        from asterism.dynamic_cep import prepared_set
+        from asterism.state import batch_to_bytes
+
+        found = Payload.from_option(self.payload).store.get(partition.value)
+        chunk = batch_to_bytes(prepared_set(found))
+        for group in range(self.key_groups):
+            yield label(group), PROCESSORS, 0, None, chunk
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.coordinator.store.committed(end["set"])
+
+    def stop(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+
+
+class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
+    """Announces sets as they come; with the trigger *available now*, the one that is there at the start."""
+
+    pinned: int | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.pinned = self.coordinator.version
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        return self.announced(start) if self.pinned is None else start | {"set": max(start["set"], self.pinned)}
+
+
+class ProcessorDrainReader(_Announces):
+    """Announces the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
+
+    last: dict[str, Any] | None = None
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        if self.last is None:
+            self.last = self.announced(start) | {"messages": start["messages"] + 1}
+        return self.last
