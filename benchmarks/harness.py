@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
@@ -27,17 +27,21 @@ MILLISECOND = timedelta(milliseconds=1)
 # ------------------------------------------------------------------ answers
 
 
-def checksum(tag: int, times: Sequence[npt.NDArray[np.int64]]) -> str:
-    """The sum of the matches' hashes, as README.md defines it; *times* are the matches' columns in match order."""
+def checksum(tag: int, matches: pa.ListArray) -> str:
+    """The sum of the matches' hashes, as README.md defines it; *matches* are lists of event times in match order."""
+    times = matches.flatten().to_numpy().view(np.uint64)
+    lengths = pc.list_value_length(matches).to_numpy(zero_copy_only=False)
+    begins = np.cumsum(lengths) - lengths
+    hashes = np.full(len(matches), np.uint64(GOLD + tag), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        hashes = np.full(len(times[0]), np.uint64(GOLD + tag), dtype=np.uint64)
-        for column in times:
-            hashes ^= np.asarray(column, dtype=np.int64).view(np.uint64)
-            hashes ^= hashes >> np.uint64(30)
-            hashes *= np.uint64(MIX[0])
-            hashes ^= hashes >> np.uint64(27)
-            hashes *= np.uint64(MIX[1])
-            hashes ^= hashes >> np.uint64(31)
+        for position in range(lengths.max(initial=0)):
+            going = np.flatnonzero(lengths > position)
+            z = hashes[going] ^ times[begins[going] + position]
+            z ^= z >> np.uint64(30)
+            z *= np.uint64(MIX[0])
+            z ^= z >> np.uint64(27)
+            z *= np.uint64(MIX[1])
+            hashes[going] = z ^ z >> np.uint64(31)
         return f"{int(hashes.sum(dtype=np.uint64)):016x}"
 
 

@@ -124,7 +124,7 @@ def run(
         workload.find(events, key_groups=key_groups).run(
             {"matches": sink},
             checkpoint=str(Path(scratch, "checkpoint")),
-            select={"matches": list(workload.measures)},
+            select=None if workload.measures is None else {"matches": workload.measures},
             drain=True,
             **options,
         )

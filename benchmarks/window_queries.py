@@ -1,6 +1,7 @@
-"""W1 to W4 as a Spark user writes them without a CEP library: batch window functions behind a hand-written filter.
+"""W1 to W5 as a Spark user writes them without a CEP library: batch window functions behind a hand-written filter.
 
-Each returns the event times of the matches as ``t1``, ``t2``, ... All of them rely on event times that are unique per user.
+Each returns the event times of the matches as ``t1``, ``t2``, ..., or, if they are not always as many, as ``times``.
+All of them rely on event times that are unique per user.
 """
 
 from __future__ import annotations
@@ -82,4 +83,28 @@ def w4(events: DataFrame) -> DataFrame:
     )
 
 
-QUERIES = {"W1": w1, "W2": w2, "W3": w3, "W4": w4}
+def w5(events: DataFrame) -> DataFrame:
+    """Every subset of the carts between a view and a purchase: collect what follows a view, then make the subsets as lists."""
+    ahead = _forwards().rangeBetween(1, 10 * MINUTE - 1)
+    carts = F.filter(
+        "later",
+        lambda e: (e.kind == "cart") & (e.amount >= 50) & (e.event_time < F.col("purchase.event_time")),
+    )
+    subsets = F.aggregate(
+        "carts",
+        F.array(F.array().cast("array<bigint>")),
+        lambda made, cart: F.concat(made, F.transform(made, lambda subset: F.array_append(subset, cart.event_time))),
+    )
+    return (
+        _only(events, "view", "cart", "buy")
+        .withColumn("later", F.collect_list(F.struct("event_time", "kind", "amount")).over(ahead))
+        .where("kind = 'view' AND amount >= 60")
+        .withColumn("purchase", F.explode(F.filter("later", lambda e: e.kind == "buy")))
+        .withColumn("carts", carts)
+        .withColumn("subset", F.explode(subsets))
+        .where("size(subset) > 0")
+        .select(F.concat(F.array("event_time"), "subset", F.array("purchase.event_time")).alias("times"))
+    )
+
+
+QUERIES = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from asterism import CEP, KeyedStream, Pattern
@@ -21,11 +21,13 @@ COLUMNS = ("event_time", "user_id", "item_id", "kind", "amount")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A pattern, and the event times of its matches, in match order, as measures ``t1``, ``t2``, ..."""
+    """A pattern, and the event times of its matches, in match order, as measures ``t1``, ``t2``, ...; without measures, where
+    matches have different lengths, they are read from the events of the match.
+    """
 
     name: str
     pattern: Pattern
-    measures: tuple[str, ...]
+    measures: tuple[str, ...] | None
     kinds: tuple[str, ...] | None = None
     """What a filter written by hand would let through; None: every event matters."""
 
@@ -34,16 +36,42 @@ class Workload:
         """What distinguishes the checksums of different workloads."""
         return int(self.name[1:])
 
-    def times(self, matches: pa.Table, *, summed: bool = True) -> list[npt.NDArray[np.int64]]:
-        """The event times of the matches; of W1, *summed* tells that the second column is a sum."""
+    def times(self, matches: pa.Table, *, by_hand: bool = False) -> pa.ListArray:
+        """The event times of each match; *by_hand*: of the window query's answer, where they stand as they are."""
+        if self.measures is None:
+            return one_chunk(matches.column("times")) if by_hand else self._event_times(matches)
         times = [matches.column(f"t{number}").to_numpy() for number in range(1, len(self.measures) + 1)]
-        if self.name == "W1" and summed:
-            times[1] = times[1] - times[0] - times[2]
-        return times
+        if self.name == "W1" and not by_hand:
+            times[1] = times[1] - times[0] - times[2]  # it was a sum
+        offsets = np.arange(0, matches.num_rows * len(times) + 1, len(times), dtype=np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.column_stack(times).ravel()))
+
+    def _event_times(self, matches: pa.Table) -> pa.ListArray:
+        """Stage after stage; no stage comes again after another one."""
+        stages = [one_chunk(matches.column(stage.name)) for stage in self.pattern.stages]
+        counts = [pc.list_value_length(stage).to_numpy(zero_copy_only=False) for stage in stages]
+        ends = np.cumsum(np.sum(counts, axis=0))
+        place = np.concatenate([[0], ends[:-1]])
+        times = np.empty(ends[-1] if len(ends) else 0, np.int64)
+        for stage, count in zip(stages, counts, strict=True):
+            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            times[np.repeat(place, count) + within] = pc.struct_field(pc.list_flatten(stage), "event_time").to_numpy()
+            place = place + count
+        return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]).astype(np.int32)), pa.array(times))
 
     def find(self, events: DataFrame, *, key_groups: int = DEFAULT_KEY_GROUPS) -> PatternStream:
+        if self.measures is None:
+            events = events.drop("item_id")  # a match has all columns of its events
         stream = KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
         return CEP.pattern(stream, self.pattern, key_groups=key_groups)
+
+    def matches(self, events: DataFrame) -> DataFrame:
+        found = self.find(events)
+        return found.matches if self.measures is None else found.select(*self.measures)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _minutes(minutes: int) -> timedelta:
@@ -96,6 +124,20 @@ WORKLOADS = {
             Pattern.begin("a").where("kind = 'cart'").not_followed_by("b").where("kind = 'buy'").within(_minutes(30)),
             ("a.event_time AS t1",),
             ("cart", "buy"),
+        ),
+        Workload(
+            "W5",
+            Pattern.begin("a")
+            .where("kind = 'view' AND amount >= 60")
+            .followed_by_any("b")
+            .where("kind = 'cart' AND amount >= 50")
+            .one_or_more()
+            .allow_combinations()
+            .followed_by_any("c")
+            .where("kind = 'buy'")
+            .within(_minutes(10)),
+            None,
+            ("view", "cart", "buy"),
         ),
     )
 }

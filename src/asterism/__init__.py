@@ -6,34 +6,85 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from asterism.compiler import Semantics
+from asterism.conditions import IterativeCondition
 from asterism.pattern import AfterMatchSkipStrategy, Contiguity, Pattern, WithinType
 
 if TYPE_CHECKING:
+    from asterism.keyed_state import (
+        BroadcastListState,
+        BroadcastMapState,
+        BroadcastValueState,
+        ListState,
+        MapState,
+        ReducingState,
+        ValueState,
+    )
+    from asterism.spark.connect import OperatorStream, connect
+    from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.query import CEP, PatternStream
     from asterism.spark.streams import BroadcastStream, KeyedStream
+    from asterism.stream_operator import (
+        BroadcastInput,
+        Context,
+        Counter,
+        Element,
+        Input,
+        InputSelection,
+        Output,
+        StreamOperator,
+        Timer,
+    )
 
 __all__ = [
     "CEP",
     "AfterMatchSkipStrategy",
+    "BroadcastInput",
+    "BroadcastListState",
+    "BroadcastMapState",
     "BroadcastStream",
+    "BroadcastValueState",
+    "Context",
     "Contiguity",
+    "Counter",
+    "Element",
+    "Input",
+    "InputSelection",
+    "IterativeCondition",
     "KeyedStream",
+    "ListState",
+    "MapState",
+    "OperatorStream",
+    "Output",
     "Pattern",
     "PatternStream",
+    "ReducingState",
     "Semantics",
+    "Side",
+    "StreamOperator",
+    "Timer",
+    "ValueState",
     "WithinType",
+    "connect",
+    "multi_broadcast_join",
 ]
 
-_ON_SPARK = {
-    "CEP": "query",
-    "BroadcastStream": "streams",
-    "KeyedStream": "streams",
-    "PatternStream": "query",
-}
+_LATE = {
+    "keyed_state": [
+        "BroadcastListState", "BroadcastMapState", "BroadcastValueState", "ListState", "MapState", "ReducingState", "ValueState",
+    ],
+    "stream_operator": [
+        "BroadcastInput", "Context", "Counter", "Element", "Input", "InputSelection", "Output", "StreamOperator", "Timer",
+    ],
+    "spark.connect": ["OperatorStream", "connect"],
+    "spark.joins": ["Side", "multi_broadcast_join"],
+    "spark.query": ["CEP", "PatternStream"],
+    "spark.streams": ["BroadcastStream", "KeyedStream"],
+}  # fmt: skip
+"""Where to find what is imported when it is asked for: patterns and operators can be written and tested without Spark."""
+_MODULES = {name: module for module, names in _LATE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    # Patterns can be written and tested without Spark: pyspark is imported when it is asked for.
-    if name in _ON_SPARK:
-        return getattr(import_module(f"asterism.spark.{_ON_SPARK[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

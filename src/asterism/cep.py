@@ -10,19 +10,21 @@ Source: Flink's ``CepOperator``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.compiler import Semantics
+from asterism.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
-from asterism.key_group import KEY_HASH, PAGE, Group, KeyGroupOperator, stamped
+from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator, stamped
 from asterism.matcher import Matcher, Step
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, InputSpec, Now
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
@@ -33,6 +35,9 @@ EVENTS = "events"
 """The operator's only input."""
 ONE_KEY = "__one_key"
 MAX_PAGES = 256
+DROPPED = "partial_matches_dropped"
+"""The metric that counts what ``on_limit="drop"`` dropped."""
+OnLimit = Literal["error", "drop"]
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 
 
@@ -45,7 +50,12 @@ class CepOperator(KeyGroupOperator):
     :param outputs: what is asked for, by name
     :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
     :param pages: pages of state per key group
+    :param max_partial_matches: how many partial matches a key may have after each of its events; None: any number
+    :param on_limit: what happens to more: :class:`~asterism.errors.LimitExceededError`, or those that began last are dropped,
+        without a timeout, and counted in the metric DROPPED
     """
+
+    metrics: Sequence[str] = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value, LATE, DROPPED)
 
     def __init__(
         self,
@@ -58,8 +68,14 @@ class CepOperator(KeyGroupOperator):
         semantics: Semantics = Semantics.DEFAULT,
         order_by: Sequence[str] = (),
         pages: int = 1,
+        max_partial_matches: int | None = None,
+        on_limit: OnLimit = "error",
     ) -> None:
         check_outputs(outputs)
+        if max_partial_matches is not None and max_partial_matches < 1:
+            raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
+        if on_limit not in get_args(OnLimit):
+            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {on_limit!r}')
         if not 1 <= pages <= MAX_PAGES:
             raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
@@ -80,7 +96,15 @@ class CepOperator(KeyGroupOperator):
         carried = {column for output in self.match_outputs.values() for column in output.carried}
         if self.wants_late:
             carried = set(schema.names)
-        self.matcher = Matcher(pattern, schema, [name for name in schema.names if name in carried], semantics)
+        self.matcher = Matcher(
+            pattern,
+            schema,
+            [name for name in schema.names if name in carried],
+            semantics,
+            zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
+            max_partial_matches=max_partial_matches,
+            drop_at_limit=on_limit == "drop",
+        )
         # A stream without a key is a stream with one key.
         self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
         prepared = pa.schema(
@@ -98,7 +122,13 @@ class CepOperator(KeyGroupOperator):
             name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
             for name, spec in outputs.items()
         }
-        definition = repr((_stable(pattern), semantics, self.keys, self.time, self.order_by, pages, str(prepared)))
+        # The repr of a pattern names its functions; what they do is told by their code.
+        functions = [
+            _plain(condition.function)
+            for condition in self.matcher.nfa.conditions
+            if isinstance(condition, PythonCondition | IterativeCondition)
+        ]
+        definition = repr((pattern, semantics, self.keys, self.time, self.order_by, pages, str(prepared), functions))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     @property
@@ -156,12 +186,15 @@ class CepOperator(KeyGroupOperator):
             for value in stored
         ]
         page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
-        step = self.matcher.advance(pages, self._keys_of(events), page_of, events, horizon)
+        step = self.matcher.advance(
+            pages, self._keys_of(events), page_of, events, horizon, processing_time=group.processing_time
+        )
         for number, old, page, wake in zip(numbers, stored, step.pages, step.wakes, strict=True):
             group.write_page(int(number), old, page.to_bytes() if page.keys.num_rows else None, wake)
         self.collect(step, group)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
         for output, spec in self.outputs.items():
             if spec.kind is OutputKind.LATE:
                 group.emit(output, late_table(self.schema, events))
@@ -177,7 +210,11 @@ class CepOperator(KeyGroupOperator):
         return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)
 
     def collect(self, step: Step, group: Group) -> None:
-        """Emit the rows for what *step* found."""
+        """Emit the rows for what *step* found, and count."""
+        kinds = {OutputKind.MATCHES.value: len(step.matches), OutputKind.TIMED_OUT.value: len(step.timeouts)}
+        for metric, count in {**kinds, DROPPED: step.dropped}.items():
+            if count:
+                group.metrics[metric] += count
         for name, output in self.match_outputs.items():
             found = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
             if len(found):
@@ -204,7 +241,10 @@ class CepOperator(KeyGroupOperator):
                 events = events.filter(pa.array(~timeless))
         if not events.num_rows and not carried.keys.num_rows:
             return group.tables(), carried
-        step = self.matcher.advance([carried], self._keys_of(events), None, events, END_OF_TIME, last_key_open=not last)
+        step = self.matcher.advance(
+            [carried], self._keys_of(events), None, events, END_OF_TIME,
+            processing_time=now.processing_time, last_key_open=not last,
+        )  # fmt: skip
         self.collect(step, group)
         return group.tables(), step.pages[0]
 
@@ -215,7 +255,38 @@ def _column(name: str) -> Any:
     return exp.column(name, quoted=True)
 
 
-def _stable(pattern: Pattern) -> str:
-    """The definition of a pattern as text that is the same in every process."""
+def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
+    """A function as plain data that is the same in every process: its name, code, defaults and the values that it captures.
+    Of values that are not plain themselves only the type is told.
+    """
+    if id(value) in seen:
+        return "..."
+    seen = (*seen, id(value))
+    match value:
+        case None | bool() | int() | float() | complex() | str() | bytes():
+            return value
+        case tuple() | list():
+            return [_plain(item, seen) for item in value]
+        case dict():
+            return [_plain(item, seen) for item in value.items()]
+        case set() | frozenset():
+            return sorted(repr(_plain(item, seen)) for item in value)
+        case CodeType():
+            return value.co_code, value.co_names, _plain(value.co_consts, seen)
+        case FunctionType():
+            cells = [_captured(cell) for cell in value.__closure__ or ()]
+            parts = value.__code__, value.__defaults__, value.__kwdefaults__, cells
+            return name_of(value), [_plain(part, seen) for part in parts]
+        case MethodType():
+            return _plain(value.__func__, seen)
+        case functools.partial():
+            return [_plain(part, seen) for part in (value.func, value.args, value.keywords)]
+    called = getattr(type(value), "__call__", None)  # noqa: B004 - an instance of a class with __call__
+    return name_of(value), _plain(called, seen) if isinstance(called, FunctionType) else None
 
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(pattern))
+
+def _captured(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None

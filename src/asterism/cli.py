@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from asterism.compiler import Semantics
-from asterism.errors import AsterismError, StreamDefinitionError
+from asterism.errors import StreamDefinitionError
+from asterism.rules_cli import rules
+from asterism.terminal import Column, distinct, errors_explained, first_paragraph, stdout
 
 # Everything heavy (pyspark, numba, pyarrow) is imported by the command that needs it: `asterism --help` must be quick.
 if TYPE_CHECKING:
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 SLOW = 3.0
 """Seconds after which a silent start is explained. A compiled kernel is there within one."""
-PIPED_WIDTH = 160
-"""Columns of the table where there is no terminal that has a width."""
 SHORT = 200
 """Characters of a reason; the whole of it, all expected and actual matches, is what ``--verbose`` shows."""
 
@@ -48,44 +48,7 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-# ---------------------------------------------------------------------- errors
-
-
-class Failure(click.ClickException):
-    """The command cannot go on."""
-
-    exit_code = 2
-
-
-@contextmanager
-def errors_explained() -> Iterator[None]:
-    """What a user can do something about is said without a traceback."""
-    try:
-        yield
-    except AsterismError as error:
-        raise Failure(str(error)) from error
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
-            raise
-        raise Failure(asterism_error_in(str(error)) or _first_paragraph(str(error))) from error
-
-
-def asterism_error_in(text: str) -> str | None:
-    """The text of an AsterismError that a Spark worker raised, as it stands in the traceback that reaches the driver.
-
-    >>> asterism_error_in('Traceback ...\\nasterism.errors.StateError: no\\n  Hint: do\\n\\n\\tat org...')
-    'no\\n  Hint: do'
-    """
-    found = re.findall(r"asterism\.errors\.\w+: (.*(?:\n  .*)*)", text)
-    return found[-1] if found else None
-
-
-def _first_paragraph(text: str) -> str:
-    """Spark's own messages begin with how they came here, and go on with plans and stack traces."""
-    text = re.sub(
-        r"^An error occurred while calling \S+\s+: [\w.$]+: |^\[STREAM_FAILED\].*?with exception: ", "", text.strip()
-    )
-    return re.split(r"\n\s*\n|\n\s*at |\nJVM stacktrace|;\n|\n=== |\n== DataFrame", text)[0]
+main.add_command(rules)
 
 
 # ---------------------------------------------------------------------- progress
@@ -180,7 +143,7 @@ def _quiet_stderr() -> Iterator[None]:
         except Exception as error:
             elsewhere.seek(0)
             written = elsewhere.read().decode(errors="replace").strip()
-            detail = "\n".join([*written.splitlines()[-5:], _first_paragraph(str(error))])
+            detail = "\n".join([*written.splitlines()[-5:], first_paragraph(str(error))])
             hint = "Spark needs Java 17 or later, on the PATH or where JAVA_HOME says"
             raise StreamDefinitionError("Spark did not start", detail, hint) from error
         finally:
@@ -572,25 +535,6 @@ def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
 # ---------------------------------------------------------------------- asterism validate
 
 
-class Column(click.ParamType[tuple[str, Any]]):
-    """The name of a column and its Spark type: price:double."""
-
-    name = "name:type"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        if isinstance(value, tuple):
-            return value
-        from asterism.validation import arrow_type
-
-        name, _, kind = value.partition(":")
-        if not name or not kind:
-            self.fail(f"{value!r} is not a column: write its name and its type, as in price:double", param, ctx)
-        try:
-            return name, arrow_type(kind)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @main.command()
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE..."
@@ -635,9 +579,7 @@ def validate(
         raise click.UsageError("--column and --input both say what the events have: use one of them.")
     if time is not None and source is None:
         raise click.UsageError("--time goes with --input.")
-    names = [name for name, _ in columns]
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
+    distinct(columns)
     with errors_explained():
         import pyarrow as pa
 
@@ -831,7 +773,6 @@ def _write(rows: DataFrame, out: Path, work: Path) -> None:
 
 
 def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -841,7 +782,7 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
     # Rows of collect() would have times in the time zone of this process.
     for row in rows.limit(limit).toArrow().to_pylist():
         table.add_row(*(Text(shown(value, keys)) for value in row.values()))
-    Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH).print(table)
+    stdout().print(table)
 
 
 def shown(value: Any, keys: Sequence[str] = ()) -> str:

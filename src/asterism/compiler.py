@@ -11,11 +11,23 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
-from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition
+from asterism.conditions import (
+    AndCondition,
+    Condition,
+    IterativeCondition,
+    NotCondition,
+    OrCondition,
+    PythonCondition,
+)
 from asterism.errors import MalformedPatternError
 from asterism.nfa import ALWAYS, Action, Both, Either, Guard, Nfa, Not, State, StateKind, Test, both
 from asterism.pattern import Contiguity, Pattern, QuantifierKind, Stage
+
+MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
+MAX_STOPS = 100_000
+"""Edges on which forbidden events end partial matches: one for each forbidden stage in each state that it concerns."""
 
 
 class Semantics(enum.Enum):
@@ -121,6 +133,8 @@ class _Place:
     following: Stage | None
     group: Stage | None
     first_round: bool
+    after_nots: bool
+    """are not_followed_by stages still in force here?"""
 
     @property
     def stage(self) -> Stage:
@@ -137,7 +151,7 @@ class _Place:
     def nots_before(self) -> list[Stage]:
         """The not_followed_by stages that are still in force here: directly before, or with only optional stages between."""
         found = []
-        at = self.at - 1
+        at = self.at - 1 if self.after_nots else -1
         while at >= 0 and (self.stages[at].quantifier.optional or self.stages[at].contiguity is Contiguity.NOT_FOLLOW):
             if self.stages[at].contiguity is Contiguity.NOT_FOLLOW:
                 found.append(self.stages[at])
@@ -150,7 +164,10 @@ class _Builder:
         self.flink = semantics is Semantics.FLINK
         self.states: list[State] = []
         self.conditions: list[Condition] = []
+        self.numbers: dict[Any, int] = {}
+        """Numbers of conditions. Functions count as the same if they are the same object: they need not have a hash."""
         self.stops: dict[str, tuple[State, Guard]] = {}
+        self.n_stops = 0
         self.unrestricted: dict[State, State] = {}
         self.names: dict[str, int] = {}
         self.window_from_end: timedelta | None = None
@@ -159,6 +176,12 @@ class _Builder:
     # ------------------------------------------------------------------ states
 
     def state(self, stage: str, kind: StateKind = StateKind.NORMAL, gap: timedelta | None = None) -> State:
+        if len(self.states) == MAX_STATES:
+            raise MalformedPatternError(
+                f"the pattern needs more than {MAX_STATES} states",
+                f'It was given up at stage "{stage}".',
+                "lower the counts of times(...): where one is around another they multiply",
+            )
         copies = self.names.get(stage, 0)
         self.names[stage] = copies + 1
         name = stage if copies == 0 else f"{stage}:{copies - 1}"
@@ -174,6 +197,13 @@ class _Builder:
         if stage.name not in self.stops:
             self.stops[stage.name] = self.state(stage.name, StateKind.STOP), condition
         stop, taken = self.stops[stage.name]
+        self.n_stops += 1
+        if self.n_stops > MAX_STOPS:
+            raise MalformedPatternError(
+                "the pattern forbids too many stages in too many places",
+                f'{len(self.stops)} stages must not occur, in many states each; it was given up at stage "{state.stage}".',
+                "forbid what must not occur in one not_followed_by, with OR",
+            )
         state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
 
     def copy(self, original: State) -> State:
@@ -198,9 +228,13 @@ class _Builder:
                 return Either(self.guard(left), self.guard(right))
             case NotCondition(inner):
                 return Not(self.guard(inner))
-        if condition not in self.conditions:
+        same: Any = condition
+        if isinstance(condition, PythonCondition | IterativeCondition):
+            same = type(condition), id(condition.function), getattr(condition, "columns", None)
+        if same not in self.numbers:
+            self.numbers[same] = len(self.conditions)
             self.conditions.append(condition)
-        return Test(self.conditions.index(condition))
+        return Test(self.numbers[same])
 
     def unless(self, until: Condition | None, guard: Guard) -> Guard:
         return guard if until is None else both(Not(self.guard(until)), guard)
@@ -243,9 +277,13 @@ class _Builder:
         first_round: bool = True,
     ) -> State:
         """The states of *stages* in front of *sink*; the first of them."""
+        after_nots = [False]
+        for stage in stages:
+            negated = stage.contiguity is Contiguity.NOT_FOLLOW
+            after_nots.append(negated or (stage.quantifier.optional and after_nots[-1]))
         for at in range(len(stages) - 1, -1, -1):
             stage = stages[at]
-            place = _Place(stages, at, following, group, first_round)
+            place = _Place(stages, at, following, group, first_round, after_nots[at])
             if stage.window is not None and (group is None or at < len(stages) - 1):
                 self.window_from_end = min(stage.window, self.window_from_end or stage.window)
             if stage.contiguity is Contiguity.NOT_FOLLOW:
@@ -437,12 +475,10 @@ class _Builder:
         nots = {stage.name for stage in place.nots_before()}
         if not nots or not place.stage.quantifier.optional:
             return sink
-        copies: dict[State, State] = {}
-
-        def copied(original: State) -> State:
-            if original in copies:
-                return copies[original]
-            twin = copies[original] = self.twin(original)
+        copies = {sink: self.twin(sink)}
+        todo = [sink]
+        for original in todo:
+            twin = copies[original]
             for edge in original.edges:
                 target = edge.target
                 if edge.action is Action.PROCEED:
@@ -450,10 +486,11 @@ class _Builder:
                         if target.stage in nots:
                             continue
                     else:
-                        target = copied(target)
+                        if target not in copies:
+                            copies[target] = self.twin(target)
+                            todo.append(target)
+                        target = copies[target]
                 elif target is original:
                     target = twin
                 twin.edges.append(replace(edge, target=target))
-            return twin
-
-        return copied(sink)
+        return copies[sink]

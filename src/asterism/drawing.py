@@ -118,7 +118,7 @@ class _Canvas:
         """The drawing on paper of its own: it is read on dark pages as on light ones."""
         self.root.attrib |= {
             "width": _number(width), "height": _number(height), "viewBox": f"0 0 {_number(width)} {_number(height)}",
-            "style": "max-width:100%;height:auto", "aria-label": one_line(label, MAX_TITLE),
+            "aria-label": one_line(label, MAX_TITLE),
         }  # fmt: skip
         paper = self.rect(0.5, 0.5, width - 1, height - 1, rx=8, fill=PAPER, stroke=EDGE_OF_PAPER)
         self.root.remove(paper)
@@ -567,10 +567,9 @@ def to_html(pattern: Pattern) -> str:
         ]
         rows.append("<tr>" + "".join(f"<td>{html.escape(one_line(cell, MAX_TITLE))}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("", "stage", "how often", "where", "until"))
-    return (
-        f"<div>{stages_svg(pattern)}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        f"<div>After a match: {html.escape(skip_words(pattern))}</div></div>"
-    )
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    after = f"<div>After a match: {html.escape(skip_words(pattern))}</div>"
+    return f'<div style="overflow-x:auto">{stages_svg(pattern)}</div>{body}{after}'
 
 
 def _numbered(pattern: Pattern, prefix: str) -> Iterator[tuple[str, Stage]]:

@@ -215,16 +215,18 @@ class DynamicCepOperator(KeyGroupOperator):
         """Those of the key group at hand, during a call."""
         self._changed = False
         """Has a set arrived in this call?"""
-        self._compiled: dict[PatternProcessor, Compiled] = {}
+        self._compiled: dict[int, Compiled] = {}
+        """By identity: equal processors are one object (``processor_sets.processor_of``), and hashing a pattern takes its time."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": {}, "_entries": []}
 
     def compiled(self, processor: PatternProcessor) -> Compiled:
         """A processor bound to the schema; kept for as long as the process lives."""
-        if processor not in self._compiled:
-            self._compiled[processor] = self.compiler.compile(processor)
-        return self._compiled[processor]
+        found = self._compiled.get(id(processor))
+        if found is None or found.processor is not processor:
+            found = self._compiled[id(processor)] = self.compiler.compile(processor)
+        return found
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -244,8 +246,8 @@ class DynamicCepOperator(KeyGroupOperator):
         count = events.num_rows
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
         times = pa.array(np.zeros(count, np.int64)) if self.processing_time else self._times(full)
-        processors = {p for found in self.source.retained() for p in found.processors}
-        compiled = [self.compiled(p) for p in sorted(processors, key=lambda p: (p.id, p.version))]
+        processors = {id(p): p for found in self.source.retained() for p in found.processors}
+        compiled = [self.compiled(processor) for processor in processors.values()]
         values = _Values(full, compiled)
         seen = np.zeros(count, np.bool_)
         parts = []
@@ -315,10 +317,11 @@ class DynamicCepOperator(KeyGroupOperator):
             if arrival.input == EVENTS
         ]
         result = super().process(store, events, now)
-        ended = now.watermark == END_OF_TIME
-        new = None if ended or not version else _entries_to(version, self._entries)
-        if new != stored:
-            store.write_page(SETS_PAGE, new)
+        if now.watermark == END_OF_TIME:
+            if stored is not None:
+                store.write_page(SETS_PAGE, None)
+        elif self._changed or self._entries != entries:
+            store.write_page(SETS_PAGE, _entries_to(version, self._entries))
         return result
 
     def must_advance(self, group: Group) -> bool:

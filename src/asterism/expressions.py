@@ -11,16 +11,16 @@ Expressions come from outside: only the node types listed here are accepted, and
 from __future__ import annotations
 
 import atexit
+import difflib
 import enum
 import functools
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -33,12 +33,18 @@ from asterism.errors import (
     ExpressionTypeError,
     InvalidEventError,
 )
+from asterism.sql import routines
+from asterism.sql.functions import FUNCTIONS, NOT_PURE
+from asterism.sql.translation import DOCUMENTATION, Translator, position_of
+from asterism.sql.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
+from asterism.sql.values import Sql
 
 if TYPE_CHECKING:
     import duckdb
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 50  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
+MAX_OPERATIONS = 200  # on top of each other, as in a + b + c ...; but for AND and OR
 STACK = 64  # values on the kernel's stack
 
 AGGREGATES: dict[type[exp.Expr], str] = {
@@ -51,29 +57,29 @@ AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Max: "MAX",
 }
 
-_FUNCTIONS: tuple[type[exp.Expr], ...] = (
-    exp.Abs, exp.Coalesce, exp.Lower, exp.Upper, exp.Length, exp.Concat, exp.Greatest, exp.Least, exp.StartsWith,
-    exp.EndsWith, exp.Contains, exp.SafeDivide,
+_PREDICATES: tuple[type[exp.Expr], ...] = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like,
+    exp.ILike, exp.RegexpLike, exp.Escape,
 )  # fmt: skip
-
+_BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In,
-    exp.Between, exp.Like, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Literal, exp.Boolean,
-    exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case,
-    exp.If, *_FUNCTIONS, *AGGREGATES,
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
+    exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
+    exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket, exp.Anonymous,
+    *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
-
-
-_CASTS = {
-    getattr(exp.DataType.Type, name)
-    for name in ("DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ")
-}  # others round, or write numbers, differently in DuckDB and in Spark
 _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
-    "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/"
+    "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
+    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'",
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
-_INSTEAD = {"||": "concat(a, b)"}
+_ARGUMENTS = frozenset(
+    "this expression expressions low high ifs default true to safe typed negate is_string quoted table db catalog unit "
+    "big_int".split()
+)
+"""What a node may hold. Anything else is a variety of it that has another meaning, such as BETWEEN SYMMETRIC."""
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -81,8 +87,30 @@ class _Tokenizer(Spark.Tokenizer):
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
 
+class _Parser(Spark.Parser):
+    """Leaves functions as they were typed: what they are is settled by :data:`asterism.sql.functions.FUNCTIONS`."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        name: Spark.Parser.FUNCTIONS[name] for name in AGGREGATES.values()
+    }
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        "CAST": lambda self: self._parse_called_cast(safe=None),
+        "TRY_CAST": lambda self: self._parse_called_cast(safe=True),
+        "EXTRACT": Spark.Parser.FUNCTION_PARSERS["EXTRACT"],
+    }
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": Spark.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+    def _parse_called_cast(self, safe: bool | None) -> exp.Expr:
+        """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
+        node: exp.Expr = self._parse_cast(False, safe=safe)
+        node.meta["called"] = True
+        return node
+
+
 class _Dialect(Spark):
     Tokenizer = _Tokenizer
+    Parser = _Parser
 
 
 # ---------------------------------------------------------------------------------------------------- parsing
@@ -123,29 +151,78 @@ def parse(text: str) -> exp.Expr:
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
         raise ExpressionSyntaxError.at("AS needs a name", text)
-    if re.search(r"\bTRY_CAST\b", text, flags=re.IGNORECASE):  # sqlglot reads both as the same
-        raise ExpressionSyntaxError.at("TRY_CAST is not supported here", text, text.upper().find("TRY_CAST"))
     for node in inner.walk():
-        if isinstance(node, exp.Anonymous):
-            raise ExpressionSyntaxError.at(
-                f"unknown function {node.name}", text, text.lower().find(str(node.name).lower())
-            )
-        if isinstance(node, exp.Query | exp.Subquery) or (
-            isinstance(node, exp.In) and node.args.get("query") is not None
-        ):
-            raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
-        if not isinstance(node, _SUPPORTED):
-            word = _TYPED.get(node.key, node.key.upper())
-            raise ExpressionSyntaxError.at(
-                f"{word} is not supported here", text, text.upper().find(word), _INSTEAD.get(word)
-            )
-        if isinstance(node, exp.Cast) and node.to.this not in _CASTS:
-            word = node.to.sql(dialect=_Dialect)
-            raise ExpressionSyntaxError.at(f"CAST to {word} is not supported", text, hint="DOUBLE, DATE or TIMESTAMP")
-        if isinstance(node, exp.Column) and len(node.parts) > 2:
-            name = node.sql(dialect=_Dialect)
-            raise ExpressionSyntaxError.at(f"{name}: a name has at most two parts, stage.column", text)
+        _check(node, text)
+    if _height(inner) > MAX_OPERATIONS:
+        raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
     return tree
+
+
+def _check(node: exp.Expr, text: str) -> None:
+    """Refuse what is not known to mean here what it means to Spark."""
+    if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+        raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() not in FUNCTIONS:
+        name = str(node.this)
+        if name.lower() in NOT_PURE:
+            raise _not_pure(name, text, position_of(node))
+        close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]}?" if close else DOCUMENTATION
+        raise ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
+    others = [name for name, value in node.args.items() if name not in _ARGUMENTS and value]
+    if not isinstance(node, _SUPPORTED) or others:
+        word = _TYPED.get(node.key, node.key.upper())
+        word = " ".join([word, *(name.upper() for name in others)])
+        raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
+    if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
+        raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
+    for part in _operands(node):
+        if (isinstance(part, _LOOSER.get(type(node), ())) and type(part) is not type(node)) or (
+            isinstance(node, _PREDICATES) and isinstance(part, (*_PREDICATES, exp.Not, exp.And, exp.Or))
+        ):
+            word, inner = (_TYPED.get(n.key, n.key.upper()) for n in (node, part))
+            raise ExpressionSyntaxError.at(
+                f"{inner} next to {word} needs brackets", text, position_of(part), "they bind differently in SQL dialects"
+            )
+
+
+_LOOSER: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = dict.fromkeys(_BITWISE, (*_BITWISE, exp.DPipe)) | {
+    exp.DPipe: (*_BITWISE, exp.Add, exp.Sub)
+}
+"""Operators whose order of binding the parser does not share with Spark."""
+
+
+def _place(node: exp.Expr, word: str, text: str) -> int | None:
+    """Where *word* is, if it is there once; otherwise where the node begins."""
+    return text.upper().find(word) if text.upper().count(word) == 1 else position_of(node)
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """What stands left and right of an operator."""
+    if isinstance(node, exp.Escape):
+        return
+    for name in ("this", "expression", "low", "high"):
+        part = node.args.get(name)
+        if isinstance(part, exp.Expr):
+            yield part
+
+
+def _not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxError:
+    return ExpressionSyntaxError.at(
+        f"{name} is not supported: its answer does not depend on the events alone", text, position
+    )
+
+
+def _height(tree: exp.Expr) -> int:
+    """How many operations are on top of each other; ANDs and ORs side by side are one."""
+    deepest, stack = 0, [(tree, 0)]
+    while stack:
+        node, height = stack.pop()
+        deepest = max(deepest, height)
+        for part in node.iter_expressions():
+            same = isinstance(node, exp.And | exp.Or) and type(part) is type(node)
+            stack.append((part, height + (not same)))
+    return deepest
 
 
 def _nesting(text: str) -> int:
@@ -155,7 +232,7 @@ def _nesting(text: str) -> int:
         depth += (character in "([") - (character in ")]")
         deepest = max(deepest, depth)
     chain = max((len(run.split()) for run in re.findall(r"(?:\bNOT\s+)+", text, flags=re.IGNORECASE)), default=0)
-    minus = max((len(run.replace(" ", "")) for run in re.findall(r"(?:[-+~]\s*)+", text)), default=0)
+    minus = max((len(run.replace(" ", "")) for run in re.findall(r"(?:[-+~!]\s*)+", text)), default=0)
     case = len(re.findall(r"\bCASE\b", text, flags=re.IGNORECASE))
     return max(deepest, chain, minus, case)
 
@@ -164,7 +241,7 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """The parts that AND joins at the top."""
     node = node.unnest()
     if isinstance(node, exp.And):
-        return conjuncts(node.left) + conjuncts(node.right)
+        return [part for side in node.flatten() for part in conjuncts(side)]
     return [node]
 
 
@@ -181,29 +258,41 @@ class Scope:
     def column(self, node: exp.Column, text: str) -> str:
         """The event column that *node* names: exactly, or, if only one does, apart from case."""
         names = self.schema.names
-        name = node.name
+        found = self._find(node.this)
+        if found is not None:
+            return found
+        if node.name.lower() in NOT_PURE and not node.this.quoted:
+            raise _not_pure(node.name, text, position_of(node))
+        raise ColumnNotFoundError.from_missing_and_available(node.name, names, f"in: {text}")
+
+    def _find(self, identifier: exp.Expr) -> str | None:
+        names, name = self.schema.names, identifier.name
         if name in names:
             return name
         alike = [candidate for candidate in names if candidate.lower() == name.lower()]
-        if len(alike) == 1 and not node.this.quoted:
-            return str(alike[0])
-        raise ColumnNotFoundError.from_missing_and_available(name, names, f"in: {text}")
+        return str(alike[0]) if len(alike) == 1 and not identifier.args.get("quoted") else None
 
     def resolve(self, tree: exp.Expr, text: str) -> exp.Expr:
-        """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``."""
+        """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``.
+
+        ``a.b`` is column ``b`` of stage ``a`` or, if there is no such stage, field ``b`` of column ``a``.
+        """
 
         def visit(node: exp.Expr) -> exp.Expr:
             kind = AGGREGATES.get(type(node))
             if kind is not None:
-                return self._aggregate(node, kind, text, visit)
+                return self._aggregate(node, kind, text)
             if isinstance(node, exp.Column):
-                if isinstance(node.this, exp.Star):
-                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text)
-                if node.table:
-                    self._stage(node.table, text)
-                    return exp.Last(this=self._argument(node, text))
-                return exp.column(self.column(node, text), quoted=True)
-            copied = node.copy()
+                stage, names = self._split(node)
+                if isinstance(names[0], exp.Star):
+                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(node))
+                if stage:
+                    self._stage(stage, text)
+                argument = self._named(stage, names, text)
+                return exp.Last(this=argument) if stage else argument
+            if isinstance(node, exp.And | exp.Or):
+                return _balanced(type(node), [visit(part) for part in node.flatten(unnest=False)])
+            copied = _shallow(node)
             for key, value in node.args.items():
                 if isinstance(value, exp.Expr):
                     copied.set(key, visit(value))
@@ -213,32 +302,50 @@ class Scope:
 
         return visit(tree)
 
-    def _aggregate(self, node: exp.Expr, kind: str, text: str, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    def _split(self, column: exp.Column) -> tuple[str, list[exp.Expr]]:
+        """(stage or nothing, column and fields in it) of a name with dots."""
+        parts: list[exp.Expr] = list(column.parts)
+        stage = parts[0].name
+        if len(parts) > 1 and (stage in self.stages or self._find(parts[0]) is None):
+            return stage, parts[1:]
+        return "", parts
+
+    def _named(self, stage: str, names: list[exp.Expr], text: str) -> exp.Expr:
+        first = exp.to_identifier(self.column(exp.Column(this=names[0].copy()), text), quoted=True)
+        first.meta.update(names[0].meta)
+        named: exp.Expr = exp.Column(this=first, table=exp.to_identifier(stage, quoted=True) if stage else None)
+        for name in names[1:]:
+            if isinstance(name, exp.Star):
+                raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(name))
+            named = exp.Dot(this=named, expression=name.copy())
+        return named
+
+    def _aggregate(self, node: exp.Expr, kind: str, text: str) -> exp.Expr:
         argument = node.this
-        tables = {column.table for column in argument.find_all(exp.Column)} if isinstance(argument, exp.Expr) else set()
-        if isinstance(argument, exp.Star) or tables in (set(), {""}):
+        position = position_of(node)
+        if node.expressions:
+            raise ExpressionSyntaxError.at(f"{kind} takes one argument", text, position)
+        columns = list(argument.find_all(exp.Column)) if isinstance(argument, exp.Expr) else []
+        stages = {self._split(column)[0] for column in columns}
+        if isinstance(argument, exp.Star) or stages in (set(), {""}):
             raise ExpressionSyntaxError.at(
                 f"{kind} ranges over the events of a stage, and names none",
                 text,
+                position,
                 hint=f"{kind}(stage.column), or COUNT(stage.*)",
             )
-        if len(tables) != 1 or any(argument.find_all(*AGGREGATES)):
-            raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text)
-        stage = next(iter(tables))
+        if len(stages) != 1 or any(argument.find_all(*AGGREGATES)):
+            raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text, position)
+        stage = next(iter(stages))
         self._stage(stage, text)
         if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
             if kind != "COUNT":
-                raise ExpressionSyntaxError.at(f"{kind} needs a column", text)
+                raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position)
             return exp.Count(this=exp.Column(this=exp.Star(), table=exp.to_identifier(stage, quoted=True)))
-        copied = argument.copy()
-        if isinstance(copied, exp.Column):
-            return type(node)(this=self._argument(copied, text))
-        for column in list(copied.find_all(exp.Column)):
-            column.replace(self._argument(column, text))
-        return type(node)(this=copied)
-
-    def _argument(self, column: exp.Column, text: str) -> exp.Column:
-        return exp.column(self.column(column, text), table=column.table, quoted=True)
+        holder = exp.Paren(this=argument.copy())
+        for column in list(holder.find_all(exp.Column)):
+            column.replace(self._named(stage, self._split(column)[1], text))
+        return type(node)(this=holder.this)
 
     def _stage(self, stage: str, text: str) -> None:
         if stage not in self.stages:
@@ -247,6 +354,21 @@ class Scope:
                 f"in: {text}\nStages: {', '.join(self.stages) or '(none)'}",
                 "stage names are case-sensitive",
             )
+
+
+def _shallow(node: exp.Expr) -> exp.Expr:
+    """The node without its children."""
+    copied = type(node)(**{key: value for key, value in node.args.items() if not isinstance(value, exp.Expr | list)})
+    copied.meta.update(node.meta)
+    return copied
+
+
+def _balanced(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
+    """All parts joined, in their order, by a tree that is no deeper than it must be."""
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [kind(this=pair[0], expression=pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -261,7 +383,7 @@ def aggregate_of(node: exp.Expr) -> tuple[str, str, exp.Expr | None]:
     if isinstance(column.this, exp.Star):
         return AGGREGATES[type(node)], stage, None
     argument = node.this.copy()
-    for inner in [argument] if isinstance(argument, exp.Column) else list(argument.find_all(exp.Column)):
+    for inner in list(argument.find_all(exp.Column)):
         inner.set("table", None)
     return AGGREGATES[type(node)], stage, argument
 
@@ -276,46 +398,14 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect(":memory:", config={"threads": 1})
     connection.execute("SET enable_external_access = false")
+    # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
+    names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
+    connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
+    routines.register(connection)
     connection.execute("SET lock_configuration = true")
     # Left to the interpreter's end it would be cleaned up after the modules that it needs.
     atexit.register(_connection.cache_clear)
     return connection
-
-
-def to_duckdb(node: exp.Expr, columns: Sequence[str]) -> str:
-    """DuckDB's text for a resolved pure expression; the table's columns are called c0, c1 ... there."""
-    tree = exp.Paren(this=node.copy())
-    for part in reversed(list(tree.this.walk())):  # children first
-        replacement = _in_duckdb(part, columns)
-        if replacement is not None:
-            part.replace(replacement)
-    return str(tree.this.sql(dialect="duckdb", comments=False))
-
-
-def _in_duckdb(part: exp.Expr, columns: Sequence[str]) -> exp.Expr | None:
-    """What *part* is to be replaced by, where DuckDB means something else than Spark."""
-    if isinstance(part, exp.Column):
-        return exp.column(f"c{list(columns).index(part.name)}")
-    if isinstance(part, exp.Div):
-        # Spark divides as doubles and, in its ANSI mode, refuses to divide by zero.
-        zero = exp.EQ(this=exp.paren(part.expression.copy()), expression=exp.Literal.number(0))
-        failure = exp.func("error", exp.Literal.string("division by zero"))
-        quotient = exp.Div(
-            this=exp.cast(part.this.copy(), "double"), expression=exp.cast(part.expression.copy(), "double")
-        )
-        return exp.Case(ifs=[exp.If(this=zero, true=failure)], default=quotient)
-    if isinstance(part, exp.SafeDivide):
-        divisor = exp.func("nullif", exp.cast(part.expression.copy(), "double"), exp.Literal.number(0))
-        return exp.Div(this=exp.cast(part.this.copy(), "double"), expression=divisor)
-    if isinstance(part, exp.Like):
-        return exp.Escape(this=part.copy(), expression=exp.Literal.string("\\"))
-    if isinstance(part, exp.TryCast):
-        # Spark's CAST fails where it cannot convert; sqlglot reads it as one that gives NULL.
-        return exp.Cast(this=part.this.copy(), to=part.to.copy())
-    if isinstance(part, exp.DataType) and part.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
-        # Times with a zone are handed over as the wall-clock time of that zone.
-        return exp.DataType.build("timestamp")
-    return None
 
 
 _TRY = "filter such events out; try_divide(a, b) gives NULL where b is 0"
@@ -327,7 +417,11 @@ class _DuckDBError(Exception):
 
 @dataclass(slots=True)
 class Vectorized:
-    """Distinct pure expressions over one schema, evaluated together. Holds text only, so that it can travel."""
+    """Distinct pure expressions over one schema, evaluated together. Holds text only, so that it can travel.
+
+    The session's time zone, in which times without a zone are read, is in the metadata of the schema; otherwise it is that
+    of the first TIMESTAMP column, or UTC.
+    """
 
     schema: pa.Schema
     texts: list[str] = field(default_factory=list)
@@ -335,32 +429,53 @@ class Vectorized:
     sources: list[str] = field(default_factory=list)
     """what the user wrote, for messages"""
 
+    @property
+    def zone(self) -> str:
+        metadata = self.schema.metadata or {}
+        return str(metadata[TIME_ZONE].decode()) if TIME_ZONE in metadata else self._label or "UTC"
+
+    @property
+    def _label(self) -> str | None:
+        """The zone of the first TIMESTAMP column."""
+        return next((str(t.tz) for t in self.schema.types if pa.types.is_timestamp(t) and t.tz is not None), None)
+
     def add(self, node: exp.Expr, text: str) -> int:
         """The number of the expression; *text* is what the user wrote, for messages."""
-        sql = to_duckdb(node, self.schema.names)
-        if sql not in self.texts:
-            self.types.append(self.type_of(node, text))
-            self.texts.append(sql)
+        value = self.translate(node, text)
+        if value.text not in self.texts:
+            self.types.append(self._type(value, text))
+            self.texts.append(value.text)
             self.sources.append(text)
-        return self.texts.index(sql)
+        return self.texts.index(value.text)
+
+    def translate(self, node: exp.Expr, text: str) -> Sql:
+        """A resolved expression in DuckDB's words."""
+        return Translator(self.schema, self.zone, text).translate(node)
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
-        sql = to_duckdb(node, self.schema.names)
-        plain = plain_column(sql)
+        return self._type(self.translate(node, text), text)
+
+    def _type(self, value: Sql, text: str) -> pa.DataType:
+        plain = plain_column(value.text)
         if plain is not None:
             return self.schema.field(plain).type
+        if value.type == MONTHS:
+            raise ExpressionTypeError.at(f"an expression cannot be of type {name_of(value.type)}", text)
+        given = given_type(value.type, self._label or self.zone)
         try:
-            return self._run([sql], self.schema.empty_table()).schema.field(0).type
+            self._run([value.text], [given], self.schema.empty_table())
         except _DuckDBError as error:
             raise ExpressionTypeError.at(str(error), text) from None
+        return given
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
         """One column per expression, in the order in which they were added."""
         plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
-        computed = [text for number, text in enumerate(self.texts) if plain[number] is None]
+        computed = [number for number in plain if plain[number] is None]
+        texts, types = [self.texts[number] for number in computed], [self.types[number] for number in computed]
         try:
-            results = iter(self._run(computed, table).columns if computed else [])
+            results = iter(self._run(texts, types, table) if computed else [])
         except _DuckDBError as error:
             raise InvalidEventError(
                 f"an expression could not be computed: {error}", self._culprit(table), _TRY
@@ -369,43 +484,43 @@ class Vectorized:
 
     def _culprit(self, table: pa.Table) -> str | None:
         """What the user wrote, of the expression that fails on these rows."""
-        for text, source in zip(self.texts, self.sources, strict=True):
+        for text, data_type, source in zip(self.texts, self.types, self.sources, strict=True):
             try:
-                self._run([text], table)
+                self._run([text], [data_type], table)
             except _DuckDBError:
                 return source
         return None
 
-    def _run(self, texts: list[str], table: pa.Table) -> pa.Table:
+    def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table) -> list[pa.ChunkedArray]:
         import duckdb
 
         needed = sorted({number for text in texts for number in columns_of(text) if number < table.num_columns})
-        view = pa.table([_as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
+        view = pa.table([self._as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
         if not needed:  # constants only: something must tell the number of rows
             view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
         connection = _connection()
-        columns = ", ".join(f"({text}) AS r{number}" for number, text in enumerate(texts))
+        columns = ", ".join(f"{text} AS r{number}" for number, text in enumerate(texts))
         connection.register("events", view)
         try:
             result: pa.Table = connection.sql(f"SELECT {columns} FROM events").to_arrow_table()
         except duckdb.Error as error:
-            message = re.sub(r"^[A-Z][A-Za-z ]*Error: ", "", str(error)).split("\n")[0]
-            raise _DuckDBError(message) from None
+            raise _DuckDBError(_undecorated(str(error))) from None
         finally:
             connection.unregister("events")
-        for number, text in enumerate(texts):
-            zone = self._zone(text)
-            if zone is not None and result.schema.field(number).type == pa.timestamp("us"):
-                # DuckDB was given the wall-clock time of the zone, and answered with it.
-                local = pc.assume_timezone(result.column(number), zone, ambiguous="earliest", nonexistent="earliest")
-                result = result.set_column(number, result.schema.field(number).name, local)
-        return result
+        return [_as_spark_sees(column, kind) for column, kind in zip(result.columns, types, strict=True)]
 
-    def _zone(self, text: str) -> str | None:
-        """The zone of timestamps that an expression gives; None: they have none, as those that it reads."""
-        types = [self.schema.field(number).type for number in columns_of(text)] or list(self.schema.types)
-        zones = [t.tz for t in types if pa.types.is_timestamp(t)]
-        return zones[0] if zones else None
+    def _as_duckdb_sees(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Points in time as those of UTC without a zone, intervals as numbers, other types by their nearest in Spark."""
+        known = spark_type(column.type, self.zone)
+        if known is None:  # nothing can be done with it but to ask whether it is NULL
+            return column
+        return column.cast(known, safe=False).cast(stored_type(known))
+
+
+def _undecorated(message: str) -> str:
+    """What happened, of what DuckDB says about it."""
+    first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
+    return re.sub(r"^[A-Z][A-Za-z ]*Error: ", "", first)
 
 
 def columns_of(text: str) -> set[int]:
@@ -418,10 +533,13 @@ def plain_column(text: str) -> int | None:
     return int(text[1:]) if re.fullmatch(r"c\d+", text) else None
 
 
-def _as_duckdb_sees(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return pc.local_timestamp(column)
-    return column
+def _as_spark_sees(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """What DuckDB answered, in the type that the value has in Spark."""
+    if column.type == data_type:
+        return column
+    if data_type == NULL:
+        return pa.chunked_array([pa.nulls(len(column))])
+    return column.cast(data_type)
 
 
 # ---------------------------------------------------------------------------------------------------- programs
@@ -474,6 +592,7 @@ class Op(enum.IntEnum):
     IS_NULL = 28
     COALESCE = 29
     SELECT = 30
+    PYTHON = 31
 
 
 class Func(enum.IntEnum):
@@ -548,6 +667,13 @@ class Programs:
         self.starts.append(begin)
         self.ends.append(len(self.ops))
         self.texts.append(text)
+        return len(self.starts) - 1
+
+    def add_call(self, condition: int) -> int:
+        """A program that asks per-event Python condition number *condition*; the number of the program."""
+        self.starts.append(len(self.ops))
+        self.ops.append((int(Op.PYTHON), condition, 0, 0, 0, 0))
+        self.ends.append(len(self.ops))
         return len(self.starts) - 1
 
     def slot(self, node: exp.Expr, text: str) -> tuple[int, Kind]:

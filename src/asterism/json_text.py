@@ -63,10 +63,10 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def text_of(source: str | bytes) -> str:
-    """What is to be read as JSON, if its size and encoding allow it. *source* may be cut off behind ``MAX_BYTES + 1``."""
-    if len(source) > MAX_BYTES:
-        raise JsonTextError(f"the JSON is too large (limit {MAX_BYTES} bytes)")
+def text_of(source: str | bytes, limit: int = MAX_BYTES) -> str:
+    """What is to be read as JSON, if its size and encoding allow it. *source* may be cut off behind ``limit + 1``."""
+    if len(source) > limit:
+        raise JsonTextError(f"the JSON is too large (limit {limit} bytes)")
     if isinstance(source, bytes):
         for mark, encoding in _ENCODINGS.items():
             if source.startswith(mark):

@@ -10,6 +10,11 @@ makes the tables and calls :func:`advance_keys`.
 * A *finished* match that waits for its emission is a row (first event, node, time of its completion).
 * Rows of both kinds live in binary heaps on their first column, which behave like ``java.util.PriorityQueue``, ties
   included: with a skip strategy, ties decide which match survives, and Flink's answers are the specification.
+
+Which edges are open to an event is settled by *guards*. Most ask for nothing but condition bits, computed for the whole batch
+beforehand, and are one comparison (:func:`follow`). The others are branching programs (:func:`holds`): condition after
+condition, in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
+(:func:`run_program`), or both; the program may ask Python, which calls back into :mod:`asterism.calls`.
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
 
 from asterism.expressions import Func, Op
 from asterism.nfa import Action, StateKind
@@ -39,9 +46,13 @@ NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
 )
 SKIP_TO_FIRST = _SKIPS.index(SkipKind.SKIP_TO_FIRST)
 
-GUARD_NOT, GUARD_AND, GUARD_OR, GUARD_TRUE = -1, -2, -3, -4
+HOLDS, FAILS = -1, -2
+"""Where guards end."""
 
-OK, NO_ROOM, DIVISION_BY_ZERO, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES = range(6)
+OK, NO_ROOM, DIVISION_BY_ZERO, PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS = range(8)
+"""Error codes; NO_ROOM is dealt with here."""
+MAX_VISITS = 1_000_000
+"""States that one event may lead one partial match through; more are combinations of stages that may all be left out."""
 
 # numba compares against plain integers faster than against enum members, and caches better
 _O = {op.name: int(op) for op in Op}
@@ -51,6 +62,7 @@ ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
 ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
 NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
+PYTHON = _O["PYTHON"]
 FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
 
 
@@ -61,28 +73,31 @@ class Tables(NamedTuple):
     """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
     every event matters); first edge; one past the last edge; 1 if all edges that PROCEED edges lead to are SIMPLE"""
     edges: Any
-    """action; target; guard; stage of the state that it leaves; gap (0: none); and, for guards that only ask for some condition
-    bits to be set and others not: which bits, and their values; SIMPLE: 1 if it is such a guard"""
+    """action; target; where its guard begins (a row of guards, or HOLDS); stage of the state that it leaves; gap (0: none); and,
+    for guards that only ask for some condition bits to be set and others not: which bits, and their values; SIMPLE: 1 if it is
+    such a guard"""
     guards: Any
-    """postfix programs, one after the other, each after its length: a condition's number or one of GUARD_NOT, _AND, _OR, _TRUE"""
+    """a condition; the row to go on with if it holds; and if it does not: in both places HOLDS and FAILS end the guard"""
     conditions: Any
     """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
     ops: Any
-    """operation (asterism.expressions.Op); constant or slot; for aggregates: function, stage, slot (-1: none), is it floating"""
-    guard_depth: int
+    """operation (asterism.expressions.Op); constant, slot, or number of the Python condition; for aggregates: function, stage,
+    slot (-1: none), is it floating; for PYTHON: address of the C function to call"""
     start: int
     window: int  # microseconds, 0: none
     flink: bool
     skip: int
     skip_stage: int
     throw_on_miss: bool
+    max_runs: int  # partial matches per key, 0: no limit
+    drop: bool  # at the limit, drop what began last; otherwise it is an error
 
 
 KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 STACK_SIZE = 80
-# rows of the scratch array: values and null flags of the stack machine, guards, states to visit, edges to follow
-VALUES, NULLS, GUARDS, VISIT, FOLLOW = range(5)
+# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow
+VALUES, NULLS, VISIT, FOLLOW = range(4)
 
 
 # ------------------------------------------------------------------------------------------------ heaps
@@ -92,8 +107,11 @@ VALUES, NULLS, GUARDS, VISIT, FOLLOW = range(5)
 # is started again with larger arrays (NO_ROOM).
 
 DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
-N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS, RUNS, BEGAN, EARLIEST, WAKES, COUNTS = range(13)
-"""Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask."""
+N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS, RUNS, BEGAN, EARLIEST, WAKES, DROPPED, COUNTS = (
+    range(14)
+)
+"""Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask; how many
+partial matches the limit cost."""
 
 
 @njit(cache=True)
@@ -159,11 +177,49 @@ def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int
     return kept
 
 
+@njit(cache=True)
+def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> int:
+    """Keep the start state and the *limit* partial matches that began first; of those that began together, the ones that
+    accepted their last event first. Returns the new size.
+    """
+    age = np.empty(size, np.int64)
+    for at in range(size):
+        first = heaps[plane, at, 0]
+        age[at] = NEVER if first == NO_EVENT else first * n_nodes + heaps[plane, at, 1]
+    oldest = np.sort(age)[:limit]
+    youngest = oldest[-1]
+    room = np.sum(oldest == youngest)  # several may share an event and a node
+    kept = 0
+    for at in range(size):
+        if age[at] < youngest or age[at] == NEVER or (age[at] == youngest and room > 0):
+            room -= age[at] == youngest
+            if kept < at:
+                move(heaps, plane, at, kept)
+            kept += 1
+    for at in range((kept >> 1) - 1, -1, -1):
+        sift_down(heaps, plane, kept, at)
+    return kept
+
+
 # ------------------------------------------------------------------------------------------------ conditions
 #
 # Arrays that go together: *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null;
 # *values_f*, *ops_f* and *work_f* are the same memory as *values*, *ops* and *work*, seen as doubles. They are passed one by
 # one: numba counts references to every member of a tuple at every call, which costs more than the work done here.
+
+
+def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nodes: Any, n_nodes: Any) -> Any:
+    """Call the C function at *address*, an integer. (What takes a function itself as its argument is not cached.)"""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(64)
+        kind = ir.FunctionType(integer, [integer] * (len(arguments) - 1))
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+
+    return types.int64(*[types.int64] * 6), generate
+
+
+call: Any = intrinsic(_call)
 
 
 @njit(cache=True)
@@ -271,7 +327,7 @@ def run_program(
     work: Any,
     work_f: Any,
 ) -> int:
-    """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL, -1 on division by zero."""
+    """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; or minus an error code."""
     n = 0  # values on the stack
     for at in range(begin, end):
         op, k = ops[at, 0], ops[at, 1]
@@ -306,6 +362,12 @@ def run_program(
         elif op == SWAP:
             work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
             work[NULLS, n - 1], work[NULLS, n - 2] = work[NULLS, n - 2], work[NULLS, n - 1]
+        elif op == PYTHON:
+            answer = call(ops[at, 2], k, event, node, nodes.ctypes.data, len(nodes))
+            if answer < 0:
+                return -PYTHON_FAILED
+            work[VALUES, n], work[NULLS, n] = answer, 0
+            n += 1
         elif op == SELECT:
             n -= 2
             chosen = n if (work[NULLS, n - 1] == 0 and work[VALUES, n - 1] == 1) else n + 1
@@ -347,7 +409,7 @@ def run_program(
                 if yf != 0.0:
                     work_f[VALUES, a] = xf / yf
                 elif k == 0:
-                    return -1
+                    return -DIVISION_BY_ZERO
                 else:
                     work[NULLS, a] = 1
             elif op == EQ:
@@ -370,32 +432,18 @@ def holds(
     guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
     guard: int, event: int, nodes: Any, node: int, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
-    """Does a guard hold for this event and partial match? 1, 0, or -1 on division by zero."""
-    n = 0
-    for at in range(guard + 1, guard + 1 + guards[guard]):
-        op = guards[at]
-        if op >= 0:
-            bit = conditions[op, 0]
-            value = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
-            if value == 1 and conditions[op, 1] < conditions[op, 2]:
-                begin, end = conditions[op, 1], conditions[op, 2]
-                value = run_program(ops, ops_f, begin, end, values, values_f, event, nodes, node, work, work_f)
-                if value < 0:
-                    return -1
-            work[GUARDS, n] = value
-            n += 1
-        elif op == GUARD_TRUE:
-            work[GUARDS, n] = 1
-            n += 1
-        elif op == GUARD_NOT:
-            work[GUARDS, n - 1] = 1 - work[GUARDS, n - 1]
-        elif op == GUARD_AND:
-            n -= 1
-            work[GUARDS, n - 1] &= work[GUARDS, n]
-        else:
-            n -= 1
-            work[GUARDS, n - 1] |= work[GUARDS, n]
-    return 1 if n == 0 else work[GUARDS, 0]
+    """Does a guard hold for this event and partial match? 1, 0, or minus an error code."""
+    at = guard
+    while at >= 0:
+        condition = guards[at, 0]
+        bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
+        answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
+        if answer == 1 and begin < end:
+            answer = run_program(ops, ops_f, begin, end, values, values_f, event, nodes, node, work, work_f)
+            if answer < 0:
+                return answer
+        at = guards[at, 1] if answer == 1 else guards[at, 2]
+    return 1 if at == HOLDS else 0
 
 
 # ------------------------------------------------------------------------------------------------ one event
@@ -412,11 +460,12 @@ def follow(
     an error code. All guards here ask for nothing but bits; :func:`follow_guards` is the same for any guards.
     """
     room = work.shape[1]
-    found = reached = 0
+    found = reached = visits = 0
     work[VISIT, 0] = state
     n = 1
     while n > 0:
         n -= 1
+        visits += 1
         at = work[VISIT, n]
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
@@ -425,7 +474,7 @@ def follow(
             action = edges[edge, ACTION]
             if (only_proceed and action != PROCEED) or (word & edges[edge, CARE]) != edges[edge, WANT]:
                 continue
-            if n >= room or found >= room:
+            if n >= room or found >= room or visits >= MAX_VISITS:
                 return found, reached, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
@@ -444,11 +493,12 @@ def follow_guards(
     """:func:`follow` for any guards: slower, as all that conditions may look at must be handed on."""
     word = bits[event, 0]
     room = work.shape[1]
-    found = reached = 0
+    found = reached = visits = 0
     work[VISIT, 0] = state
     n = 1
     while n > 0:
         n -= 1
+        visits += 1
         at = work[VISIT, n]
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
@@ -466,10 +516,10 @@ def follow_guards(
                     guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f
                 )
                 if answer < 0:
-                    return found, reached, DIVISION_BY_ZERO
+                    return found, reached, -answer
                 if answer == 0:
                     continue
-            if n >= room or found >= room:
+            if n >= room or found >= room or visits >= MAX_VISITS:
                 return found, reached, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
@@ -616,6 +666,25 @@ def settle(
     return OK
 
 
+@njit(cache=True)
+def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
+    """See that a key has no more than *limit* partial matches, apart from the start state. Returns an error code.
+
+    What began last goes first. Those that stay are the nearest to their end, and what began later has never changed what began
+    earlier, so their answers are the ones that they would have given without a limit.
+    """
+    runs = count[RUNS]
+    found = 0
+    for run in range(count[N_RUNS]):
+        found += heaps[runs, run, 0] != NO_EVENT
+    if found > limit:
+        count[DROPPED] += found - limit
+        if not drop:
+            return TOO_MANY_RUNS
+        count[N_RUNS] = keep_oldest(heaps, runs, count[N_RUNS], count[N_NODES], limit)
+    return OK
+
+
 # ------------------------------------------------------------------------------------------------ time
 
 
@@ -680,7 +749,7 @@ def expire(
 def advance_key(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
     times: Any, bits: Any, values: Any, values_f: Any,
-    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool,
+    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool, max_runs: int, drop: bool,
     key: int, begin: int, end: int, until: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
@@ -719,6 +788,8 @@ def advance_key(
             )  # fmt: skip
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
                 error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out)
+            if error == OK and 0 < max_runs < count[N_RUNS]:
+                error = confine(heaps, count, max_runs, drop)
             if error != OK:
                 return error
             survey(states, window, times, heaps, count, nodes)
@@ -754,10 +825,10 @@ def advance_keys(
     Key *k* has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time, and afterwards its time becomes
     ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events); its partial matches, waiting matches and timers
     are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each key, the
-    matches, the timed-out partial matches, and (error code, key).
+    matches, the timed-out partial matches, the number of partial matches that the limit cost, and (error code, key).
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)), tables.guard_depth + 1)), np.int64)
+    work = np.zeros((4, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
@@ -773,11 +844,11 @@ def advance_keys(
     error, failed = OK, -1
 
     for key in range(n_keys):
-        n_nodes, n_out, n_lost = count[N_NODES], count[N_OUT], count[N_LOST]
+        n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
         error = NO_ROOM
         while error == NO_ROOM:
             count[RUNS] = count[N_DONE] = 0
-            count[N_NODES], count[N_OUT], count[N_LOST] = n_nodes, n_out, n_lost
+            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
             n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
             if max(n_runs + 1, n_waiting) > heaps.shape[1]:
                 heaps = np.empty((4, 2 * max(n_runs + 1, n_waiting), 3), np.int64)
@@ -793,6 +864,7 @@ def advance_keys(
             error = advance_key(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
                 tables.start, tables.window, tables.flink, tables.skip, tables.skip_stage, tables.throw_on_miss,
+                tables.max_runs, tables.drop,
                 key, event_at[key], event_at[key + 1], horizon[key],
                 heaps, count, nodes, timers, out, lost, work, work_f,
             )  # fmt: skip
@@ -832,7 +904,8 @@ def advance_keys(
 
     return (
         nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
-        new_timer_at, new_timers[: new_timer_at[-1]], wake_at, out[: count[N_OUT]], lost[: count[N_LOST]], (error, failed),
+        new_timer_at, new_timers[: new_timer_at[-1]], wake_at, out[: count[N_OUT]], lost[: count[N_LOST]],
+        count[DROPPED], (error, failed),
     )  # fmt: skip
 
 

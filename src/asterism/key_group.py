@@ -27,8 +27,12 @@ from asterism.state import NO_PAGE, GroupHeader, MemoryStore, StateStore, batch_
 
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
+IDLE = -(2**62)
+"""In place of the processing time at which an input was last heard of: it is idle until it is heard of."""
 KEY_HASH = "__key_hash"
 """Column of 64-bit hashes of the keys, which the host supplies."""
+LATE = "late_elements"
+"""The metric that counts elements that came too late."""
 
 
 @dataclass(slots=True)
@@ -141,7 +145,7 @@ class KeyGroupOperator(ABC):
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
         else:
             header = GroupHeader.from_bytes(stored, self.fingerprint)
-        before = max(header.watermark, now.watermark)
+        before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
         numbers = {name: number for number, name in enumerate(self.inputs)}
         waited = {name for name, number in numbers.items() if header.buffers[number]}
         moved: dict[str, int] = {}
@@ -155,7 +159,9 @@ class KeyGroupOperator(ABC):
         if now.watermark == END_OF_TIME:
             moved |= {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
             header.watermarks[:] = END_OF_TIME
-        watermark = max(before, self._least(header, now.processing_time))
+        watermark = max(before, now.watermark, self._least(header, now.processing_time))
+        if not arrivals:
+            self._note_idle(header, now)
         group = Group(store, header, watermark, now.processing_time, before, moved)
         ready = self._ready(group, arrivals, before)
         at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
@@ -211,14 +217,20 @@ class KeyGroupOperator(ABC):
         later = (time for time in sorted(limits) if time > now.processing_time)
         return next((time for time in later if self._least(header, time) > watermark), END_OF_TIME)
 
+    def _note_idle(self, header: GroupHeader, now: Now) -> None:
+        for number, spec in enumerate(self.inputs.values()):
+            if spec.idle_after is not None and now.processing_time - int(header.heard[number]) >= spec.idle_after:
+                header.heard[number] = IDLE
+
     def _forgive_silence(self, header: GroupHeader, now: Now) -> None:
-        """A time in which no input was heard of tells nothing about any of them: perhaps nobody listened."""
-        timed = [number for number, spec in enumerate(self.inputs.values()) if spec.timed]
-        limits = [spec.idle_after for spec in self.inputs.values() if spec.timed and spec.idle_after is not None]
-        if limits:
-            silence = now.processing_time - int(header.heard[timed].max())
+        """A time in which no input was heard of, and nobody asked, tells nothing: perhaps nobody listened."""
+        specs = enumerate(self.inputs.values())
+        awaited = [number for number, spec in specs if spec.timed and header.heard[number] != IDLE]
+        limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
+        if awaited and limits:
+            silence = now.processing_time - int(header.heard[awaited].max())
             if silence >= min(limits):
-                header.heard[timed] += silence
+                header.heard[awaited] += silence
 
     def _first_waiting(self, header: GroupHeader) -> int:
         first = END_OF_TIME

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 FOREVER = 2**63 - 1
 KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for a value that is not of a type."""
 
 
 class StateKind(enum.Enum):
@@ -71,6 +73,8 @@ class StateTable:
 
     def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
         self.spec = spec
+        self.exact = _exact(spec.type)
+        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
         self.rows = rows.combine_chunks()
         self.keys: Ints = self.rows.column(KEY).to_numpy()
         self.touched: dict[int, Any] = {}
@@ -84,7 +88,7 @@ class StateTable:
         if key in self.touched:
             return self.touched[key]
         if self._values is None:
-            self._values = self.rows.column(VALUE).to_pylist()
+            self._values = self.rows.column(VALUE).to_pylist(maps_as_pydicts="lossy")
             self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
             has = self.spec.ttl is not None
             self._expires = self.rows.column(EXPIRES).to_pylist() if has else [FOREVER] * len(self._values)
@@ -113,7 +117,7 @@ class StateTable:
             rows = pa.concat_tables([rows.filter(pa.array(untouched)), self._of_touched()])
             rows = rows.take(pa.array(np.argsort(rows.column(KEY).to_numpy(), kind="stable")))
         if self.spec.ttl is not None:
-            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > time))
+            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > min(time, FOREVER - 1)))
         if rows is not self.rows:
             self.rows = rows.combine_chunks()
             self.keys = self.rows.column(KEY).to_numpy()
@@ -151,15 +155,31 @@ class StateTable:
             if isinstance(values, pa.ChunkedArray):
                 values = values.combine_chunks()
             return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
-            raise OperatorError(
-                f'the state "{self.spec.name}" holds {type_}, and was given something else', str(error)
-            ) from None
+        except MISFITS as error:
+            raise OperatorError(f'the state "{self.spec.name}" holds {type_}, not such values', str(error)) from None
+
+    def value(self, value: Any) -> Any:
+        """A value as it will be when it is read from a checkpoint.
+
+        :raises OperatorError: it is not of the state's type
+        """
+        return self._checked(value, self.exact, self.spec.type, "holds")
+
+    def name(self, name: Any) -> Any:
+        """A key of a map, likewise."""
+        assert self.exact_name is not None
+        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
+
+    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
+        try:
+            return exact(value)
+        except MISFITS as error:
+            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
 
     # ------------------------------------------------------------------ columns
 
-    def column(self, keys: Ints, time: int) -> pa.Array:
-        """The value of each of *keys*, null where there is none."""
+    def column(self, keys: Ints, time: int, at_row: Ints | None = None) -> pa.Array:
+        """The value of each of *keys*, null where there is none. *at_row*: the time at which each is read, if it matters."""
         rows = self.settle(time)
         at = np.searchsorted(self.keys, keys)
         inside = np.minimum(at, max(len(self.keys) - 1, 0))
@@ -168,10 +188,12 @@ class StateTable:
         )
         if not len(self.keys):
             return pa.nulls(len(keys), self.spec.type)
+        if at_row is not None:
+            missing |= rows.column(EXPIRES).to_numpy()[inside] <= at_row
         return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))
 
-    def put_column(self, keys: Ints, values: Any, expires: int, time: int) -> None:
-        """Give each of *keys* its value; of equal keys the last counts. A null clears."""
+    def put_column(self, keys: Ints, values: Any, time: int, expires: Ints | None = None) -> None:
+        """Give each of *keys* its value; of equal keys the last counts. A null clears. *expires*: when each does."""
         rows = self.settle(time)
         array = self.array(values)
         if len(array) != len(keys):
@@ -179,12 +201,41 @@ class StateTable:
         last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]  # sorted by key
         columns = {KEY: pa.array(keys[last]), VALUE: array.take(pa.array(last))}
         if self.spec.ttl is not None:
-            columns[EXPIRES] = pa.array(np.full(len(last), expires, np.int64))
+            assert expires is not None
+            columns[EXPIRES] = pa.array(expires[last])
         new = pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
         new = new.filter(new.column(VALUE).is_valid())
         merged = pa.concat_tables([rows.filter(pa.array(~np.isin(self.keys, keys))), new])
         self.rows = merged.take(pa.array(np.argsort(merged.column(KEY).to_numpy(), kind="stable"))).combine_chunks()
         self.keys, self._values = self.rows.column(KEY).to_numpy(), None
+
+
+_PLAIN: dict[pa.DataType, type] = {
+    pa.bool_(): bool,
+    pa.float64(): float,
+    pa.string(): str,
+    pa.binary(): bytes,
+}
+
+
+def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
+    """A function that makes a value what it is after a round trip through a column of this type; None stays None."""
+    plain = _PLAIN.get(type_)
+    fields = {field.name for field in type_} if pa.types.is_struct(type_) else set()
+
+    def exact(value: Any) -> Any:
+        if type(value) is plain or value is None:
+            return value
+        if type(value) is int and pa.types.is_temporal(type_):
+            raise TypeError("a number is no time: give a datetime or a date")
+        if fields and isinstance(value, dict) and not value.keys() <= fields:
+            raise TypeError(f"there is no field {min(value.keys() - fields, key=str)!r}")
+        return pa.scalar(value, type_).as_py(maps_as_pydicts="lossy")
+
+    def exact_int(value: Any) -> Any:
+        return value if type(value) is int and -(2**63) <= value < 2**63 else exact(value)
+
+    return exact_int if type_ == pa.int64() else exact
 
 
 # ---------------------------------------------------------------------- what users declare and use
@@ -225,7 +276,7 @@ class State:
         mine._runtime = runtime
         return mine
 
-    def attach(self, table: StateTable) -> None:
+    def attach(self, table: StateTable | None) -> None:
         self._table = table
 
     # What follows is for bound states.
@@ -234,30 +285,32 @@ class State:
     def _here(self) -> StateTable:
         if self._runtime is None or self._table is None:
             raise OperatorError(
-                f'the state "{self.name}" can be used only while the operator processes something',
-                hint="use it in the functions that process elements, watermarks and timers",
+                f'the state "{self.name}" cannot be used here',
+                hint="use it in functions that process elements, watermarks or timers; late elements have no access to state",
             )
         return self._table
 
+    @property
+    def _running(self) -> Runtime:
+        assert self._runtime is not None
+        return self._runtime
+
     def _key(self) -> int:
         table = self._here
-        assert self._runtime is not None
-        return 0 if self.broadcast else self._runtime.key_for(table.spec)
+        return 0 if self.broadcast else self._running.key_for(f'the state "{table.spec.name}"')
 
     def _to_change(self) -> int:
         table = self._here
-        assert self._runtime is not None
         if self.broadcast:
-            self._runtime.check_broadcast(table.spec)
+            self._running.check_broadcast(table.spec)
         return self._key()
 
     @property
     def _now(self) -> int:
-        assert self._runtime is not None
-        return self._runtime.time if self.ttl is not None else 0
+        return min(self._running.time, FOREVER - 1) if self.ttl is not None else 0
 
     def _entry(self, value: Any) -> Entry:
-        return value, FOREVER if self.ttl is None else self._now + self.ttl
+        return self._here.value(value), FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
 
     def _alive(self, entry: Entry) -> bool:
         return entry[1] > self._now
@@ -280,25 +333,41 @@ class ValueState(State):
         return self._shown(entry[0]) if entry is not None and self._alive(entry) else None
 
     def update(self, value: Any) -> None:
-        """Set the value; None clears it."""
+        """Set the value; None clears it.
+
+        :raises OperatorError: it is not of the state's type
+        """
         self._here.replace(self._to_change(), None if value is None else self._entry(value))
 
     def clear(self) -> None:
         self.update(None)
 
     def column(self, keys: Ints) -> pa.Array:
-        """In a function that processes batches: the value of each key (numbers from ``ctx.keys``), null where there is none."""
-        table = self._here
-        assert self._runtime is not None
-        return table.column(keys, self._runtime.time)
+        """In a function that processes batches: the value of each key (numbers from ``ctx.keys``), null where there is none.
+
+        What has expired when a key's first row of the batch comes is not there.
+        """
+        table = self._here_by_key()
+        at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
+        return table.column(keys, self._running.time, at_row)
 
     def update_column(self, keys: Ints, values: Any) -> None:
-        """Set the value of each key; of equal keys the last counts, a null clears."""
-        table = self._here
-        assert self._runtime is not None
+        """Set the value of each key; of equal keys the last counts, a null clears. It lives from the key's last row of the batch.
+
+        :raises OperatorError: the values are not of the state's type, or not as many as keys
+        """
+        table = self._here_by_key()
+        expires = None
+        if self.ttl is not None:
+            expires = np.minimum(self._running.times_of(keys, last=True), FOREVER - self.ttl) + self.ttl
+        table.put_column(keys, values, self._running.time, expires)
+
+    def _here_by_key(self) -> StateTable:
         if self.broadcast:
-            self._runtime.check_broadcast(table.spec)
-        table.put_column(keys, values, self._entry(None)[1], self._runtime.time)
+            raise OperatorError(
+                f'the broadcast state "{self.name}" has one value, and no columns', hint="value(), update()"
+            )
+        return self._here
 
 
 class ReducingState(ValueState):
@@ -346,24 +415,28 @@ class MapState(State):
     def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
         super().__init__(type, ttl=ttl)
         self.key_type = type_of(key_type)
+        if pa.types.is_nested(self.key_type):
+            raise StreamDefinitionError(
+                f"the keys of a map state cannot be of type {self.key_type}", hint="a plain type"
+            )
 
     def get(self, key: Any, default: Any = None) -> Any:
-        entry = self._here.entries(self._key()).get(key)
+        entry = self._here.entries(self._key()).get(self._here.name(key))
         return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
 
     def __contains__(self, key: Any) -> bool:
-        entry = self._here.entries(self._key()).get(key)
+        entry = self._here.entries(self._key()).get(self._here.name(key))
         return entry is not None and self._alive(entry)
 
     def put(self, key: Any, value: Any) -> None:
-        self._here.entries(self._to_change())[key] = self._entry(value)
+        self._here.entries(self._to_change())[self._here.name(key)] = self._entry(value)
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
         for key, value in values.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._here.entries(self._to_change()).pop(key, None)
+        self._here.entries(self._to_change()).pop(self._here.name(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         found = self._here.entries(self._key()).items()

@@ -7,7 +7,9 @@ events to the partial matches of many keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import reprlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -18,12 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from asterism.calls import POINTER, Calls
 from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import Condition, PythonCondition, SqlCondition
+from asterism.conditions import (
+    AndCondition,
+    Condition,
+    IterativeCondition,
+    NotCondition,
+    OrCondition,
+    PythonCondition,
+    SqlCondition,
+)
 from asterism.errors import (
+    ColumnNotFoundError,
     ExpressionSyntaxError,
     ExpressionTypeError,
     InvalidEventError,
+    LimitExceededError,
     MalformedPatternError,
     SkipStrategyError,
 )
@@ -40,9 +53,9 @@ from asterism.expressions import (
     parse,
     plain_column,
 )
-from asterism.nfa import Action, Always, Both, Either, Guard, Not, State, StateKind, Test
+from asterism.nfa import Action, Always, Both, Edge, Either, Guard, Not, State, StateKind, Test
 from asterism.operator import TIME
-from asterism.pattern import Pattern, SkipKind
+from asterism.pattern import Pattern, SkipKind, Stage
 from asterism.state import Ints, Page
 
 if TYPE_CHECKING:
@@ -50,7 +63,6 @@ if TYPE_CHECKING:
 
 BITS = "__bits"
 BITS_PER_WORD = 63
-MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
 
 
 def micros(duration: timedelta | None) -> int:
@@ -85,35 +97,48 @@ class Step:
     timeouts: Found
     pages: list[Page]
     wakes: list[int]
+    dropped: int
+    """partial matches that the limit cost"""
 
 
 class Matcher:
     """A pattern bound to the schema of the events.
 
-    *carried* are the columns that matches need of their events; they are kept with partial matches.
+    *carried* are the columns that matches need of their events; they are kept with partial matches, as are those that
+    per-event conditions read. *zone* is that of the times that these see. Of more than *max_partial_matches* of a key those that
+    began last are dropped, or it is an error.
     """
 
     def __init__(
-        self, pattern: Pattern, schema: pa.Schema, carried: Sequence[str] = (), semantics: Semantics = Semantics.DEFAULT
+        self,
+        pattern: Pattern,
+        schema: pa.Schema,
+        carried: Sequence[str] = (),
+        semantics: Semantics = Semantics.DEFAULT,
+        *,
+        zone: str | None = "UTC",
+        max_partial_matches: int | None = None,
+        drop_at_limit: bool = False,
     ) -> None:
         self.pattern = pattern
+        self.zone = zone
+        self.max_partial_matches = max_partial_matches
+        self.drop_at_limit = drop_at_limit
         self.semantics = semantics
         self.nfa = compile_pattern(pattern, semantics)
-        if len(self.nfa.states) > MAX_STATES:
-            raise MalformedPatternError(
-                f"the pattern needs {len(self.nfa.states)} states (limit {MAX_STATES})",
-                hint="lower the counts of times(...)",
-            )
         self.scope = Scope(schema, self.nfa.stages)
         self.vectorized = Vectorized(schema)
         self.programs = Programs(self.scope, self.vectorized)
         self._bits: list[int | PythonCondition] = []
         self._condition_bit: list[int] = []
         self._condition_program: list[int] = []
+        self._iterative: list[IterativeCondition] = []
         for condition in self.nfa.conditions:
-            self._bind(condition)
+            with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
+                self._bind(condition)
         self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
-        self._carried = list(carried)
+        read = {name for c in self._iterative for name in (schema.names if c.columns is None else c.columns)}
+        self._carried = [*carried, *(name for name in schema.names if name in read and name not in carried)]
         self._slot_columns = [self._slot_column(number) for number in self.programs.slots]
         fields = [schema.field(name).with_name("e:" + name) for name in self._carried]
         for number, name in zip(self.programs.slots, self._slot_columns, strict=True):
@@ -132,6 +157,14 @@ class Matcher:
         bit = program = -1
         if isinstance(condition, PythonCondition):
             bit = self._bit(condition)
+        elif isinstance(condition, IterativeCondition):
+            for name in condition.columns or ():
+                if name not in self.scope.schema.names:
+                    raise ColumnNotFoundError.from_missing_and_available(
+                        name, self.scope.schema.names, f"in: {condition}"
+                    )
+            program = self.programs.add_call(len(self._iterative))
+            self._iterative.append(condition)
         else:
             assert isinstance(condition, SqlCondition)
             tree = parse(condition.text)
@@ -142,7 +175,12 @@ class Matcher:
             iterative = [part for part in parts if has_aggregate(part)]
             if pure:
                 for part in pure:
-                    found = self.vectorized.type_of(part, condition.text)
+                    # A part that is all there is need not be looked at twice.
+                    found = (
+                        self.vectorized.types[self.vectorized.add(part, condition.text)]
+                        if len(pure) == 1
+                        else self.vectorized.type_of(part, condition.text)
+                    )
                     if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
                         raise ExpressionTypeError.at(
                             f"a condition must be Boolean, this one is {found}", condition.text
@@ -184,9 +222,13 @@ class Matcher:
 
     # ------------------------------------------------------------------ conditions on current events
 
-    def prepare(self, events: pa.Table) -> list[pa.ChunkedArray]:
-        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema."""
-        values = self.vectorized.evaluate(events)
+    def prepare(self, events: pa.Table, values: Sequence[pa.ChunkedArray] | None = None) -> list[pa.ChunkedArray]:
+        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema.
+
+        *values* are those of the expressions of :attr:`vectorized`, where they have been evaluated already.
+        """
+        if values is None:
+            values = self.vectorized.evaluate(events)
         words = np.zeros((self.words, events.num_rows), np.int64)
         for bit, source in enumerate(self._bits):
             mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else _mask(values[source])
@@ -231,13 +273,14 @@ class Matcher:
         events: pa.Table,
         horizon: int,
         *,
+        processing_time: int = 0,
         last_key_open: bool = False,
     ) -> Step:
         """Feed prepared events (in order of arrival) to the partial matches of *pages* and advance to *horizon*.
 
         *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
         position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
-        not advance beyond its events.
+        not advance beyond its events. *processing_time* is for per-event conditions.
         """
         from asterism import kernels
 
@@ -268,14 +311,26 @@ class Matcher:
         tables = self.tables()
         if len(ranks):
             tables = tables._replace(ops=_with_strings(tables.ops, ranks))
+        if self._iterative:
+            stages = {name: number for number, name in enumerate(self.nfa.stages)}
+            calls = Calls(
+                self._iterative, stages, pool, pool_rows, pool_times, self.zone, processing_time,
+                forgiving=self.semantics is Semantics.FLINK,
+            )  # fmt: skip
+            pointer = POINTER(calls.answer)  # alive while the kernel runs
+            tables = tables._replace(ops=_with_address(tables.ops, pointer))
         horizons = np.full(n_keys, horizon, np.int64)
         if last_key_open:
             horizons[-1] = kernels.NO_ADVANCE
-        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, error) = (
+        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, dropped, error) = (
             kernels.advance_keys(tables, pool_times, bits, values, event_at, horizons, *loaded.arrays())
         )
         if error[0] != kernels.OK:
-            self._raise(error[0], all_keys.slice(int(first_row[error[1]]), 1))
+            key = all_keys.slice(int(first_row[error[1]]), 1)
+            where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
+            if error[0] == kernels.PYTHON_FAILED:
+                self._raise_from(calls, where)
+            self._raise(error[0], where, int(dropped))
 
         page_of_key = np.zeros(n_keys, np.int64)
         if page_of is not None:
@@ -307,7 +362,8 @@ class Matcher:
             new_wakes.append(int(wakes[live].min(initial=kernels.NEVER)))
         row_times = np.empty(len(pool_times), np.int64)
         row_times[pool_rows] = pool_times
-        return Step(all_keys.take(pa.array(first_row)), pool, row_times, matches, timeouts, new_pages, new_wakes)
+        keys_found = all_keys.take(pa.array(first_row))
+        return Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, int(dropped))
 
     def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
         """(the slots of all events as the kernel wants them, the ranks of the string constants)"""
@@ -336,10 +392,26 @@ class Matcher:
             values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
         return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
 
-    def _raise(self, error: int, key: pa.Table) -> None:
+    def _raise_from(self, calls: Calls, where: str) -> None:
+        """Raise what went wrong in a per-event condition."""
+        assert calls.failure is not None
+        number, error, answer = calls.failure
+        if error is not None and not isinstance(error, Exception):
+            raise error  # KeyboardInterrupt and its like
+        condition = self._iterative[number]
+        stages = ", ".join(f'"{stage.name}"' for stage in _all_stages(self.pattern) if _asks(stage, condition))
+        what = f"condition {getattr(condition.function, '__qualname__', condition.function)} of stage {stages}"
+        if error is not None:
+            raise InvalidEventError(f"{what} failed", f"{type(error).__name__}: {error}\n{where}") from error
+        raise InvalidEventError(
+            f"{what} did not return True or False",
+            f"It returned {reprlib.repr(answer)}.\n{where}",
+            "wrap it in bool(...)",
+        )
+
+    def _raise(self, error: int, where: str, excess: int) -> None:
         from asterism import kernels
 
-        where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
         if error == kernels.DIVISION_BY_ZERO:
             raise InvalidEventError("division by zero in a condition", where, "try_divide(a, b) gives NULL instead")
         if error == kernels.SKIP_MISSED:
@@ -349,6 +421,13 @@ class Matcher:
         if error == kernels.SKIP_TO_OWN_FIRST:
             raise SkipStrategyError(
                 f'could not skip to "{self.pattern.skip.stage}": it is the first event of the match', where
+            )
+        if error == kernels.TOO_MANY_RUNS:
+            limit = self.max_partial_matches or 0
+            raise LimitExceededError(
+                f"a key has {limit + excess} partial matches (limit {limit})",
+                where,
+                'bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more',
             )
         raise MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
 
@@ -365,17 +444,16 @@ class Matcher:
 
         nfa, programs, skip = self.nfa, self.programs, self.pattern.skip
         stages = {name: number for number, name in enumerate(nfa.stages)}
-        guard_ops: list[int] = []
+        guards: list[tuple[int, int, int]] = []
         guard_at: dict[Guard, int] = {}
         states: list[tuple[int, ...]] = []
         edges: list[tuple[int, ...]] = []
+        outlooks = self._outlooks()
         for state in nfa.states:
             first_edge = len(edges)
             for edge in state.edges:
                 if edge.guard not in guard_at:
-                    guard_at[edge.guard] = len(guard_ops)
-                    program = _postfix(edge.guard)
-                    guard_ops += [len(program), *program]
+                    guard_at[edge.guard] = _branches(edge.guard, kernels.HOLDS, kernels.FAILS, guards)
                 care_want = self._bits_only(edge.guard)
                 where = (
                     edge.action,
@@ -385,8 +463,9 @@ class Matcher:
                     micros(edge.gap),
                 )
                 edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
-            plain = all(self._bits_only(edge.guard) is not None for near in _proceeding(state) for edge in near.edges)
-            states.append((state.kind, micros(state.gap), self._wake(state), first_edge, len(edges), int(plain)))
+            outlook = outlooks[state]
+            wake, plain = outlook.wake(state), int(outlook.plain)
+            states.append((state.kind, micros(state.gap), wake, first_edge, len(edges), plain))
         conditions = []
         for bit, program_number in zip(self._condition_bit, self._condition_program, strict=True):
             begin, end = (
@@ -396,16 +475,17 @@ class Matcher:
         return kernels.Tables(
             states=_rows(states, 6),
             edges=_rows(edges, 8),
-            guards=np.array(guard_ops or [0], np.int64),
+            guards=_rows(guards, 3),
             conditions=_rows(conditions, 3),
             ops=_rows(programs.ops, 6),
-            guard_depth=max((len(_postfix(guard)) for guard in guard_at), default=0),
             start=nfa.start.number,
             window=micros(nfa.window),
             flink=self.semantics is Semantics.FLINK,
             skip=list(SkipKind).index(skip.kind),
             skip_stage=stages.get(skip.stage or "", -1),
             throw_on_miss=skip.throw_on_miss,
+            max_runs=self.max_partial_matches or 0,
+            drop=self.drop_at_limit,
         )
 
     def _bits_only(self, guard: Guard) -> tuple[int, int] | None:
@@ -425,37 +505,30 @@ class Matcher:
                 return a[0] | b[0], a[1] | b[1]
         return None
 
-    def _wake(self, state: State) -> int:
-        """Which events can matter to a partial match in a state: bits of the conditions that one of them must meet, or -1.
-
-        An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
-        """
-        mentioned = {c for near in _proceeding(state) for edge in near.edges for c in _conditions_of(edge.guard)}
-        followed, seen, todo = [], [state], [state]
-        while todo:
-            at = todo.pop()
-            if at.kind is StateKind.STOP:
-                return -1
-            for edge in at.edges:
+    def _outlooks(self) -> dict[State, _Outlook]:
+        """What each state and those that PROCEED edges lead to from it ask of events."""
+        outlooks: dict[State, _Outlook] = {}
+        for state in _targets_first(self.nfa.states):
+            outlook = outlooks[state] = _Outlook(quiet=state.kind is not StateKind.STOP)
+            for edge in state.edges:
+                outlook.plain &= self._bits_only(edge.guard) is not None
+                for condition in _conditions_of(edge.guard):
+                    if self._condition_bit[condition] >= 0:
+                        outlook.bits |= 1 << (self._condition_bit[condition] % BITS_PER_WORD)
                 low, high = self._if_nothing_is_met(edge.guard)
-                if low != high or edge.gap is not None:
-                    return -1
-                if not low:
-                    continue
+                outlook.quiet &= low == high and edge.gap is None
                 if edge.action is Action.PROCEED:
-                    if edge.target in seen:
-                        return -1
-                    seen.append(edge.target)
-                    todo.append(edge.target)
+                    beyond = outlooks[edge.target]
+                    outlook.plain &= beyond.plain
+                    outlook.bits |= beyond.bits
+                    outlook.quiet &= beyond.quiet or not low
+                    followed = beyond.followed
                 else:
-                    followed.append(edge)
-        if state.kind is StateKind.START:
-            passes = all(edge.action is Action.IGNORE for edge in followed)
-        else:
-            passes = len(followed) == 1 and followed[0].action is Action.IGNORE and followed[0].target is state
-        if not passes:
-            return -1
-        return sum({1 << (self._condition_bit[c] % BITS_PER_WORD) for c in mentioned if self._condition_bit[c] >= 0})
+                    followed = (edge,)
+                if low:
+                    outlook.followed = (*outlook.followed, *followed)[:2]
+                    outlook.passes &= beyond.passes if edge.action is Action.PROCEED else edge.action is Action.IGNORE
+        return outlooks
 
     def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
         """Bounds of a guard's value for an event whose condition bits are all unset."""
@@ -479,15 +552,17 @@ class Matcher:
         """
         if self.semantics is Semantics.FLINK:
             return False
-        waiting = [state for state in self.nfa.states if state.kind not in (StateKind.STOP, StateKind.FINAL)]
-        return bool(self._bits) and all(self._wake(state) >= 0 for state in waiting)
+        waiting = [item for item in self._outlooks().items() if item[0].kind not in (StateKind.STOP, StateKind.FINAL)]
+        return bool(self._bits) and all(outlook.wake(state) >= 0 for state, outlook in waiting)
 
     def relevance_sql(self) -> str | None:
         """Spark SQL that holds for every event that can matter; None if all must be kept."""
         if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
             return None
         texts = []
-        for condition in self.nfa.conditions:
+        for condition, bit in zip(self.nfa.conditions, self._condition_bit, strict=True):
+            if bit < 0:
+                continue  # no guard that it decides alone: an event that meets none of the others changes nothing
             assert isinstance(condition, SqlCondition)
             tree = self.scope.resolve(parse(condition.text), condition.text)
             pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
@@ -574,6 +649,13 @@ def _with_strings(ops: Ints, ranks: Ints) -> Ints:
     return ops
 
 
+def _with_address(ops: Ints, pointer: Any) -> Ints:
+    """The operations with the address of what answers for Python."""
+    ops = ops.copy()
+    ops[ops[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    return ops
+
+
 def _rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """The rows of some keys, and where each of these keys' rows begin."""
     counts = np.diff(at)
@@ -587,38 +669,84 @@ def _found(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
     return Found(rows[:, 0], rows[:, 1], offsets, pool_rows[events], stages)
 
 
-def _postfix(guard: Guard) -> list[int]:
-    """A guard for the kernel; one that always holds, which is most frequent, has nothing to run."""
-    return [] if isinstance(guard, Always) else _operations(guard)
-
-
-def _operations(guard: Guard) -> list[int]:
-    from asterism import kernels
-
+def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, int, int]]) -> int:
+    """Append a guard for the kernel: rows of a condition and where to go on. The row where it begins."""
     match guard:
         case Always():
-            return [kernels.GUARD_TRUE]
+            return if_true
         case Test(condition):
-            return [condition]
+            rows.append((condition, if_true, if_false))
+            return len(rows) - 1
         case Not(inner):
-            return [*_operations(inner), kernels.GUARD_NOT]
+            return _branches(inner, if_false, if_true, rows)
         case Both(left, right):
-            return [*_operations(left), *_operations(right), kernels.GUARD_AND]
+            return _branches(left, _branches(right, if_true, if_false, rows), if_false, rows)
         case Either(left, right):
-            return [*_operations(left), *_operations(right), kernels.GUARD_OR]
+            return _branches(left, if_true, _branches(right, if_true, if_false, rows), rows)
     raise AssertionError(guard)
 
 
-def _proceeding(state: State) -> list[State]:
-    """The state, and all that PROCEED edges lead to from it."""
-    reached = [state]
-    for at in reached:
-        reached += [edge.target for edge in at.edges if edge.action is Action.PROCEED and edge.target not in reached]
-    return reached
+@dataclass(slots=True)
+class _Outlook:
+    """What can happen to a partial match in a state, PROCEED edges included."""
+
+    plain: bool = True
+    """guards ask for condition bits only"""
+    bits: int = 0
+    """of the conditions that guards mention"""
+    quiet: bool = True
+    """is it certain what becomes of an event that meets none of these conditions, and is it not the end?"""
+    followed: tuple[Edge, ...] = ()
+    """the edges that such an event follows, if that is certain: the first two of them"""
+    passes: bool = True
+    """are all of them IGNORE edges?"""
+
+    def wake(self, state: State) -> int:
+        """Which events can matter to a partial match in *state*: bits of the conditions that one of them must meet, or -1.
+
+        An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
+        """
+        stays = len(self.followed) == 1 and self.followed[0].target is state
+        return self.bits if self.quiet and self.passes and (stays or state.kind is StateKind.START) else -1
+
+
+def _targets_first(states: Sequence[State]) -> list[State]:
+    """The states in an order in which PROCEED edges lead back; they make no circle."""
+    order: dict[State, None] = {}
+    for origin in states:
+        todo = [origin]
+        while todo:
+            near = [e.target for e in todo[-1].edges if e.action is Action.PROCEED and e.target not in order]
+            if near:
+                todo += near
+            else:
+                order[todo.pop()] = None
+    return list(order)
 
 
 def _conditions_of(guard: Guard) -> set[int]:
-    return {op for op in _postfix(guard) if op >= 0}
+    rows: list[tuple[int, int, int]] = []
+    _branches(guard, -1, -1, rows)
+    return {condition for condition, _, _ in rows}
+
+
+def _all_stages(pattern: Pattern) -> Iterator[Stage]:
+    for stage in pattern.stages:
+        yield stage
+        if stage.group is not None:
+            yield from _all_stages(stage.group)
+
+
+def _asks(stage: Stage, wanted: IterativeCondition) -> bool:
+    """Is a condition among those of a stage?"""
+    todo = [condition for condition in (stage.condition, stage.until) if condition is not None]
+    for condition in todo:
+        match condition:
+            case AndCondition(left, right) | OrCondition(left, right):
+                todo += [left, right]
+            case NotCondition(inner):
+                todo.append(inner)
+    return any(condition == wanted for condition in todo)
 
 
 def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:

@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
-from asterism.key_group import KEY_HASH, PAGE, Group, KeyGroupOperator
+from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator
 from asterism.keyed_state import Ints, State, StateSpec, StateTable
 from asterism.matcher import group_codes
-from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, InputSpec
+from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
 from asterism.outputs import TimeColumn
-from asterism.state import tables_from_bytes, tables_to_bytes
+from asterism.state import StateStore, tables_from_bytes, tables_to_bytes
 from asterism.stream_operator import (
     TIMERS,
     Arrived,
@@ -40,8 +40,6 @@ from asterism.stream_operator import (
 MAX_PAGES = 256
 BROADCAST_PAGE = MAX_PAGES
 ONE_KEY = "__one_key"
-LATE = "late_elements"
-"""The count of elements that came too late and were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,10 @@ class MultipleInputOperator(KeyGroupOperator):
     def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int = 1) -> None:
         if not 1 <= pages <= MAX_PAGES:
             raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+        if not isinstance(operator, StreamOperator):
+            raise StreamDefinitionError(
+                f"not an operator: {operator!r}", hint="an object of a subclass of StreamOperator: MyOperator()"
+            )
         self.operator = operator
         self.pages = pages
         self.declared: dict[str, Input] = operator.declared(Input)
@@ -108,7 +110,7 @@ class MultipleInputOperator(KeyGroupOperator):
         return [name for name, i in self.declared.items() if not i.broadcast] if self.operator.selects() else []
 
     def _waiting_schema(self, name: str) -> pa.Schema:
-        columns = self.declared[name].schema
+        columns = [field.with_name("e:" + field.name) for field in self.declared[name].schema]
         return pa.schema([("key", pa.int64()), ("order", pa.int64()), ("time", pa.int64()), *columns])
 
     def _input(self, name: str, wire: Wire) -> InputSpec:
@@ -124,12 +126,18 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def open(self) -> None:
         self._runtime = Runtime(self.operator, self.event_time)
-        self.operator.open()
+        try:
+            self._runtime.operator.open()
+        except Exception as error:
+            self._runtime = None
+            raise OperatorError(
+                f"{type(self.operator).__name__}.open failed", f"{type(error).__name__}: {error}"
+            ) from error
 
     def close(self) -> None:
         if self._runtime is not None:
-            self._runtime = None
-            self.operator.close()
+            operator, self._runtime = self._runtime.operator, None
+            operator.close()
 
     @property
     def runtime(self) -> Runtime:
@@ -168,6 +176,11 @@ class MultipleInputOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ with state
 
+    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+        if now.processing_time != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
+            self.runtime.shown_clock = now.processing_time
+        return super().process(store, arrivals, now)
+
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         declared, runtime = self.declared[name], self.runtime
         if "process_late" not in declared.functions:
@@ -175,10 +188,11 @@ class MultipleInputOperator(KeyGroupOperator):
             return
         runtime.begin({}, StateTable(TIMERS, TIMERS.schema.empty_table()), self.key_schema.empty_table(), before=group.watermark,
                       clock=group.processing_time, ended=lambda name: False)  # fmt: skip
-        runtime.input_name = name
-        for element in self._arrived(name, events, np.zeros(0, np.int64)).elements():
-            runtime.call(declared.functions["process_late"], element)
+        arrived = self._arrived(name, events, np.zeros(0, np.int64))
+        for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
+            runtime.late(declared, element, None if time == NO_TIME else time)
         self._collect(group)
+        runtime.finish()
 
     def _arrived(self, name: str, events: pa.Table, keys: Ints) -> Arrived:
         declared = self.declared[name]
@@ -188,7 +202,7 @@ class MultipleInputOperator(KeyGroupOperator):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
         numbers = group.pages(list(keyed.values()), horizon)
-        if len(keyed) < len(ready):  # a broadcast element may visit all keys
+        if len(keyed) < len(ready) or self._asks_again(group):  # a broadcast element may visit all keys
             numbers = np.union1d(numbers, np.flatnonzero(group.exists))
         stored = [group.read_page(int(number)) for number in numbers]
         pages = [
@@ -209,6 +223,8 @@ class MultipleInputOperator(KeyGroupOperator):
         first = np.empty(count, np.int64)
         first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
         keys = all_keys.take(pa.array(first)).rename_columns(self.key_schema.names)
+        if self.key_schema.names == [ONE_KEY]:
+            keys = keys.select([])
         sizes = [page[0].num_rows for page in pages]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         page_of = np.zeros(count, np.int64)
@@ -230,11 +246,16 @@ class MultipleInputOperator(KeyGroupOperator):
         waiting = self._waiting([page[2 + len(tables) :] for page in pages], starts)
 
         runtime = self.runtime
-        ended = {name for number, name in enumerate(self.inputs) if group.header.watermarks[number] == END_OF_TIME}
-        before = group.before if self.event_time else group.processing_time
         runtime.begin(
-            tables | broadcast, timers, keys, before=before, clock=group.processing_time, ended=ended.__contains__
+            tables | broadcast,
+            timers,
+            keys,
+            before=group.before,
+            clock=group.processing_time,
+            ended=group.ended.__contains__,
         )
+        if not self.event_time:
+            horizon = runtime.shown_clock
         arrived = [
             self._arrived(name, ready[name], code_of.get(name, np.full(ready[name].num_rows, -1, np.int64)))
             for name in self.inputs
@@ -251,11 +272,16 @@ class MultipleInputOperator(KeyGroupOperator):
         for rows in left:
             alive[rows.column("key").to_numpy()] = True
         for number, old, index in zip(numbers.tolist(), stored, range(len(pages)), strict=True):
-            self._write_page(group, number, old, all_keys, first, alive & (page_of == index), left)
+            self._write_page(group, number, old, all_keys, first, alive & (page_of == index), left, horizon)
         self._write_broadcast(group, broadcast, old_broadcast)
+        runtime.finish()
+
+    def _asks_again(self, group: Group) -> bool:
+        """May keys want to read something else, because an input has ended?"""
+        return bool(group.newly_ended and self._selectable())
 
     def must_advance(self, group: Group) -> bool:
-        return any({"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved)
+        return self._asks_again(group) or any({"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved)
 
     def _read_broadcast(self, group: Group) -> tuple[dict[str, StateTable], bytes | None]:
         if not self.broadcast_states:
@@ -268,7 +294,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def _write_broadcast(self, group: Group, tables: Mapping[str, StateTable], old: bytes | None) -> None:
         rows = [table.settle(0) for table in tables.values()]
-        new = tables_to_bytes(rows) if any(r.num_rows for r in rows) and group.watermark != END_OF_TIME else None
+        new = tables_to_bytes(rows) if any(r.num_rows for r in rows) and not group.over else None
         if new != old:
             group.store.write_page(BROADCAST_PAGE, new)
 
@@ -280,16 +306,17 @@ class MultipleInputOperator(KeyGroupOperator):
         found: list[tuple[int, str, dict[str, Any]]] = []
         for start, tables in zip(starts, pages, strict=False):
             for name, table in zip(names, tables, strict=True):
-                found += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in table.to_pylist()]
+                rows = table.to_pylist(maps_as_pydicts="lossy")
+                found += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
         for _, name, row in sorted(found, key=lambda item: item[0]):
             key, time = row.pop("key"), row.pop("time")
-            waiting.add_row(key, self.declared[name], time, row)
+            waiting.add_row(key, self.declared[name], time, {column[2:]: value for column, value in row.items()})
         return waiting
 
     def _still_waiting(self, waiting: Waiting | None, name: str) -> pa.Table:
         assert waiting is not None
         rows = [
-            {"key": key, "order": order, "time": time, **element}
+            {"key": key, "order": order, "time": time, **{"e:" + column: value for column, value in element.items()}}
             for key, items in waiting.elements.items()
             for order, (spec, time, element) in enumerate(items)
             if spec.name == name
@@ -305,8 +332,9 @@ class MultipleInputOperator(KeyGroupOperator):
         first: Ints,
         alive: npt.NDArray[np.bool_],
         left: Sequence[pa.Table],
+        horizon: int,
     ) -> None:
-        if not alive.any() or group.watermark == END_OF_TIME:
+        if not alive.any() or group.over:
             group.write_page(number, old, None, END_OF_TIME)
             return
         new_number = np.cumsum(alive) - 1
@@ -321,18 +349,17 @@ class MultipleInputOperator(KeyGroupOperator):
         on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
         wake, clock = int(times[on_event].min(initial=END_OF_TIME)), int(times[~on_event].min(initial=END_OF_TIME))
         if any(table.num_rows for table in tables[2 + len(self.states) :]):
-            wake = min(wake, group.watermark + 1)  # what was not selected may be, as time goes by
+            wake = min(wake, horizon + 1)  # what was not selected may be, as time goes by
         group.write_page(number, old, tables_to_bytes(tables), wake, clock)
 
     def _tell_watermarks(self, group: Group) -> None:
-        for name, watermark in group.moved.items():
-            functions = self.declared[name].functions
-            runtime = self.runtime
+        runtime = self.runtime
+        for name, declared in self.declared.items():
             runtime.input_name = name
-            if "process_watermark" in functions and watermark > BEFORE_TIME:
-                runtime.watermark(functions["process_watermark"], watermark)
-            if "end_input" in functions and watermark == END_OF_TIME:
-                runtime.call(functions["end_input"])
+            if "process_watermark" in declared.functions and name in group.moved:
+                runtime.watermark(declared.functions["process_watermark"], group.moved[name])
+            if "end_input" in declared.functions and name in group.newly_ended:
+                runtime.watermark(declared.functions["end_input"])
 
     def _collect(self, group: Group) -> None:
         runtime = self.runtime
@@ -356,6 +383,8 @@ def _renumbered(tables: Sequence[pa.Table], starts: Ints, schema: pa.Schema) -> 
 
 
 def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> None:
+    if not declared:
+        raise StreamDefinitionError(f"{operator} has no inputs", hint='clicks = Input("user STRING")')
     for name, spec in declared.items():
         if not {"process_element", "process_batch"} & spec.functions.keys():
             raise StreamDefinitionError(
@@ -390,11 +419,17 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return bool((found.tz is None) == (wanted.tz is None))
-    if pa.types.is_nested(found) or pa.types.is_nested(wanted):
-        return bool(
-            pa.types.is_nested(found) and pa.types.is_nested(wanted)
-        )  # names of inner fields differ between engines
-    return bool(found == wanted)
+    if not pa.types.is_nested(found):
+        return bool(found == wanted)
+    # The names of what is inside a list or a map differ between engines.
+    inner = [[t.field(n) for n in range(t.num_fields)] for t in (found, wanted)]
+    named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(found) else [[], []]
+    return (
+        found.id == wanted.id
+        and named[0] == named[1]
+        and len(inner[0]) == len(inner[1])
+        and all(_same_type(one.type, other.type) for one, other in zip(*inner, strict=True))
+    )
 
 
 def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.Schema:

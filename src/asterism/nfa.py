@@ -32,6 +32,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from asterism.conditions import Condition
 from asterism.words import condition_text, duration, printable
@@ -146,6 +147,12 @@ class Nfa:
     stages: tuple[str, ...]
     window: timedelta | None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would follow the edges from state to state, deeper than Python's stack.
+        states = [(state.name, state.stage, state.kind, state.gap) for state in self.states]
+        edges = [[(e.action, e.target.number, e.guard, e.gap) for e in state.edges] for state in self.states]
+        return _linked, (states, edges, self.start.number, self.conditions, self.stages, self.window)
+
     def explain(self, limit: int | None = None) -> str:
         """The automaton as text: conditions, then states with their edges, in the order in which they are tried.
 
@@ -174,3 +181,11 @@ class Nfa:
         if len(told) < len(self.states):
             lines.append(f"... and {len(self.states) - len(told)} more states")
         return "\n".join(lines)
+
+
+def _linked(states: list[Any], edges: list[Any], start: int, *rest: Any) -> Nfa:
+    """The automaton that was taken apart to be pickled."""
+    made = [State(number, *fields) for number, fields in enumerate(states)]
+    for state, leaving in zip(made, edges, strict=True):
+        state.edges = [Edge(action, made[target], guard, gap) for action, target, guard, gap in leaving]
+    return Nfa(tuple(made), made[start], *rest)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from asterism.compiler import Semantics
 
 
+MAX_GROUP_DEPTH = 50
+"""Groups inside each other: far more than a person reads, far less than Python's stack holds."""
+
+
 class Contiguity(enum.Enum):
     """What may lie between two events of a match (Flink: ``ConsumingStrategy``)."""
 
@@ -504,6 +508,8 @@ def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
     if isinstance(stage, Pattern):
         if contiguity.negated:
             raise MalformedPatternError("a NOT stage cannot be a group", hint="name one stage that must not occur")
+        if _group_depth(stage) >= MAX_GROUP_DEPTH:
+            raise MalformedPatternError(f"groups may be nested {MAX_GROUP_DEPTH} levels deep at most")
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
@@ -514,6 +520,15 @@ def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
             f'stage name "{stage}" contains a colon', hint="use letters, digits and underscores"
         )
     return Stage(name=stage, contiguity=contiguity)
+
+
+def _group_depth(pattern: Pattern) -> int:
+    depth, level = 0, [pattern]
+    while True:
+        inside = {id(stage.group): stage.group for p in level for stage in p.stages if stage.group is not None}
+        if not inside:
+            return depth
+        depth, level = depth + 1, list(inside.values())
 
 
 def _checked_gap(stage: Stage) -> Stage:

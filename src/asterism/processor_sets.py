@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
-from asterism.processors import PatternProcessor
+from asterism.processors import MAX_PROCESSORS, PatternProcessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,26 @@ class ProcessorSet:
     processors: tuple[PatternProcessor, ...]
 
     def to_bytes(self) -> bytes:
-        found = {"version": self.version, "processors": [processor.to_dict() for processor in self.processors]}
-        return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        found = {"version": self.version, "processors": [text_of(processor) for processor in self.processors]}
+        return json.dumps(found, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
         """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted."""
         found = json.loads(value)
-        return cls(found["version"], tuple(PatternProcessor.from_dict(item) for item in found["processors"]))
+        return cls(found["version"], tuple(processor_of(text) for text in found["processors"]))
+
+
+@lru_cache(maxsize=MAX_PROCESSORS)
+def text_of(processor: PatternProcessor) -> str:
+    """A processor as text, by which it is known in sets and in state."""
+    return json.dumps(processor.to_dict(), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=MAX_PROCESSORS)
+def processor_of(text: str) -> PatternProcessor:
+    """What :func:`text_of` wrote: it was checked when it was accepted."""
+    return PatternProcessor.from_dict(json.loads(text))
 
 
 class ProcessorSource(Protocol):
@@ -61,12 +74,12 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
-        return {"processor": self.processor.to_dict(), **{k: v for k, v in found.items() if v}}
+        return {"processor": text_of(self.processor), **{k: v for k, v in found.items() if v}}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Entry:
         return cls(
-            PatternProcessor.from_dict(found["processor"]),
+            processor_of(found["processor"]),
             found["since"],
             found.get("begins"),
             found.get("until"),

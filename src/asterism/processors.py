@@ -185,8 +185,8 @@ class RefusedProcessor:
         """In one line, for logs."""
         named = self.id if self.version is None else f"{self.id} version {self.version}"
         lines = [line for line in str(self.error).splitlines() if line.strip(" ^")]
-        why = one_line("; ".join(line.strip() for line in lines), 1000)
-        return f"{self.place}: {named}: {why}" if self.place else f"{named}: {why}"
+        why = "; ".join(line.strip() for line in lines)
+        return one_line(": ".join(part for part in (self.place, named, why) if part), 1000)
 
 
 Discovered = PatternProcessor | RefusedProcessor
@@ -334,13 +334,8 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
     version = fields.get("version")
     told = fields["id"] if isinstance(fields.get("id"), str) else ""
     try:
-        if "enabled" in fields:
-            if not isinstance(fields["enabled"], bool):
-                raise PatternProcessorError("enabled must be true or false")
-            if not fields["enabled"]:
-                return None
-            item = {field: value for field, value in fields.items() if field != "enabled"}
-        return PatternProcessor.from_dict(item)
+        item, enabled = without_flag(item)
+        return PatternProcessor.from_dict(item) if enabled else None
     except AsterismError as error:
         if told:
             # As it is, if there can be a processor of that name.
@@ -348,6 +343,21 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
         return RefusedProcessor(name, error, version, place, not told)
+
+
+def without_flag(item: Any) -> tuple[Any, bool]:
+    """An item without what it may say in ``enabled``, and that.
+
+    :raises PatternProcessorError: it is neither true nor false
+
+    >>> without_flag({"id": "a", "enabled": False})
+    ({'id': 'a'}, False)
+    """
+    if not isinstance(item, Mapping) or "enabled" not in item:
+        return item, True
+    if not isinstance(item["enabled"], bool):
+        raise PatternProcessorError("enabled must be true or false")
+    return {name: value for name, value in item.items() if name != "enabled"}, item["enabled"]
 
 
 def without_duplicates(found: Iterable[tuple[Discovered, str | None]]) -> list[Discovered]:

@@ -18,9 +18,10 @@ Source: FLIP-92; FLINK-4940; Flink's ``KeyedBroadcastProcessFunction``.
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -30,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from asterism.errors import OperatorError, StreamDefinitionError
-from asterism.keyed_state import FOREVER, Ints, State, StateKind, StateSpec, StateTable
+from asterism.keyed_state import FOREVER, MISFITS, Ints, State, StateKind, StateSpec, StateTable
 from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.schemas import schema_of
 
@@ -38,10 +39,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 EVENT, CLOCK = "e", "p"
+STUCK = 1000
+"""How often a timer may fire without getting later: one that registers itself again for a time that has passed never ends."""
+_USES = "__asterism_uses__"
+"""Attribute of functions: for which inputs, and what, they are."""
+
+
+NONE: Ints = np.empty(0, np.int64)
 
 
 class Element(dict[str, Any]):
-    """One element: a column by name (``order["price"]``) or as an attribute (``order.price``)."""
+    """One element: a column by name (``order["price"]``) or as an attribute (``order.price``); of columns that are named
+    like a method of dict, such as ``items``, only by name. A MAP is a dict.
+    """
 
     __slots__ = ()
 
@@ -81,7 +91,8 @@ class Input:
     :param columns: the columns that the operator reads, as Spark SQL (``"id BIGINT, ts TIMESTAMP"``) or an Arrow schema
 
     Functions are attached as decorators: one of :meth:`process_element` and :meth:`process_batch`, and if wanted
-    :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`.
+    :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`. A subclass overrides them by name, or decorates
+    its own with ``@Base.clicks.process_element``.
     """
 
     broadcast = False
@@ -90,17 +101,15 @@ class Input:
         self.schema = schema_of(columns)
         self.name = ""
         self.functions: dict[str, str] = {}
+        self.declared_as = self
+        """What a base class declared, where this is a subclass's own."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def _attach(self, what: str, function: Callable[..., None]) -> Callable[..., None]:
-        if what in self.functions:
-            raise StreamDefinitionError(
-                f'the input "{self.name or function.__name__}" has two functions for {what}',
-                f"They are {self.functions[what]} and {function.__name__}.",
-            )
-        self.functions[what] = function.__name__
+        # The class that is being defined reads this: an inherited input may get functions there, and keep others elsewhere.
+        function.__dict__.setdefault(_USES, []).append((self, what))
         return function
 
     def process_element(self, function: Callable[..., None]) -> Callable[..., None]:
@@ -121,12 +130,15 @@ class Input:
 
     def process_watermark(self, function: Callable[..., None]) -> Callable[..., None]:
         """``function(self, watermark, ctx)`` is called when this input's own watermark has moved, once per key group, with
-        a datetime (the last one: ``datetime.max``). How often depends on the micro-batches.
+        a datetime (the last one: ``datetime.max``). How often depends on the micro-batches; elements up to that time may still
+        wait for other inputs.
         """
         return self._attach("process_watermark", function)
 
     def end_input(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function(self, ctx)`` is called when this input has ended, once per key group."""
+        """``function(self, ctx)`` is called when this input has ended and its elements have been processed, once per key group.
+        Those that wait to be selected may still come.
+        """
         return self._attach("end_input", function)
 
 
@@ -149,6 +161,13 @@ class _Declared:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else instance.__dict__.get("_tools", {}).get(self.name, self)
 
+    def _check_running(self) -> None:
+        if self.runtime is None or not self.runtime.running:
+            raise OperatorError(
+                f'the output "{self.name}" can be used only while the operator processes something',
+                hint="use it in the functions that process elements, watermarks and timers",
+            )
+
 
 class Output(_Declared):
     """An output: ``self.alerts.collect(user="ann", amount=7.0)``.
@@ -167,6 +186,7 @@ class Output(_Declared):
 
         :raises OperatorError: there is no such column
         """
+        self._check_running()
         row = columns if row is None else {**row, **columns}
         unknown = row.keys() - set(self.schema.names)
         if unknown:
@@ -174,15 +194,22 @@ class Output(_Declared):
                 f'the output "{self.name}" has no column {sorted(unknown)[0]!r}',
                 f"Columns: {', '.join(self.schema.names)}",
             )
-        self.rows.append(row)
+        # A list or a dict may be changed by the caller before the rows are taken.
+        self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
 
     def collect_batch(self, rows: pa.Table) -> None:
-        """Give out many rows; the columns may be in any order."""
+        """Give out many rows; the columns may be in any order.
+
+        :raises OperatorError: a column is missing, or of another type
+        """
+        self._check_running()
         self._rows_to_table()
         try:
             self.tables.append(rows.select(self.schema.names).cast(self.schema))
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise OperatorError(f'the rows do not fit the output "{self.name}"', str(error)) from None
+            raise OperatorError(
+                f'the rows do not fit the output "{self.name}"', f"{error}\nColumns: {_columns(self.schema)}"
+            ) from None
 
     def take(self) -> pa.Table | None:
         """What was collected since the last call."""
@@ -194,9 +221,20 @@ class Output(_Declared):
         if self.rows:
             rows, self.rows = self.rows, []
             try:
-                self.tables.append(pa.Table.from_pylist([dict(row) for row in rows], self.schema))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
-                raise OperatorError(f'a row does not fit the output "{self.name}"', str(error)) from None
+                self.tables.append(self._table(rows))
+            except MISFITS:
+                for row in rows:
+                    try:
+                        self._table([row])
+                    except MISFITS as error:
+                        raise OperatorError(
+                            f'a row does not fit the output "{self.name}"',
+                            f"{row!r}\nColumns: {_columns(self.schema)}\n{error}",
+                        ) from None
+                raise
+
+    def _table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist(rows, self.schema)
 
 
 class Counter(_Declared):
@@ -257,18 +295,41 @@ class StreamOperator:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls._own_inputs()
         for name, declared in cls.declared(Input).items():
             functions = declared.functions
             if "process_element" in functions and "process_batch" in functions:
-                raise StreamDefinitionError(f'the input "{name}" of {cls.__name__} processes both elements and batches')
+                raise StreamDefinitionError(
+                    f'the input "{name}" of {cls.__name__} processes both elements and batches',
+                    f"The functions are {functions['process_element']} and {functions['process_batch']}.",
+                )
         if cls.selects() and any("process_batch" in i.functions for i in cls.declared(Input).values()):
             raise StreamDefinitionError(
                 f"{cls.__name__} selects its inputs and processes batches",
                 "Which input comes next is asked before every element.",
                 "use process_element",
             )
-        if not cls.declared(Input) and cls.declared(Output):
-            raise StreamDefinitionError(f"{cls.__name__} has no inputs", hint='clicks = Input("user STRING")')
+
+    @classmethod
+    def _own_inputs(cls) -> None:
+        """Give this class its own inputs, with the functions that its bases and it have for them."""
+        inputs = {name: copy.copy(declared) for name, declared in cls.declared(Input).items()}
+        for name, mine in inputs.items():
+            mine.functions = {}
+            setattr(cls, name, mine)
+        for base in reversed(cls.__mro__):
+            here: dict[tuple[str, str], str] = {}
+            for function, value in vars(base).items():
+                for used, what in getattr(value, "__dict__", {}).get(_USES, ()):
+                    if inputs[used.name].declared_as is not used.declared_as:
+                        continue  # the input was declared anew
+                    other = here.setdefault((used.name, what), function)
+                    if other != function:
+                        raise StreamDefinitionError(
+                            f'the input "{used.name}" has two functions for {what}',
+                            f"They are {other} and {function}.",
+                        )
+                    inputs[used.name].functions[what] = function
 
     @classmethod
     def selects(cls) -> bool:
@@ -289,7 +350,7 @@ class Arrived:
 
     def elements(self) -> list[Element]:
         names = self.rows.column_names
-        columns = [column.to_pylist() for column in self.rows.columns]
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in self.rows.columns]
         return [Element(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -301,7 +362,7 @@ class Context:
 
     @property
     def key(self) -> Any:
-        """The key at hand: its value, or, with several key columns, an :class:`Element` of them."""
+        """The key at hand: its value; with several key columns, an :class:`Element` of them; with none, None."""
         return self._runtime.key_value()
 
     @property
@@ -385,20 +446,24 @@ class Runtime:
     """An operator at work in one call: who is processed now, and what time it is."""
 
     def __init__(self, operator: StreamOperator, event_time: bool) -> None:
-        self.operator = operator
+        # What functions keep in the operator itself is theirs, and gone with this object.
+        operator = self.operator = copy.copy(operator)
         self.event_time = event_time
         self.ctx = Context(self)
         self.states = {name: state.bound(self) for name, state in operator.declared(State).items()}
-        self.outputs = {name: _fresh(output) for name, output in operator.declared(Output).items()}
-        self.counters = {name: _fresh(counter) for name, counter in operator.declared(Counter).items()}
+        self.outputs = {name: _fresh(output, self) for name, output in operator.declared(Output).items()}
+        self.counters = {name: _fresh(counter, self) for name, counter in operator.declared(Counter).items()}
         operator.__dict__["_states"] = self.states
         operator.__dict__["_tools"] = self.outputs | self.counters
+        self.inputs: dict[str, Input] = operator.declared(Input)
         self.input_name: str | None = None
+        self.timer_name: str | None = None
         self.writes_broadcast = False
         self.key_number: int | None = None
         self.element_time: int | None = None
-        self.batch_keys: Ints = np.empty(0, np.int64)
+        self.batch_keys = self.batch_times = NONE
         self.shown_clock = 0
+        self.running = False
 
     def begin(
         self,
@@ -411,36 +476,52 @@ class Runtime:
         ended: Callable[[str], bool],
     ) -> None:
         for output in self.outputs.values():
-            output.take()
-        for name, table in tables.items():
-            self.states[name].attach(table)
+            output.rows, output.tables = [], []
+        for counter in self.counters.values():
+            counter.count = 0
+        for name, state in self.states.items():
+            state.attach(tables.get(name))
+        self.running, self.key_number, self.writes_broadcast = True, None, False
         self.tables, self.timer_table, self.key_table = tables, timers, keys
-        self.time, self.clock, self.ended = before, clock, ended
+        self.clock, self.ended = clock, ended
         self.left: dict[str, int] = {}
         self.waiting: Waiting | None = None
-        if clock != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
-            self.shown_clock = clock
+        self.time = before if self.event_time else self.shown_clock
         self.heap: list[tuple[int, int, str]] = []
         self.horizon = before
+        self.last_fired: dict[tuple[int, str], int] = {}
+        self.stuck: Counts[tuple[int, str]] = Counts()
+        self.spent: set[tuple[int, str]] | None = None
+        """At the end of input, when only timers are left: those that have fired, and do so once."""
         self._key_values: list[Any] | None = None
+
+    def finish(self) -> None:
+        """After a call: its state is no longer there."""
+        self.running = False
+        for state in self.states.values():
+            state.attach(None)
 
     # ------------------------------------------------------------------ who
 
     def key_value(self) -> Any:
         if self.key_number is None:
-            raise OperatorError("there is no key here", self._where(), "broadcast elements and watermarks have none")
+            raise OperatorError(
+                "there is no key here",
+                hint="elements of broadcast inputs, late ones, batches, watermarks and ends of inputs have none",
+            )
+        if not self.key_table.num_columns:
+            return None
         if self._key_values is None:
             rows = self.key_table.to_pylist()
             single = self.key_table.num_columns == 1
             self._key_values = [next(iter(row.values())) if single else Element(row) for row in rows]
         return self._key_values[self.key_number]
 
-    def key_for(self, spec: StateSpec) -> int:
+    def key_for(self, what: str) -> int:
         if self.key_number is None:
             raise OperatorError(
-                f'the state "{spec.name}" belongs to a key, and there is none here',
-                self._where(),
-                "in batches use its columns; from a broadcast input use ctx.apply_to_keyed_state",
+                f"{what} belongs to a key, and there is none here",
+                hint="in batches use the columns of a state; from a broadcast input use ctx.apply_to_keyed_state",
             )
         return self.key_number
 
@@ -448,18 +529,16 @@ class Runtime:
         if not self.writes_broadcast:
             raise OperatorError(
                 f'the broadcast state "{spec.name}" cannot be changed here',
-                f"{self._where()}\nOnly elements of broadcast inputs may: every key group sees them, and so all stay alike.",
+                "Only elements of broadcast inputs may: every key group sees them, and so all stay alike.",
             )
-
-    def _where(self) -> str:
-        name = type(self.operator).__name__
-        return f"operator {name}, " + ("in a timer" if self.input_name is None else f'input "{self.input_name}"')
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
         if not self.writes_broadcast:
-            raise OperatorError("only a function of a broadcast input may visit all keys", self._where())
-        if state.broadcast or state.name not in self.tables:
-            raise OperatorError(f'"{state.name}" is not a keyed state of this operator', self._where())
+            raise OperatorError("only a function of a broadcast input may visit all keys")
+        if not isinstance(state, State) or state.broadcast or self.states.get(state.name) is not state:
+            raise OperatorError(
+                f"not a keyed state of this operator: {getattr(state, 'name', state)!r}", hint="self.<name of a state>"
+            )
         rows = self.tables[state.name].settle(self.time)
         before = self.key_number
         for key in np.unique(rows.column("key").to_numpy()).tolist():
@@ -471,11 +550,15 @@ class Runtime:
 
     def set_timer(self, domain: str, name: str, time: int | None) -> None:
         if domain == EVENT and not self.event_time:
-            raise OperatorError("there are no event-time timers in processing time", self._where())
-        key = self.key_for(TIMERS)
+            raise OperatorError("there are no event-time timers in processing time", hint="give an input a time")
+        key = self.key_for("a timer")
+        if not isinstance(name, str):
+            raise OperatorError(f"the name of a timer is a text, not {type(name).__name__}")
         entries = self.timer_table.entries(key)
         if time is None:
             entries.pop(domain + name, None)
+            return
+        if self.spent is not None and (key, domain + name) in self.spent:
             return
         entries[domain + name] = (time, FOREVER)
         if domain == EVENT and time <= self.horizon:
@@ -497,6 +580,8 @@ class Runtime:
 
     def has_ended(self, name: str) -> bool:
         """Of the key at hand, if there is one: nothing of this input is still to be processed."""
+        if name not in self.inputs:
+            raise OperatorError(f"there is no input {name!r}", f"Inputs: {', '.join(self.inputs)}")
         held = self.waiting is not None and self.waiting.counts[self.key_number, name] > 0
         return self.ended(name) and not self.left.get(name) and not held
 
@@ -504,41 +589,87 @@ class Runtime:
         """Fire the queued event-time timers before *limit*, in order of time."""
         while self.heap and self.heap[0][0] < limit:
             time, key, name = heapq.heappop(self.heap)
-            entries = self.timer_table.entries(key)
-            if entries.get(EVENT + name, (None,))[0] == time:
-                del entries[EVENT + name]
-                self.time = max(self.time, time)
-                self._fire(key, name, time, "on_event_time_timer")
+            if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else it was deleted, or moved
+                self._fire(key, EVENT + name, time)
 
-    def fire_clock(self) -> None:
-        """Fire the processing-time timers that are due."""
+    def fire_key_before(self, key: int, limit: int) -> None:
+        """Fire the event-time timers of one key before *limit*."""
+        while self.heap:  # else none is due
+            entries = self.timer_table.entries(key).items()
+            due = [(time, name) for name, (time, _) in entries if name[0] == EVENT and time < limit]
+            if not due:
+                return
+            time, name = min(due)
+            self._fire(key, name, time)
+
+    def next_timer(self, key: int) -> int:
+        """The time of the next event-time timer of a key."""
+        entries = self.timer_table.entries(key).items()
+        return min((time for name, (time, _) in entries if name[0] == EVENT), default=END_OF_TIME)
+
+    def fire_clock(self) -> bool:
+        """Fire the processing-time timers that are due, in order of time; were there any?"""
         rows = self.timer_table.settle(0)
         names = rows.column("name").to_pylist()
         times = rows.column("value").to_numpy()
         due = [at for at in np.flatnonzero(times <= self.clock).tolist() if names[at][0] == CLOCK]
-        for at in sorted(due, key=lambda at: (times[at], self.timer_table.keys[at], names[at])):
-            key, name, time = int(self.timer_table.keys[at]), names[at], int(times[at])
-            del self.timer_table.entries(key)[name]
-            self.shown_clock = max(self.shown_clock, time)
-            self._fire(key, name[1:], time, "on_processing_time_timer")
+        keys = self.timer_table.keys
+        for time, key, name in sorted((int(times[at]), int(keys[at]), names[at]) for at in due):
+            if self.timer_table.entries(key).get(name, (None,))[0] == time:
+                self.shown_clock = max(self.shown_clock, time)
+                self._fire(key, name, time)
+        return bool(due)
 
-    def _fire(self, key: int, name: str, time: int, function: str) -> None:
-        self.key_number, self.element_time, self.input_name = key, time, None
-        self.call(function, Timer(name, to_datetime(time)))
-        self.key_number = None
+    def fire_all(self, limit: int) -> None:
+        """Fire event-time timers before *limit* and processing-time timers, until none is due."""
+        self.fire_before(limit)
+        while self.fire_clock():
+            self.fire_before(limit)
+
+    def _fire(self, key: int, name: str, time: int) -> None:
+        """*name*: with its domain."""
+        del self.timer_table.entries(key)[name]
+        if self.spent is not None:
+            self.spent.add((key, name))
+        if self.last_fired.get((key, name), BEFORE_TIME) >= time:
+            self.stuck[key, name] += 1
+        self.last_fired[key, name] = time
+        self.key_number, self.element_time, self.input_name, self.timer_name = key, time, None, name[1:]
+        if self.stuck[key, name] > STUCK:
+            raise OperatorError(
+                f'the timer "{name[1:]}" does not come to an end',
+                f"It fired {STUCK} times for a time that had passed, and was registered again.\n{self.place(None)}",
+                "register it for a later time",
+            )
+        if name[0] == EVENT or not self.event_time:
+            self.time = max(self.time, time)
+        self.call(
+            "on_event_time_timer" if name[0] == EVENT else "on_processing_time_timer",
+            Timer(name[1:], to_datetime(time)),
+        )
+        self.key_number = self.timer_name = None
 
     # ------------------------------------------------------------------ functions
 
-    def call(self, function: str, *arguments: Any) -> None:
+    def place(self, function: str | None) -> str:
+        """Who is processed now, in words."""
+        parts = [f"operator {type(self.operator).__name__}"]
+        parts += [f"function {function}"] * (function is not None)
+        parts += [f'input "{self.input_name}"'] * (self.input_name is not None)
+        parts += [f'timer "{self.timer_name}"'] * (self.timer_name is not None)
+        parts += [f"key {self.key_value()!r}"] * (self.key_number is not None)
+        return ", ".join(parts)
+
+    def call(self, function: str, *arguments: Any) -> Any:
         try:
-            getattr(self.operator, function)(*arguments, self.ctx)
+            return getattr(self.operator, function)(*arguments, self.ctx)
+        except OperatorError as error:
+            error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
+            raise
         except Exception as error:
-            place = self._where()
-            if isinstance(error, OperatorError) and error.detail is not None and place in error.detail:
-                raise
-            key = "" if self.key_number is None else f", key {self.key_value()!r}"
             raise OperatorError(
-                f"{type(self.operator).__name__}.{function} failed", f"{place}{key}\n{type(error).__name__}: {error}"
+                f"{type(self.operator).__name__}.{function} failed",
+                f"{type(error).__name__}: {error}\n{self.place(function)}",
             ) from error
 
     def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
@@ -549,22 +680,54 @@ class Runtime:
         self.call(spec.functions["process_element"], element)
         self.key_number, self.writes_broadcast = None, False
 
-    def watermark(self, function: str, watermark: int) -> None:
-        self.element_time = None
-        self.call(function, to_datetime(watermark))
+    def late(self, spec: Input, element: Element, time: int | None) -> None:
+        self.input_name, self.element_time = spec.name, time
+        self.call(spec.functions["process_late"], element)
 
-    def batch(self, spec: Input, rows: pa.Table, keys: Ints) -> None:
+    def select(self, key: int) -> Set[str]:
+        """What the key wants to read; empty: anything."""
+        self.key_number, self.element_time, self.input_name = key, None, None
+        selection = self.call("select_inputs")
+        self.key_number = None
+        if not isinstance(selection, Set):
+            raise OperatorError(
+                f"{type(self.operator).__name__}.select_inputs gave {selection!r}, which is no selection",
+                hint='InputSelection.of("name of an input", ...), or InputSelection.ALL',
+            )
+        return selection
+
+    def watermark(self, function: str, *watermarks: int) -> None:
+        """Tell that an input's watermark has moved, or, without one, that it has ended."""
+        self.element_time = None
+        self.call(function, *map(to_datetime, watermarks))
+
+    def batch(self, spec: Input, rows: pa.Table, keys: Ints, times: Ints) -> None:
         self.input_name, self.writes_broadcast = spec.name, spec.broadcast
-        self.batch_keys, self.element_time = keys, None
+        self.batch_keys, self.batch_times, self.element_time = keys, times, None
         self.call(spec.functions["process_batch"], rows)
+        self.batch_keys = self.batch_times = NONE
         self.writes_broadcast = False
 
+    def times_of(self, keys: Ints, *, last: bool) -> Ints:
+        """The operator's time at the first or *last* row that each of *keys* has in the batch at hand."""
+        step = -1 if last else 1
+        found, at = np.unique(self.batch_keys[::step], return_index=True)
+        times = np.maximum(self.batch_times[::step][at], self.time + 1) - 1
+        if not len(found):
+            return np.full(len(keys), self.time, np.int64)
+        place = np.minimum(np.searchsorted(found, keys), len(found) - 1)
+        return np.where(found[place] == keys, times[place], self.time)
 
-def _fresh(declared: Any) -> Any:
+
+def _fresh(declared: Any, runtime: Runtime) -> Any:
     kind = type(declared)
     mine = kind(declared.schema) if isinstance(declared, Output) else kind()
-    mine.name = declared.name
+    mine.name, mine.runtime = declared.name, runtime
     return mine
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 # ---------------------------------------------------------------------- the order of things
@@ -583,12 +746,15 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
     else:
         _one_by_one(runtime, arrived, order, waiting)
     limit = min(horizon, END_OF_TIME - 1) + 1
-    runtime.fire_before(limit)
-    runtime.time = max(runtime.time, horizon)
-    if waiting is not None:
-        waiting.drain_all(runtime)
+    if horizon != END_OF_TIME:
         runtime.fire_before(limit)
-    runtime.fire_clock()
+        runtime.time = max(runtime.time, horizon)
+    if waiting is not None:  # at the end, what waits comes before the timers of the time after it
+        waiting.drain_all(runtime)
+    if runtime.clock == END_OF_TIME:
+        runtime.spent = set()
+    runtime.fire_all(limit)
+    runtime.time = max(runtime.time, horizon)
 
 
 def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
@@ -628,7 +794,7 @@ def _broadcast(
     runtime: Runtime, part: Arrived, begin: int, end: int, elements: Sequence[Element], stamp: int | None
 ) -> None:
     if "process_batch" in part.spec.functions:
-        runtime.batch(part.spec, part.rows.slice(begin, end - begin), np.empty(0, np.int64))
+        runtime.batch(part.spec, part.rows.slice(begin, end - begin), NONE, NONE)
     else:
         for row in range(begin, end):
             runtime.element(part.spec, elements[row], stamp, None)
@@ -651,21 +817,41 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)
+        # Until the next broadcast element each key has a time of its own.
+        begun = runtime.time
         for number, rows in _runs(arrived, order[at:end]):
             part = arrived[number]
-            keys, times = part.keys[rows], part.times[rows]
-            runtime.fire_before(int(times.min()))
             if number in elements:
-                for row, time in zip(rows.tolist(), times.tolist(), strict=True):
-                    runtime.fire_before(time)
-                    runtime.element(
-                        part.spec, elements[number][row], None if time == BEFORE_TIME else time, int(part.keys[row])
-                    )
+                for row, time, key in zip(
+                    rows.tolist(), part.times[rows].tolist(), part.keys[rows].tolist(), strict=True
+                ):
+                    runtime.time = begun
+                    runtime.fire_key_before(key, time)
+                    runtime.element(part.spec, elements[number][row], None if time == BEFORE_TIME else time, key)
             else:
-                runtime.batch(part.spec, part.rows.take(pa.array(rows)), keys)
-                runtime.time = max(runtime.time, int(times.max()) - 1)
+                _run_of_batch(runtime, part, rows, begun)
             runtime.left[part.spec.name] -= len(rows)
+        last_number, last_row = order[end - 1].tolist()
+        runtime.time = max(begun, int(arrived[last_number].times[last_row]) - 1)
         at = end
+
+
+def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> None:
+    """Show a run to its function; in pieces, where timers of its keys fire in between."""
+    while len(rows):
+        keys, times = part.keys[rows], part.times[rows]
+        now = np.ones(len(rows), np.bool_)
+        if runtime.heap:
+            first = dict(zip(keys[::-1].tolist(), times[::-1].tolist(), strict=True))
+            for key, time in first.items():
+                runtime.time = begun
+                runtime.fire_key_before(key, time)
+            limits = {key: runtime.next_timer(key) for key in first}
+            now = times <= np.array([limits[key] for key in keys.tolist()], np.int64)
+        runtime.time = begun
+        mine = rows[now]
+        runtime.batch(part.spec, part.rows.take(pa.array(mine)), keys[now], times[now])
+        rows = rows[~now]
 
 
 def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[tuple[int, Ints]]:
@@ -716,19 +902,20 @@ class Waiting:
         """Process what the key wants to read, until there is none of that."""
         mine = self.elements.get(key, [])
         while mine:
-            runtime.key_number, runtime.element_time, runtime.input_name = key, None, None
-            selection = runtime.operator.select_inputs(runtime.ctx)
-            runtime.key_number = None
+            selection = runtime.select(key)
             wanted = selection or self.inputs.keys()
-            unknown = set(selection) - self.inputs.keys()
+            unknown = sorted(str(name) for name in selection - self.inputs.keys())
             if unknown:
-                raise OperatorError(f"there is no keyed input {sorted(unknown)[0]!r} to select", ", ".join(self.inputs))
+                raise OperatorError(
+                    f"there is no keyed input {unknown[0]!r} to select",
+                    f"Keyed inputs of {type(runtime.operator).__name__}: {', '.join(self.inputs)}",
+                )
             at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
             if at is None:
                 if not all(runtime.has_ended(name) for name in wanted):
                     return
                 at = 0
             spec, time, element = mine.pop(at)
-            self.counts[key, spec.name] -= 1
             runtime.element(spec, element, time, key)
+            self.counts[key, spec.name] -= 1
         self.elements.pop(key, None)

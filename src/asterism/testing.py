@@ -2,7 +2,8 @@
 
 :func:`match` runs a pattern over events that are written as words; :class:`PatternHarness` does it step by step, with time in
 the test's hands; :func:`assert_matches` says what differs, and :func:`check_independence` that the answer does not depend on
-how the events are cut. Nothing here needs pytest. ``docs/testing.md`` shows all of it at work.
+how the events are cut. :class:`StreamOperatorHarness` and :func:`check_operator_independence` do the same for operators with any
+number of inputs. Nothing here needs pytest. ``docs/testing.md`` shows all of it at work.
 
 >>> from asterism import Pattern
 >>> pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +32,13 @@ from asterism.compiler import Semantics
 from asterism.errors import ColumnNotFoundError, InvalidEventError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import group_codes
+from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now, Operator, Result
 from asterism.outputs import LAST_TIMESTAMP, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec, TimeColumn
 from asterism.pattern import Pattern
+from asterism.schemas import schema_of
 from asterism.state import MemoryStore, Page
+from asterism.stream_operator import Input, StreamOperator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,13 +60,19 @@ _MICROSECOND = timedelta(microseconds=1)
 
 __all__ = [
     "EVENTS",
+    "Clock",
+    "End",
     "Finding",
     "Literals",
     "OperatorHarness",
     "PatternHarness",
+    "Send",
     "Snapshot",
+    "StreamOperatorHarness",
+    "Watermark",
     "assert_matches",
     "check_independence",
+    "check_operator_independence",
     "match",
     "table_of",
 ]
@@ -286,8 +296,10 @@ class Snapshot:
     now: Now
     state: tuple[tuple[bytes | None, dict[int, bytes]], ...]
     wakes: list[int | None]
+    clocks: list[int | None]
     outputs: dict[str, list[pa.Table]]
     sent: list[pa.Table]
+    metrics: Mapping[str, int]
 
 
 class OperatorHarness:
@@ -295,17 +307,30 @@ class OperatorHarness:
 
     Keys are spread over *key_groups*, each with a store of its own. All times are microseconds since the epoch.
 
-    :param keys: the key columns, for the hashes that tell a key's group and page
+    :param keys: the key columns, for the hashes that tell a key's group and page; of each input, where they differ
+
+    >>> outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
+    >>> operator = CepOperator(Pattern.begin("a"), EVENTS, keys=["key"], time="ts", outputs=outputs)
+    >>> events = table_of([{"key": "ann", "ts": datetime(2025, 1, 1, tzinfo=UTC)}], EVENTS)
+    >>> OperatorHarness(operator, keys=["key"], key_groups=4).feed(events).end().output("matches").num_rows
+    1
     """
 
-    def __init__(self, operator: Operator, *, keys: Sequence[str] = (), key_groups: int = 1) -> None:
+    def __init__(
+        self, operator: Operator, *, keys: Sequence[str] | Mapping[str, Sequence[str]] = (), key_groups: int = 1
+    ) -> None:
         self.operator = operator
-        self.keys = list(keys)
+        self.keys = [] if isinstance(keys, Mapping) else list(keys)
+        self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
         self.stores = [MemoryStore() for _ in range(key_groups)]
         self.wakes: list[int | None] = [None] * key_groups
+        self.clocks: list[int | None] = [None] * key_groups
         self.now = Now()
         self.outputs: dict[str, list[pa.Table]] = {name: [] for name in operator.output_schemas}
         self.sent: list[pa.Table] = []
+        self.metrics: Counter[str] = Counter()
+        """What the operator counted."""
+        self._open = False
 
     def feed(self, events: pa.Table, name: str = EVENTS_INPUT) -> Self:
         """One batch of the input *name*, at the present time; each key group that has events of it is called once.
@@ -318,13 +343,16 @@ class OperatorHarness:
             raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
         self.sent.append(events)
         broadcast = self.operator.inputs[name].broadcast
-        hashes = np.zeros(events.num_rows, np.int64) if broadcast else key_hashes(events.select(self.keys))
+        heard_by_all = any(spec.idle_after is not None for spec in self.operator.inputs.values())
+        hashes = np.zeros(events.num_rows, np.int64) if broadcast else key_hashes(events.select(self._keys[name]))
         groups = hashes.view(np.uint64) % np.uint64(len(self.stores))
         hashed = events.append_column(KEY_HASH, pa.array(hashes))
         for group in range(len(self.stores)):
             mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
             if mine.num_rows:
                 self._call(group, [Arrival(name, self.operator.prepare(name, mine))])
+            elif heard_by_all:
+                self._call(group, [Arrival(name)])
         return self
 
     def feed_watermark(self, watermark: int, name: str = EVENTS_INPUT) -> Self:
@@ -343,13 +371,33 @@ class OperatorHarness:
             self._call(group, [])
         return self
 
+    def tick(self, processing_time: int) -> Self:
+        """The clock moves; as on Spark, only the key groups are called that asked for it."""
+        self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
+        for group, clock in enumerate(self.clocks):
+            if clock is not None and clock <= self.now.processing_time:
+                self._call(group, [])
+        return self
+
     def end(self) -> Self:
         """The end of input: every deadline fires, nothing waits any more."""
-        return self.move(watermark=END_OF_TIME, processing_time=END_OF_TIME)
+        return self.move(watermark=END_OF_TIME, processing_time=END_OF_TIME).close()
+
+    def close(self) -> Self:
+        """Close the operator, as at the end of a task; what comes next opens it again."""
+        if self._open:
+            self._open = False
+            self.operator.close()
+        return self
 
     def _call(self, group: int, arrivals: Sequence[Arrival]) -> None:
+        if not self._open:
+            self.operator.open()
+            self._open = True
         result: Result = self.operator.process(self.stores[group], arrivals, self.now)
         self.wakes[group] = result.wake if result.wake is not None else result.wake_processing
+        self.clocks[group] = result.wake_processing
+        self.metrics.update(result.metrics)
         for name, rows in result.outputs.items():
             self.outputs[name].append(rows)
 
@@ -378,15 +426,19 @@ class OperatorHarness:
             self.now,
             tuple((store.header, dict(store.pages)) for store in self.stores),
             list(self.wakes),
+            list(self.clocks),
             {name: list(tables) for name, tables in self.outputs.items()},
             list(self.sent),
+            dict(self.metrics),
         )
 
     def restore(self, snapshot: Snapshot) -> Self:
         """Go back, or on in a new harness for the same operator, as after a failure: only what the snapshot holds is known."""
+        self.close()
         self.now = snapshot.now
         self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]
-        self.wakes = list(snapshot.wakes)
+        self.wakes, self.clocks = list(snapshot.wakes), list(snapshot.clocks)
+        self.metrics = Counter(snapshot.metrics)
         self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
         self.sent = list(snapshot.sent)
         return self
@@ -403,6 +455,314 @@ def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
     hashes: np.ndarray[Any, np.dtype[np.int64]] = np.frombuffer(b"".join(digests), np.int64)[codes]
     return hashes
+
+
+# ---------------------------------------------------------------------- operators with any number of inputs
+
+Rows: TypeAlias = "Row | Sequence[Row] | pa.Table | pd.DataFrame"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A step of a test: elements of an input arrive."""
+
+    input: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A step of a test: event time has passed *to*, for one *input* or for all that have a time."""
+
+    to: Time
+    input: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A step of a test: the clock shows *to*."""
+
+    to: Time
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A step of a test: one *input* ends, or all do."""
+
+    input: str | None = None
+
+
+Step: TypeAlias = Send | Watermark | Clock | End
+
+
+class StreamOperatorHarness(OperatorHarness):
+    """A :class:`~asterism.stream_operator.StreamOperator` with its state and time, to be fed step by step.
+
+    :param inputs: to what each input is connected, by name, with what ``KeyedStream`` and ``BroadcastStream`` are told: ``key``
+        (a column or several), ``time`` and ``idle_after``; and with ``columns``, Spark SQL or an Arrow schema, where the stream
+        has more columns than the operator reads: its key, or its time. An input that is not named has no key and no time.
+    :param key_groups: as on Spark; *pages*: pages of state per key group. The answers must not depend on them
+    :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
+
+    Times, also those in timestamp columns of rows, are texts as in words (``"10s"``, see :class:`Literals`), the time since 1970,
+    or datetimes.
+
+    >>> from asterism.keyed_state import ValueState
+    >>> from asterism.stream_operator import Input, Output, StreamOperator
+    >>> class Unpaid(StreamOperator):
+    ...     orders = Input("id BIGINT, ts TIMESTAMP")
+    ...     payments = Input("id BIGINT")
+    ...     paid = ValueState("BOOLEAN")
+    ...     reminders = Output("id BIGINT")
+    ...
+    ...     @orders.process_element
+    ...     def order(self, order, ctx):
+    ...         ctx.register_event_time_timer("due", order.ts + timedelta(minutes=30))
+    ...
+    ...     @payments.process_element
+    ...     def pay(self, payment, ctx):
+    ...         self.paid.update(True)
+    ...
+    ...     def on_event_time_timer(self, timer, ctx):
+    ...         if not self.paid.value():
+    ...             self.reminders.collect(id=ctx.key)
+    >>> inputs = {"orders": {"key": "id", "time": "ts"}, "payments": {"key": "id"}}
+    >>> harness = StreamOperatorHarness(Unpaid(), inputs)
+    >>> harness = harness.send("orders", [{"id": 1, "ts": "1m"}, {"id": 2, "ts": "2m"}]).send("payments", {"id": 1})
+    >>> harness.advance_watermark("orders", "40m").rows("reminders")
+    [{'id': 2}]
+    """
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        inputs: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        key_groups: int = 1,
+        pages: int = 1,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
+        }  # fmt: skip
+        declared: Mapping[str, Input] = operator.declared(Input)
+        connected: dict[str, Mapping[str, Any]] = {name: {} for name in declared} | dict(inputs or {})
+        wires = {name: _wire(name, declared.get(name), **options) for name, options in connected.items()}
+        self.streams = MultipleInputOperator(operator, wires, pages=pages)
+        super().__init__(self.streams, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
+
+    def again(self, **changes: Any) -> StreamOperatorHarness:
+        """A new harness for the same operator, with the same options but for *changes*."""
+        return StreamOperatorHarness(**self._options | changes)
+
+    def send(self, input: str, rows: Rows) -> Self:
+        """Elements of one input arrive: a dict, several, a table or a pandas DataFrame; each call is a batch.
+
+        Columns that are missing are null. Elements with an event time wait for the watermark.
+
+        :raises InvalidEventError: they do not fit the input, or it has ended
+        :raises ColumnNotFoundError: they have a column that the input has not
+        """
+        table = self.table(input, rows)
+        return self.feed(table, input) if table.num_rows else self
+
+    def table(self, input: str, rows: Rows) -> pa.Table:
+        """Elements as a table with the columns of an input."""
+        schema = self._wire(input).schema
+        timed = [field for field in schema if pa.types.is_timestamp(field.type) or field.name == self._wire(input).time]
+        if isinstance(rows, Mapping):
+            rows = [rows]
+        if isinstance(rows, Sequence):
+            rows = [
+                row | {f.name: _as_time(row[f.name], f) for f in timed if isinstance(row.get(f.name), str | timedelta)}
+                for row in rows
+            ]
+        return table_of(rows, schema)
+
+    def _wire(self, input: str) -> Wire:
+        if input not in self.streams.wires:
+            raise InvalidEventError(f'there is no input "{input}"', f"Inputs: {', '.join(self.streams.wires)}")
+        return self.streams.wires[input]
+
+    @overload
+    def advance_watermark(self, input: Time, to: None = None) -> Self: ...
+    @overload
+    def advance_watermark(self, input: str, to: Time) -> Self: ...
+    def advance_watermark(self, input: Time, to: Time | None = None) -> Self:
+        """Event time has passed a point: ``("orders", "10s")`` for one input, ``("10s")`` for all that have a time.
+
+        A lower one than before changes nothing.
+        """
+        if to is None:
+            names = [name for name, spec in self.operator.inputs.items() if spec.timed]
+            return self._arrive([Arrival(name, watermark=WORDS.micros(input)) for name in names])
+        assert isinstance(input, str)
+        self._wire(input)
+        return self._arrive([Arrival(input, watermark=WORDS.micros(to))])
+
+    def advance_processing_time(self, to: Time) -> Self:
+        """The clock shows *to*. It stands until the test moves it, and starts in 1970."""
+        return self.tick(WORDS.micros(to))
+
+    def end(self, input: str | None = None) -> Self:
+        """One input ends; or all do: then every deadline fires, nothing waits any more, and no state is left."""
+        if input is None:
+            last = self.now
+            for group in range(len(self.stores)):  # the end comes with a last micro-batch, at the time that it is
+                self.now = last
+                self._call(group, [])
+                self.now = Now(END_OF_TIME, END_OF_TIME)
+                self._call(group, [])
+            return self.close()
+        self._wire(input)
+        return self._arrive([Arrival(input, watermark=END_OF_TIME)])
+
+    def _arrive(self, arrivals: Sequence[Arrival]) -> Self:
+        """Watermarks arrive, in every key group."""
+        for group in range(len(self.stores)):
+            self._call(group, arrivals)
+        return self
+
+    def play(self, steps: Iterable[Step]) -> Self:
+        """Do one step after the other."""
+        for step in steps:
+            match step:
+                case Send(input, rows):
+                    self.send(input, rows)
+                case Watermark(to, None):
+                    self.advance_watermark(to)
+                case Watermark(to, str(input)):
+                    self.advance_watermark(input, to)
+                case Clock(to):
+                    self.advance_processing_time(to)
+                case End(input):
+                    self.end(input)
+        return self
+
+
+def _wire(
+    name: str,
+    declared: Input | None,
+    *,
+    key: str | Sequence[str] = (),
+    time: str | None = None,
+    columns: str | pa.Schema | None = None,
+    idle_after: timedelta | None = None,
+) -> Wire:
+    if columns is None:
+        columns = pa.schema([]) if declared is None else declared.schema
+    schema = schema_of(columns)
+    keys = [key] if isinstance(key, str) else list(key)
+    for column in [*keys, *([] if time is None else [time])]:
+        if column not in schema.names:
+            raise ColumnNotFoundError.from_missing_and_available(
+                column, schema.names, f'of the input "{name}"; if its stream has more columns, say them: columns="..."'
+            )
+    return Wire(schema, keys, time, None if idle_after is None else idle_after // _MICROSECOND)
+
+
+def _as_time(time: str | timedelta, field: pa.Field) -> Any:
+    return TimeColumn(field.name, field.type).from_micros(np.array([WORDS.micros(time)]))[0].as_py()
+
+
+def check_operator_independence(
+    operator: StreamOperator,
+    steps: Sequence[Step],
+    inputs: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    cuts: int = 5,
+    seed: int = 0,
+    spread: Sequence[tuple[int, int]] = ((3, 1), (1, 4), (2, 3)),
+) -> StreamOperatorHarness:
+    """Assert that what an operator gives depends on its elements and on time, not on how the elements are cut.
+
+    The *steps* are done, and the stream ends: with the elements of each step whole; one by one; cut at random; one by one, with
+    a snapshot that a new harness goes on from after each; and with keys spread over several key groups and pages.
+
+    An operator that keeps something outside of its declared state is what this finds, and one that puts different keys together.
+
+    :param inputs: as for :class:`StreamOperatorHarness`
+    :param cuts: how many random cuts, begun with *seed*
+    :param spread: numbers of key groups, and of pages in each; none for an operator that gives something once per key group
+    :return: the harness to which the elements were sent whole, at its end
+    :raises AssertionError: two ways give different rows, or counts
+
+    >>> from asterism.stream_operator import Input, Output, StreamOperator
+    >>> class Number(StreamOperator):
+    ...     clicks = Input("user STRING")
+    ...     numbered = Output("user STRING, number BIGINT")
+    ...
+    ...     def open(self):
+    ...         self.seen = 0  # not a state
+    ...
+    ...     @clicks.process_element
+    ...     def click(self, click, ctx):
+    ...         self.seen += 1
+    ...         self.numbered.collect(user=click.user, number=self.seen)
+    >>> steps = [Send("clicks", [{"user": "ann"}, {"user": "ann"}])]
+    >>> check_operator_independence(Number(), steps, {"clicks": {"key": "user"}})
+    Traceback (most recent call last):
+    ...
+    AssertionError: numbered depends on how the elements arrive
+      whole, not restored after each:
+        {'user': 'ann', 'number': 2}
+      restored after each, not whole:
+        {'user': 'ann', 'number': 1}
+    """
+    __tracebackhide__ = True
+    whole = StreamOperatorHarness(operator, inputs)
+    tabled = [
+        Send(step.input, whole.table(step.input, step.rows)) if isinstance(step, Send) else step for step in steps
+    ]
+    whole.play(tabled).end()
+    for name, harness in _operator_ways(whole, tabled, cuts, random.Random(seed), spread):
+        for output in whole.outputs:
+            wanted, found = _counted(whole, output), _counted(harness, output)
+            if wanted != found:
+                lines = [f"{output} depends on how the elements arrive"]
+                for title, rows in ((f"whole, not {name}", wanted - found), (f"{name}, not whole", found - wanted)):
+                    texts = sorted(rows.elements())
+                    lines += [f"  {title}:", *(f"    {text}" for text in texts[:_SHOWN])]
+                    lines += [f"    and {len(texts) - _SHOWN} more"] * (len(texts) > _SHOWN)
+                raise AssertionError("\n".join(lines))
+        if whole.metrics != harness.metrics:
+            raise AssertionError(
+                f"the counts depend on how the elements arrive\n  whole: {dict(whole.metrics)}\n"
+                f"  {name}: {dict(harness.metrics)}"
+            )
+    return whole
+
+
+def _operator_ways(
+    whole: StreamOperatorHarness,
+    steps: Sequence[Step],
+    cuts: int,
+    rng: random.Random,
+    spread: Sequence[tuple[int, int]],
+) -> Iterator[tuple[str, StreamOperatorHarness]]:
+    """The same steps in other ways, to their end."""
+    ones = list(_cut_steps(steps, lambda size: range(1, size)))
+    yield "one by one", whole.again().play(ones).end()
+    for number in range(1, cuts + 1):
+        pieces = _cut_steps(steps, lambda size: sorted(rng.sample(range(1, size), rng.randint(0, size - 1))))
+        yield f"random cut {number}", whole.again().play(pieces).end()
+    restored = whole.again()
+    for step in ones:
+        restored = whole.again().restore(restored.play([step]).snapshot())
+    yield "restored after each", restored.end()
+    for key_groups, pages in spread:
+        spread_out = whole.again(key_groups=key_groups, pages=pages)
+        yield f"{key_groups} key groups of {pages} pages", spread_out.play(steps).end()
+
+
+def _cut_steps(steps: Iterable[Step], places: Callable[[int], Sequence[int]]) -> Iterator[Step]:
+    for step in steps:
+        if isinstance(step, Send) and len(cast("pa.Table", step.rows)):
+            table = cast("pa.Table", step.rows)
+            inner = places(table.num_rows)
+            for begin, end in zip([0, *inner], [*inner, table.num_rows], strict=True):
+                yield Send(step.input, table.slice(begin, end - begin))
+        else:
+            yield step
 
 
 # ---------------------------------------------------------------------- patterns
@@ -949,5 +1309,5 @@ def _cut(parts: Iterable[Part], places: Callable[[int], Sequence[int]]) -> Itera
             yield part
 
 
-def _counted(harness: PatternHarness, output: str) -> Counter[str]:
+def _counted(harness: OperatorHarness, output: str) -> Counter[str]:
     return Counter(repr(row) for row in harness.rows(output))

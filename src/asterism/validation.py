@@ -1,21 +1,25 @@
-"""A pattern in JSON looked at as a whole: what is wrong with it, as much as can be told at once, and where it stands."""
+"""Patterns and processors looked at as a whole: what is wrong with them, as much as can be told at once, and where it stands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from asterism.compiler import Semantics, compile_pattern
-from asterism.errors import AsterismError, ExpressionSyntaxError
+from asterism.dynamic_cep import ProcessorCompiler
+from asterism.errors import AsterismError, ExpressionSyntaxError, PatternFormatError
 from asterism.expressions import Scope, parse
 from asterism.json_format import Reading, read_graph
 from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, text_of
 from asterism.matcher import Matcher
+from asterism.outputs import TimeColumn
 from asterism.pattern import Pattern
+from asterism.processors import PatternProcessor, without_flag
 from asterism.words import duration, one_line, printable
 
 MAX_PROBLEMS = 100
@@ -64,19 +68,58 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
     """
     try:
         text = text_of(source)
-        reading = read_graph(decode(text))
+        pattern, found = _in_pattern(decode(text), schema, semantics)
     except JsonTextError as error:
         return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
-    found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
-    found += _in_conditions(reading, schema)
-    if reading.pattern is not None and not found:
-        found = _in_the_whole(reading, reading.pattern, schema, semantics)
-    problems = []
-    for path, where, what in found[:MAX_PROBLEMS]:
-        place = line_and_column(text, offset_of(text, path))
-        problems.append(Problem(*place, where + what.message, what.detail, what.hint))
-    problems.sort(key=lambda problem: (problem.line, problem.column))
-    return Checked(None if problems else reading.pattern, problems, len(found) - len(problems))
+    problems = _placed(found, lambda path: line_and_column(text, offset_of(text, path)))
+    return Checked(None if problems else pattern, problems, len(found) - len(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProcessor:
+    """The processor, or problems in the order of the text."""
+
+    processor: PatternProcessor | None
+    problems: Sequence[Problem]
+    more: int = 0
+    """How many problems there are besides."""
+
+
+def check_processor(
+    item: Any,
+    place: Callable[[str], tuple[int, int]],
+    schema: pa.Schema | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+) -> CheckedProcessor:
+    """Look for everything that is wrong with a processor in its JSON form.
+
+    :param place: line and column of what a JSON pointer leads to, from the item on
+    :param schema: of the events: with it, the columns and types of all SQL are checked too
+
+    >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
+    >>> problem.message
+    'a version is an integer from 0 to 2147483647, not -1'
+    """
+    found: list[Found] = []
+    processor = None
+    try:
+        fields = without_flag(item)[0]
+        if isinstance(fields, Mapping) and "pattern" in fields:
+            # The fields are looked at with a pattern that is good.
+            processor = PatternProcessor.from_dict({**fields, "pattern": _ANY})
+            found += _in_expressions(processor)
+        else:
+            PatternProcessor.from_dict(fields)
+    except AsterismError as error:
+        found.append(("", "", error))
+    if isinstance(item, Mapping) and "pattern" in item:
+        pattern, wrong = _in_graph(item["pattern"], schema, semantics)
+        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in wrong]
+        if processor is not None and pattern is not None and not found:
+            processor = replace(processor, pattern=pattern)
+            found = _in_measures(processor) if schema is None else _for_schema(processor, schema, semantics)
+    problems = _placed(found, place)
+    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems))
 
 
 def summary(pattern: Pattern) -> str:
@@ -150,6 +193,68 @@ _TYPES = {
 
 Found = tuple[str, str, AsterismError]
 """The path of the JSON value, words before the message, what is wrong."""
+_ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
+
+
+def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
+    problems = [Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in found[:MAX_PROBLEMS]]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def _in_pattern(document: Any, schema: pa.Schema | None, semantics: Semantics) -> tuple[Pattern | None, list[Found]]:
+    reading = read_graph(document)
+    found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
+    found += _in_conditions(reading, schema)
+    if reading.pattern is not None and not found:
+        found = _in_the_whole(reading, reading.pattern, schema, semantics)
+    return reading.pattern, found
+
+
+def _in_graph(graph: Any, schema: pa.Schema | None, semantics: Semantics) -> tuple[Pattern | None, list[Found]]:
+    """The pattern of a processor: as JSON, or as its text."""
+    try:
+        document = decode(text_of(graph)) if isinstance(graph, str) else graph
+    except JsonTextError as error:
+        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+        return None, [("", "", PatternFormatError(error.message, detail, error.hint))]
+    return _in_pattern(document, schema, semantics)
+
+
+def _in_expressions(processor: PatternProcessor) -> list[Found]:
+    found: list[Found] = []
+    for name, texts in (("key", processor.key or ()), ("select", processor.select)):
+        for number, text in enumerate(texts):
+            try:
+                if isinstance(parse(text), exp.Alias) and name == "key":
+                    raise ExpressionSyntaxError.at("a key has no name", text)
+            except AsterismError as error:
+                found.append((f"/{name}/{number}", f"{name}: ", error))
+    return found
+
+
+def _in_measures(processor: PatternProcessor) -> list[Found]:
+    """Without a schema, what is named is there; only stages are known."""
+    stages = [stage.name for stage in processor.pattern.atoms()]
+    found: list[Found] = []
+    for number, text in enumerate(processor.select):
+        try:
+            tree = parse(text)
+            columns = [column for column in tree.find_all(exp.Column) if not isinstance(column.this, exp.Star)]
+            names = {column.name: pa.null() for column in columns}
+            Scope(pa.schema(names), tuple(stages)).resolve(tree.this if isinstance(tree, exp.Alias) else tree, text)
+        except AsterismError as error:
+            found.append((f"/select/{number}", "select: ", error))
+    return found
+
+
+def _for_schema(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
+    time = TimeColumn("time", pa.timestamp("us", "UTC"))
+    try:
+        # Which functions there are, the query knows.
+        ProcessorCompiler(schema, (), time, semantics, {}).compile(replace(processor, function=None))
+    except AsterismError as error:
+        return [("", "", error)]
+    return []
 
 
 def _in_conditions(reading: Reading, schema: pa.Schema | None) -> list[Found]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ import pytest
 
 from asterism.cep import EVENTS, CepOperator
 from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import Condition, as_condition
+from asterism.conditions import Condition, Context, Event, IterativeCondition, as_condition
 from asterism.errors import AsterismError
+from asterism.files import read_events
 from asterism.json_format import pattern_from_json
 from asterism.matcher import Matcher
 from asterism.operator import END_OF_TIME, Arrival, Now
@@ -29,6 +31,7 @@ from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
 from asterism.state import GroupHeader, MemoryStore, Page
 from asterism.testing import match
+from asterism.trace import trace
 from tests.errors.conftest import Golden
 
 Json = dict[str, Any]
@@ -102,6 +105,9 @@ PATTERNS: dict[str, Provocation] = {
     ),
     "pattern_condition_of_other_type": lambda: begin().where(3),  # type: ignore[arg-type]
     "condition_of_other_type": lambda: as_condition(None),  # type: ignore[arg-type]
+    "iterative_condition_of_other_type": lambda: IterativeCondition("price > 1"),  # type: ignore[arg-type]
+    "pattern_groups_too_deep": lambda: reduce(lambda inside, _: Pattern.begin(inside), range(51), begin()),
+    "pattern_conditions_too_deep": lambda: reduce(lambda pattern, _: pattern.where("price > 1"), range(102), begin()),
 }
 
 # ---------------------------------------------------------------------------------------------------- the compiler
@@ -117,6 +123,9 @@ COMPILER: dict[str, Provocation] = {
         begin().next(Pattern.begin("b").optional().next("c").optional()).one_or_more()
     ),
     "compiler_too_many_states": lambda: Matcher(begin().times(30_000), SCHEMA),
+    "compiler_too_many_forbidden": lambda: compile_pattern(
+        reduce(lambda pattern, n: pattern.not_followed_by(f"n{n}"), range(1000), begin()).followed_by("b").times(1, 200)
+    ),
 }
 
 # ---------------------------------------------------------------------------------------------------- JSON
@@ -287,7 +296,7 @@ WRITING: dict[str, Provocation] = {
     "write_condition_with_a_name": lambda: begin().where("price > 1 AS high").where("price < 9").to_json(),
     "write_condition_with_semicolon": lambda: begin().where("price > 1;").where("price < 9").to_json(),
     "write_condition_blank": lambda: begin().where(" ").to_json(),
-    "write_conditions_too_deep": lambda: alternating(60).to_json(),
+    "write_conditions_too_deep": lambda: alternating(40).to_json(),
     "write_microseconds": lambda: begin().within(timedelta(microseconds=1500)).to_json(),
     "write_repetition_in_microseconds": lambda: begin().times(2, within=timedelta(microseconds=1)).to_json(),
     "write_two_windows": lambda: (
@@ -295,7 +304,6 @@ WRITING: dict[str, Provocation] = {
     ),
     "write_group_named_as_stage": lambda: begin("(b)").next(begin("b")).to_json(),
     "write_too_many_stages": lambda: begin().times(30_000).to_json(),
-    "write_groups_too_deep": lambda: reduce(lambda pattern, _: Pattern.begin(pattern), range(60), begin()).to_json(),
     "write_absence_without_window": lambda: begin().not_followed_by("b").to_json(),
 }
 
@@ -421,11 +429,17 @@ def events(*rows: tuple[Any, ...]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def running(pattern: Pattern, *rows: tuple[Any, ...], **arguments: Any) -> Provocation:
+def limited(**options: Any) -> CepOperator:
+    outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
+    pattern = begin().where("price > 0").followed_by("b").where("price < 0")
+    return CepOperator(pattern, SCHEMA, keys=["user"], time="ts", outputs=outputs, **options)
+
+
+def running(pattern: Pattern | CepOperator, *rows: tuple[Any, ...], **arguments: Any) -> Provocation:
     """Feed events (user, ts, price), then the end of time."""
 
     def run() -> None:
-        cep = operator(pattern, **arguments)
+        cep = pattern if isinstance(pattern, CepOperator) else operator(pattern, **arguments)
         store = MemoryStore()
         cep.process(store, [Arrival(EVENTS, cep.prepare(EVENTS, events(*rows)))], Now())
         cep.process(store, [], Now(END_OF_TIME))
@@ -435,6 +449,16 @@ def running(pattern: Pattern, *rows: tuple[Any, ...], **arguments: Any) -> Provo
 
 def fails(_: pa.Table) -> Any:
     raise KeyError("color")
+
+
+def divides(event: Event, context: Context) -> bool:
+    return bool(1 / event.price > 1)
+
+
+def asking(function: Callable[[Event, Context], Any], columns: Sequence[str] | None = None) -> Provocation:
+    """A per-event condition on the second event of a key."""
+    pattern = begin().followed_by("b").where(IterativeCondition(function, columns))
+    return running(pattern, ("u", 1, 1.0), ("v", 1, 0.0), ("v", 2, 0.0))
 
 
 def skipping(skip: AfterMatchSkipStrategy) -> Pattern:
@@ -533,6 +557,16 @@ OPERATOR: dict[str, Provocation] = {
         begin().where(lambda table: np.array([True])), ("u", 1, 0.0), ("u", 2, 0.0)
     ),
     "python_condition_returns_none": running(begin().where(lambda table: None), ("u", 1, 0.0)),
+    "iterative_condition_fails": asking(divides),
+    "iterative_condition_returns_none": asking(lambda event, context: None),
+    "iterative_condition_returns_number": asking(lambda event, context: event.ts),
+    "iterative_condition_asks_unknown_stage": asking(lambda event, context: not context.events_for_pattern("z")),
+    "iterative_condition_reads_unknown_column": asking(lambda event, context: event.prize > 1),
+    "iterative_condition_reads_other_column": asking(lambda event, context: event["price"] > 1, ["user", "ts"]),
+    "iterative_condition_of_unknown_column": asking(divides, ["prize"]),
+    "limit_exceeded": running(limited(max_partial_matches=2), *(("u", n, 1.0) for n in range(5)), ("v", 9, 1.0)),
+    "limit_of_zero": lambda: limited(max_partial_matches=0),
+    "limit_with_unknown_policy": lambda: limited(max_partial_matches=1, on_limit="ignore"),
     "state_of_another_query": state_of_another_query,
     "state_of_newer_layout": lambda: GroupHeader.from_bytes(
         patched(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), 7), b"x"
@@ -561,6 +595,25 @@ KIT: dict[str, Provocation] = {
     "kit_sent_after_the_end": lambda: match(begin(), "a1").send("a2"),
 }
 
+# ---------------------------------------------------------------------------------------------------- trace
+
+
+def tracing(**options: Any) -> Provocation:
+    events = [{"user": f"user{number}", "visits": number, "ts": number} for number in range(20)]
+    return lambda: trace(begin().next("b"), options.pop("events", events), **{"time": "ts"} | options)
+
+
+TRACE: dict[str, Provocation] = {
+    "trace_unknown_key": tracing(key={"user": "user99"}),
+    "trace_unknown_key_of_several_columns": tracing(key={"user": "user9", "visits": 8}),
+    "trace_key_of_other_type": tracing(key={"visits": "many"}),
+    "trace_unknown_key_column": tracing(key={"usr": "user1"}),
+    "trace_unknown_time_column": tracing(time="at"),
+    "trace_no_events": tracing(events=SCHEMA.empty_table()),
+    "trace_negative_out_of_orderness": tracing(max_out_of_orderness=-SECOND),
+    "trace_file_of_unknown_format": lambda: read_events(Path("events.xml")),
+}
+
 # ---------------------------------------------------------------------------------------------------- the tests
 
 TABLE: dict[str, Provocation] = (
@@ -571,10 +624,15 @@ TABLE: dict[str, Provocation] = (
     | {name: bound(text) for name, text in CONDITIONS.items()}
     | OPERATOR
     | KIT
+    | TRACE
 )
 
 
-NOT_OURS = {"pattern_condition_of_other_type", "condition_of_other_type"}
+NOT_OURS = {
+    "pattern_condition_of_other_type",
+    "condition_of_other_type",
+    "iterative_condition_of_other_type",
+}
 """A value of a wrong Python type is a TypeError, as everywhere; anything else is an error of this library."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,9 @@ class Event:
     name: str
     price: float | None = None
     volume: int | None = None
+
+    def __getitem__(self, column: str) -> Any:
+        return getattr(self, column)
 
 
 # The events of a partial match in the order of acceptance, each with the pattern that took it.
@@ -37,3 +41,8 @@ def negation(condition: Condition) -> Condition:
 def conjunction(first: Condition, second: Condition) -> Condition:
     """Hold where both do."""
     return lambda event, accepted: first(event, accepted) and second(event, accepted)
+
+
+def disjunction(first: Condition, second: Condition) -> Condition:
+    """Hold where one does."""
+    return lambda event, accepted: first(event, accepted) or second(event, accepted)

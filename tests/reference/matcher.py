@@ -5,7 +5,7 @@ Every partial match is an object of its own with the full list of its events: no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,12 @@ from .heap import PriorityQueue
 from .pattern import read_pattern
 
 END_OF_INPUT = 2**63 - 1
+CORRECTIONS = ("deadlines", "stamps", "gaps", "held", "forbidden")
+"""The corrections of Flink that make the default semantics, in the order of docs/differences_from_flink.md."""
 
 Match = dict[str, list[int]]
+Semantics = str | Collection[str]
+"""``flink``, ``default``, or the names of corrections"""
 
 # Event time first, then the order in which events of equal time were processed.
 Position = tuple[int, int]
@@ -31,6 +35,7 @@ class Run:
     accepted: Accepted = ()
     positions: tuple[Position, ...] = ()
     expired: int | None = None  # the deadline that completed it
+    taken: int = 0  # how many events the key's partial matches had accepted when it accepted its last one
 
     @property
     def first(self) -> Position:
@@ -79,26 +84,38 @@ class SkipStrategy:
 class Matcher:
     """All that one key needs: feed events and watermarks, read `matches`, `timeouts` and `late`.
 
-    There are two semantics, "flink" and "default": where they part, the code asks `_corrected`, and the automaton has
-    other bounds (`exact_gaps`). A deep copy is a snapshot.
+    Of more than *limit* partial matches after an event, those that began last are dropped (of those that began together, the
+    ones that accepted their last event last), and counted in `dropped`.
+
+    There are two semantics, "flink" and "default". The default is Flink's with all corrections; any set of them can be
+    asked for by name. A deep copy is a snapshot.
     """
 
-    def __init__(self, pattern: Mapping[str, Any], *, order_by: Sequence[str] = (), semantics: str = "flink") -> None:
-        if semantics not in ("flink", "default"):
-            raise ValueError(f"semantics {semantics!r} is neither 'flink' nor 'default'")
-        self._corrected = semantics == "default"
-        self._automaton: Automaton = build(read_pattern(pattern), exact_gaps=self._corrected)
+    def __init__(
+        self,
+        pattern: Mapping[str, Any],
+        *,
+        order_by: Sequence[str] = (),
+        semantics: Semantics = "flink",
+        limit: int | None = None,
+    ) -> None:
+        self._corrections = _corrections(semantics)
+        self._automaton: Automaton = build(read_pattern(pattern), exact_gaps="gaps" in self._corrections)
         skip = pattern.get("afterMatchStrategy") or {"type": "NO_SKIP"}
         self._skip = SkipStrategy(skip["type"], skip.get("patternName") or "")
         # SKIP_TO_NEXT discards only what has the same first event, so no earlier partial match can discard a completed
-        # match: the corrected semantics does not make it wait for one.
-        self._holds_back = self._skip.type != "NO_SKIP" and not (self._corrected and self._skip.type == "SKIP_TO_NEXT")
+        # match: corrected, it does not wait for one.
+        self._holds_back = self._skip.type not in (
+            ("NO_SKIP", "SKIP_TO_NEXT") if "held" in self._corrections else ("NO_SKIP",)
+        )
         self._order_by = tuple(order_by)
+        self._limit = limit
 
         self._watermark: int | None = None
         self._timers: set[int] = set()
         self._buffer: dict[int, list[Event]] = {}
         self._processed = 0
+        self._taken = 0
         self._started_in_round = False
         self._runs = PriorityQueue(_first, [Run(self._automaton.start)])
         self._completed: PriorityQueue[Run] = PriorityQueue(_first)
@@ -106,6 +123,7 @@ class Matcher:
         self.matches: list[tuple[int, Match]] = []
         self.timeouts: list[tuple[int, Match]] = []
         self.late: list[int] = []
+        self.dropped = 0
 
     # --- arrival ---
 
@@ -122,16 +140,16 @@ class Matcher:
         if self._watermark is not None and value <= self._watermark:
             return
         self._watermark = value
-        if self._corrected:
+        if "deadlines" in self._corrections:
             # Time passes for a quiet key too, and before the first event of a key it has nothing to do anyway.
             self._round(value)
-            if value == END_OF_INPUT:
-                self._release_all()
-            return
-        # Flink looks at a key only if a timer is due; else the watermark changes nothing at all.
-        while (timer := min(self._timers, default=END_OF_INPUT)) <= value and self._timers:
-            self._timers.remove(timer)
-            self._round(value)
+        else:
+            # Flink looks at a key only if a timer is due; else the watermark changes nothing at all.
+            while (timer := min(self._timers, default=END_OF_INPUT)) <= value and self._timers:
+                self._timers.remove(timer)
+                self._round(value)
+        if "held" in self._corrections and value == END_OF_INPUT:
+            self._release_all()
 
     def _round(self, watermark: int) -> None:
         self._started_in_round = False
@@ -166,11 +184,19 @@ class Matcher:
             for result in results:
                 if result.state.kind is Kind.FINAL:
                     completed.add(result)
-                elif not stopped or (self._corrected and result.state is self._automaton.start):
+                elif not stopped or ("forbidden" in self._corrections and result.state is self._automaton.start):
                     # In Flink a forbidden event met from the start state ends even that: nothing begins any more.
                     runs.add(result)
         self._runs = runs
         self._emit(completed, event.ts)
+        self._drop_beyond_limit()
+
+    def _drop_beyond_limit(self) -> None:
+        partial = sorted((run for run in self._runs if run.accepted), key=lambda run: (run.first, run.taken))
+        if self._limit is not None and len(partial) > self._limit:
+            beyond = partial[self._limit :]
+            self._runs.remove_if(lambda run: any(run is other for other in beyond))
+            self.dropped += len(beyond)
 
     def _step(self, run: Run, event: Event, position: Position) -> list[Run]:
         """What becomes of one partial match. It may become several, or none."""
@@ -179,7 +205,8 @@ class Matcher:
         for source, edge in self._applicable(run, event):
             if edge.action is Action.TAKE:
                 accepted = (*run.accepted, (source.pattern, event))
-                taken = Run(edge.target, accepted, (*run.positions, position))
+                taken = Run(edge.target, accepted, (*run.positions, position), taken=self._taken)
+                self._taken += 1
                 results.append(taken)
                 final = self._final_after(edge.target, run, event)
                 if final is not None:
@@ -234,7 +261,7 @@ class Matcher:
         return deadlines
 
     def _advance(self, now: int) -> None:
-        if not self._corrected:
+        if "stamps" not in self._corrections:
             # Flink drops everything at once, and a match by absence is dated when it happens to look.
             self._expire(now, now)
             return
@@ -281,10 +308,10 @@ class Matcher:
             self._emit_next(match.ended)
 
 
-def run_case(case: Mapping[str, Any], semantics: str = "flink") -> dict[str, Any]:
-    """Feed the steps of a conformance case; the result has the form of its `expected`."""
+def run_case(case: Mapping[str, Any], semantics: Semantics = "flink", limit: int | None = None) -> dict[str, Any]:
+    """Feed the steps of a conformance case; the result has the form of its `expected`, and with a *limit* also `dropped`."""
     events = {row[0]: Event(*row) for row in case["events"]}
-    matcher = Matcher(case["pattern"], order_by=case.get("order_by") or (), semantics=semantics)
+    matcher = Matcher(case["pattern"], order_by=case.get("order_by") or (), semantics=semantics, limit=limit)
     for step in case["steps"]:
         for number in step["events"]:
             matcher.event(events[number])
@@ -294,7 +321,16 @@ def run_case(case: Mapping[str, Any], semantics: str = "flink") -> dict[str, Any
         "matches": [[ts, match] for ts, match in matcher.matches],
         "timeouts": [[ts, match] for ts, match in matcher.timeouts],
         "late": matcher.late,
+        **({} if limit is None else {"dropped": matcher.dropped}),
     }
+
+
+def _corrections(semantics: Semantics) -> frozenset[str]:
+    if isinstance(semantics, str):
+        if semantics not in ("flink", "default"):
+            raise ValueError(f"semantics {semantics!r} is neither 'flink' nor 'default'")
+        return frozenset(CORRECTIONS if semantics == "default" else ())
+    return frozenset(semantics)
 
 
 def _first(run: Run) -> Position:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from .event import Condition, always
+from .event import Condition, always, conjunction, disjunction, negation
 from .sql import parse_condition
 
 
@@ -92,11 +92,27 @@ def _read_node(specification: Mapping[str, Any], contiguity: Contiguity) -> Node
         optional="OPTIONAL" in properties or least == 0,
         greedy="GREEDY" in properties,
         gap=_read_time(times.get("windowTime")) if repeated else None,
-        condition=parse_condition(condition["expression"] if condition else None),
-        until=parse_condition(until["expression"]) if until else None,
+        condition=_read_condition(condition) if condition else always,
+        until=_read_condition(until) if until else None,
         body=_read_chain(specification) if specification["type"] == "COMPOSITE" else (),
         **_read_window(specification),
     )
+
+
+def _read_condition(specification: Mapping[str, Any]) -> Condition:
+    """SQL text as in the corpus; for tests also PYTHON, with a `condition` of ours, and AND, OR and NOT over `of`."""
+    match specification["type"]:
+        case "SQL":
+            return parse_condition(specification["expression"])
+        case "PYTHON":
+            condition: Condition = specification["condition"]
+            return condition
+        case "AND" | "OR" as kind:
+            first, second = map(_read_condition, specification["of"])
+            return conjunction(first, second) if kind == "AND" else disjunction(first, second)
+        case "NOT":
+            return negation(_read_condition(specification["of"]))
+    raise ValueError(f"unknown condition type {specification['type']!r}")
 
 
 def _read_window(specification: Mapping[str, Any]) -> dict[str, Any]:

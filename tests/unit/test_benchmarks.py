@@ -3,10 +3,12 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -74,16 +76,16 @@ def plain_checksum(tag: int, matches: list[tuple[int, ...]]) -> str:
     return f"{total % 2**64:016x}"
 
 
-@pytest.mark.parametrize("length", [1, 2, 4])
-def test_checksum_is_the_sum_of_splitmix64_hashes(length: int) -> None:
-    rng = np.random.default_rng(length)
-    columns = [rng.integers(-(2**63), 2**63 - 1, 100) for _ in range(length)]
-    rows = list(zip(*(column.tolist() for column in columns), strict=True))
-    assert harness.checksum(length, columns) == plain_checksum(length, rows)
+@pytest.mark.parametrize("lengths", [(1,), (2,), (4,), (3, 1, 7, 2)])
+def test_checksum_is_the_sum_of_splitmix64_hashes(lengths: tuple[int, ...]) -> None:
+    """Of matches of any length."""
+    rng = np.random.default_rng(len(lengths))
+    rows = [tuple(rng.integers(-(2**63), 2**63 - 1, lengths[n % len(lengths)]).tolist()) for n in range(100)]
+    assert harness.checksum(5, pa.array(rows, pa.list_(pa.int64()))) == plain_checksum(5, rows)
 
 
 def test_checksum_of_no_matches_is_zero() -> None:
-    assert harness.checksum(1, [np.empty(0, np.int64)]) == "0" * 16
+    assert harness.checksum(1, pa.array([], pa.list_(pa.int64()))) == "0" * 16
 
 
 # ------------------------------------------------------------------ answers
@@ -117,7 +119,17 @@ def w4(events: list[Event]) -> Iterator[tuple[int, ...]]:
             yield (cart,)
 
 
-BRUTE_FORCE = {"W1": w1, "W2": w2, "W3": w3, "W4": w4}
+def w5(events: list[Event]) -> Iterator[tuple[int, ...]]:
+    for first, kind, amount in events:
+        if kind == "view" and amount >= 60:
+            later = [event for event in events if 0 < event[0] - first < 10 * MINUTE]
+            for last in (time for time, kind, _ in later if kind == "buy"):
+                carts = [time for time, kind, amount in later if kind == "cart" and amount >= 50 and time < last]
+                for size in range(1, len(carts) + 1):
+                    yield from ((first, *subset, last) for subset in combinations(carts, size))
+
+
+BRUTE_FORCE = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
 
 
 def definition(name: str, records: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
@@ -145,7 +157,7 @@ def test_pattern_and_window_query_find_what_the_definition_says(
     expected = definition(name, records)
     assert expected
     workload, events = WORKLOADS[name], spark.read.parquet(parquet)
-    found = workload.times(workload.find(events).select(*workload.measures).toArrow())
-    by_hand = QUERIES[name](events)
-    assert sorted(zip(*(column.tolist() for column in found), strict=True)) == expected
-    assert sorted(tuple(row) for row in by_hand.collect()) == expected
+    found = workload.times(workload.matches(events).toArrow())
+    by_hand = workload.times(QUERIES[name](events).toArrow(), by_hand=True)
+    assert sorted(map(tuple, found.to_pylist())) == expected
+    assert sorted(map(tuple, by_hand.to_pylist())) == expected

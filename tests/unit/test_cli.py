@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from asterism.cli import asterism_error_in, errors_explained, files_to_read, main, shown
+from asterism.cli import files_to_read, main, shown
 from asterism.errors import StreamDefinitionError
+from asterism.terminal import asterism_error_in, errors_explained
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 

@@ -19,13 +19,13 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("pattern", "conditions", "expressions", "words"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
-    ("state", "operator", "key_group"),
+    ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator"),
     ("calls", "matcher", "outputs"),
-    ("cep", "probe", "follower", "trace", "windows", "triggers", "broadcast"),
+    ("cep", "multiple_input", "probe", "follower", "trace", "windows", "triggers", "broadcast"),
     ("json_text", "json_format", "match_recognize"),
     ("processors", "processor_sets", "hashing", "dynamic_cep", "discovery", "coordinator"),
     ("conformance", "files", "validation", "spark"),
-    ("testing", "metrics", "cli", "__main__"),
+    ("testing", "metrics", "terminal", "rules_cli", "cli", "__main__"),
 )
 LEVEL = {module: level for level, block in enumerate(BLOCKS) for module in block}
 HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}}

@@ -102,10 +102,11 @@ class OperatorStream:
                     f'the input "{name}" is keyed, and is connected to a broadcast stream',
                     hint="KeyedStream(df, key=...)",
                 )
-        self.operator = MultipleInputOperator(operator, wires, pages=pages)
+        self.streaming = any(stream.df.isStreaming for stream in streams.values())
+        # A batch run keeps its state in memory, and has no use for pages.
+        self.operator = MultipleInputOperator(operator, wires, pages=pages if self.streaming else 1)
         self.streams = {name: streams[name] for name in self.operator.inputs}
         self.key_groups, self.drain, self.co_partitioned = key_groups, drain, co_partitioned
-        self.streaming = any(stream.df.isStreaming for stream in streams.values())
         if co_partitioned and (self.streaming or any(spec.broadcast for spec in self.operator.inputs.values())):
             raise StreamDefinitionError(
                 "co_partitioned is for bounded, keyed inputs",

@@ -7,7 +7,9 @@ per key group, the time at which the operator wants to be called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -24,10 +26,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark.key_groups import group_of
 from asterism.spark.worker import settle_memory
 
 if TYPE_CHECKING:
-    from asterism.operator import Arrival, Operator
+    from asterism.operator import Arrival, Operator, Result
 
 _NO_TIMER = -1
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
@@ -69,50 +72,76 @@ class OperatorHost(StatefulProcessor):
         self.first.appendValue(tuple(initialState))
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
-        from asterism.operator import BEFORE_TIME, Arrival
-        from asterism.state import batch_from_bytes
-
-        arrivals, ends = [], False
+        rows = list(rows)
+        ends = any(row.input == CONTROL and bytes(row.chunk) == END_OF_INPUT for row in rows)
+        first = []
         if self.bounded:
             first = [Row(**dict(zip(_CHUNK, values, strict=True))) for values in self.first.get()]
             if first:
-                rows = [*first, *rows]
                 self.first.clear()
+        return self._process(key, [first, rows] if first else [rows], timerValues, ends=ends)
+
+    def _arrivals(self, rows: Sequence[Any]) -> list[Arrival]:
+        from asterism.operator import BEFORE_TIME, Arrival
+        from asterism.state import batch_from_bytes
+
         # Spark shuffles in any order; in this one every key group sees broadcast elements, and a task that is repeated sees all.
+        arrivals = []
         for row in sorted(rows, key=attrgetter("seq")):
-            if row.input == CONTROL:
-                ends = ends or bytes(row.chunk) == END_OF_INPUT
-                continue
-            schema = self.operator.inputs[row.input].prepared
-            events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
-            arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
-        return self._process(arrivals, timerValues, ends, fired=None)
+            if row.input != CONTROL:
+                schema = self.operator.inputs[row.input].prepared
+                events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
+                arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
+        return arrivals
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        return self._process([], timerValues, False, fired=expiredTimerInfo.getExpiryTimeInMs())
+        return self._process(key, [[]], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
         if "operator" in self.__dict__:
             self.operator.close()
 
-    def _process(self, arrivals: list[Arrival], times: TimerValues, ends: bool, fired: int | None) -> Iterator[Row]:
-        from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+    @cached_property
+    def _clock(self) -> int:
+        """The time in milliseconds, one for the task, where Spark's time mode has none."""
+        return time.time_ns() // 10**6
+
+    def _process(
+        self,
+        key: Any,
+        parts: Sequence[Sequence[Any]],
+        times: TimerValues,
+        *,
+        ends: bool = False,
+        fired: int | None = None,
+    ) -> Iterator[Row]:
+        from asterism.errors import AsterismError, StateError
         from asterism.spark.exchange import results
 
         store = _SparkStore(self.header, self.pages, inline=self._inline)
-        watermark = times.getCurrentWatermarkInMs()
-        now = Now(
-            watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
-            processing_time=times.getCurrentProcessingTimeInMs() * 1000,
-        )
-        calls = [self.operator.process(store, arrivals, now)]
-        if ends:
-            calls.append(self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME)))
+        if self.bounded and len(parts) == 1 and store.value is None:
+            raise StateError(
+                "the stream of this checkpoint has ended, and its bounded inputs are not read a second time",
+                "An earlier run drained it: nothing of what they brought is left.",
+                "start with a new checkpoint location; a stream that is to go on is run with drain=False",
+            )
+        try:
+            calls = self._calls(store, parts, times, ends)
+        except Exception as error:
+            if isinstance(error, AsterismError):
+                place = f"key group {group_of(key[0])}"
+                error.detail = place if error.detail is None else f"{error.detail}\n{place}"
+            with suppress(Exception):  # Spark does not close what fails; what failed first is to be told
+                self.close()
+            raise
         wake = {EVENT_TIME: calls[-1].wake, PROCESSING_TIME: calls[-1].wake_processing}.get(self.time_mode)
         # Spark fires a timer when its clock, in milliseconds, has reached it.
-        self._set_timer(store, _NO_TIMER if wake is None else -(-wake // 1000), fired)
+        timer = _NO_TIMER if wake is None else -(-wake // 1000)
+        if fired is not None and timer == fired:  # which Spark deletes after this call
+            timer += 1
+        self._set_timer(store, timer, fired)
         store.flush()
         rows: list[tuple[str | None, bytes | None, dict[str, int] | None]] = []
         for result in calls:
@@ -120,6 +149,22 @@ class OperatorHost(StatefulProcessor):
             if result.metrics:
                 rows.append((None, None, dict(result.metrics)))
         return iter([Row(output=name, chunk=chunk, metrics=metrics) for name, chunk, metrics in rows])
+
+    def _calls(
+        self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
+    ) -> list[Result]:
+        """One call of the operator for each of *parts*, and one for the end."""
+        from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+
+        watermark, clock = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
+        now = Now(
+            watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
+            processing_time=1000 * (clock if clock >= 0 else self._clock),
+        )
+        calls = [self.operator.process(store, self._arrivals(part), now) for part in parts]
+        if ends:
+            calls.append(self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME)))
+        return calls
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
         if timer == store.timer:

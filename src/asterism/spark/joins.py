@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -96,10 +96,19 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
                 f'"{name}" is a stream, and only a table can be broadcast whole',
                 hint="read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator",
             )
-    _check_names(probe, every)
+    owners = {column.lower(): "the probe" for column in probe.columns}  # Spark does not tell names apart by case
     joined = probe
     for number, (name, side) in enumerate(every.items()):
         _check(joined, side.columns, f'which the table "{name}" is joined on')
+        for column in side.brings:
+            shown = side.prefix + column
+            if shown.lower() in owners:
+                raise StreamDefinitionError(
+                    f'two columns would be named "{shown}"',
+                    f'One is of {owners[shown.lower()]}, one of "{name}".',
+                    f'Side(..., prefix="{name}_"), or select=[...] the columns that are needed',
+                )
+            owners[shown.lower()] = f'"{name}"'
         joined = _joined(joined, side, f"__{number}:")
     return joined
 
@@ -115,22 +124,7 @@ def _joined(left: DataFrame, side: Side, mark: str) -> DataFrame:
     return left.join(F.broadcast(right), on, side.how).drop(*keys.values())
 
 
-def _check(df: DataFrame, names: Iterator[str] | Sequence[str] | Mapping[str, str], where: str) -> None:
+def _check(df: DataFrame, names: Iterable[str], where: str) -> None:
     for name in names:
         if name not in df.columns:
             raise ColumnNotFoundError.from_missing_and_available(name, df.columns, where)
-
-
-def _check_names(probe: DataFrame, sides: Mapping[str, Side]) -> None:
-    """Spark does not tell names apart by case."""
-    owners = {column.lower(): "the probe" for column in probe.columns}
-    for name, side in sides.items():
-        for column in side.brings:
-            shown = side.prefix + column
-            owner = owners.setdefault(shown.lower(), f'"{name}"')
-            if owner != f'"{name}"' or [side.prefix + c for c in side.brings].count(shown) > 1:
-                raise StreamDefinitionError(
-                    f'two columns would be named "{shown}"',
-                    f'One is of {owner}, one of "{name}".',
-                    f'Side(..., prefix="{name}_"), or select=[...] the columns that are needed',
-                )

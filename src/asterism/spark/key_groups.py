@@ -33,6 +33,20 @@ def label(group: int) -> int:
     return x - 2**32 if x >= 2**31 else x
 
 
+def group_of(label: int) -> int:
+    """The key group that travels under *label*.
+
+    >>> group_of(label(7))
+    7
+    """
+    x = _rotated_left(label * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    x = _rotated_left(x ^ _SEED, 13) * 5 + 0xE6546B64 & _MASK
+    x ^= 4  # the length of an integer in bytes
+    x = (x ^ x >> 16) * 0x85EBCA6B & _MASK
+    x = (x ^ x >> 13) * 0xC2B2AE35 & _MASK
+    return x ^ x >> 16
+
+
 def _divided(x: int, factor: int) -> int:
     """The number that *factor* times, modulo 2**32, is *x*; the factor is odd."""
     return x * pow(factor, -1, 2**32) & _MASK
@@ -40,3 +54,7 @@ def _divided(x: int, factor: int) -> int:
 
 def _rotated_right(x: int, bits: int) -> int:
     return (x >> bits | x << (32 - bits)) & _MASK
+
+
+def _rotated_left(x: int, bits: int) -> int:
+    return _rotated_right(x, 32 - bits)

@@ -84,7 +84,8 @@ def stateful(
     )
     if not operator.metrics:
         return results
-    return results.observe(OBSERVATION, *[F.sum(F.col("metrics")[name]).alias(name) for name in operator.metrics])
+    counts = [F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name) for name in operator.metrics]
+    return results.observe(OBSERVATION, *counts)
 
 
 def run(

@@ -1,0 +1,288 @@
+"""Pattern processors as text, in JSON or YAML: ``docs/rules.md`` tells the format.
+
+A document has a list of processors, an object ``{"processors": [...]}``, or one processor. YAML is read as another way to write
+JSON: the scalars of its core schema, without tags and merge keys, and aliases only as far as what they stand for stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from asterism.errors import PatternProcessorError
+from asterism.json_text import MAX_DIGITS, MAX_NAME, JsonTextError, decode, line_and_column, offset_of, text_of
+from asterism.json_text import pointer_part as part
+
+MAX_BYTES = 20_000_000
+MAX_NODES = 500_000  # of a YAML document, those that aliases repeat counted each time
+MAX_DEPTH = 200  # of a YAML document; groups of patterns may be nested 50 deep
+YAML = (".yaml", ".yml")
+SUFFIXES = (".json", *YAML)
+_PROCESSORS = "processors"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The items of a document, each of which may be a processor, and where they stand.
+
+    :param pointers: of each item, from the root of the document
+    """
+
+    items: Sequence[Any]
+    pointers: Sequence[str]
+    _text: str = ""
+    _lines: Mapping[str, tuple[int, int]] | None = None
+
+    def place(self, pointer: str) -> tuple[int, int]:
+        """Line and column, from 1, of the value to which a JSON pointer leads; as far as it leads."""
+        if self._lines is None:
+            return line_and_column(self._text, offset_of(self._text, pointer))
+        while pointer not in self._lines:
+            pointer = pointer.rpartition("/")[0]
+        return self._lines[pointer]
+
+
+def read_document(source: bytes, name: str | Path = "") -> Document:
+    """The items of a document.
+
+    :param source: its text in UTF-8
+    :param name: of the file; ``.yaml`` and ``.yml`` are YAML, everything else is JSON
+    :raises PatternProcessorError: it cannot be read as a whole
+
+    >>> read_document(b"- id: a\\n  version: 1\\n", "rules.yaml").items
+    [{'id': 'a', 'version': 1}]
+    """
+    yaml = Path(name).suffix in YAML
+    try:
+        text = text_of(source, MAX_BYTES)
+        if yaml:
+            lines: dict[str, tuple[int, int]] = {}
+            root = _read_yaml(text, lines)
+            found = partial(Document, _lines=lines)
+        else:
+            root, found = decode(text), partial(Document, _text=text)
+    except JsonTextError as error:
+        place = f"line {error.line} column {error.column}" if error.offset is not None else None
+        detail = ": ".join(words for words in (error.detail, place) if words) or None
+        message = error.message.replace("JSON", "YAML") if yaml else error.message
+        raise PatternProcessorError(message, detail, error.hint) from None
+    items, pointer = root, ""
+    if isinstance(root, dict) and _PROCESSORS in root:
+        items, pointer = root[_PROCESSORS], f"/{_PROCESSORS}"
+        unknown = [name for name in root if name != _PROCESSORS]
+        if unknown:
+            raise PatternProcessorError(f"beside {_PROCESSORS!r} there is {unknown[0]!r:.60}")
+    elif isinstance(root, dict) and ("id" in root or "pattern" in root):
+        return found([root], [""])
+    if not isinstance(items, list):
+        raise PatternProcessorError(
+            "this is not a list of processors", hint=f'[...], {{"{_PROCESSORS}": [...]}}, or one processor'
+        )
+    return found(items, [pointer + part(number) for number in range(len(items))])
+
+
+def written(items: Sequence[Any], *, yaml: bool = False) -> bytes:
+    """A document with *items*, for people to read, too.
+
+    >>> print(written([{"id": "a"}], yaml=True).decode(), end="")
+    processors:
+    - id: a
+    """
+    root = {_PROCESSORS: list(items)}
+    if yaml:
+        return _written_yaml(root)
+    return json.dumps(root, ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+class NotWrittenError(PatternProcessorError):
+    """A file cannot be written; it is as it was."""
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that at any moment, also after a failure, it has either the old content or the new."""
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with temporary.open("xb") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise NotWrittenError(f"{path} cannot be written", error.strerror) from None
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+# ---------------------------------------------------------------------- YAML
+
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_SCALARS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"null|Null|NULL|~|"), lambda text: None),
+    (re.compile(r"true|True|TRUE"), lambda text: True),
+    (re.compile(r"false|False|FALSE"), lambda text: False),
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (_FLOAT, float),
+)
+"""What a plain scalar means by YAML 1.2's core schema, but for numbers that JSON does not have. Everything else is text."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or an object that has begun."""
+
+    value: Any
+    pointer: str
+    anchor: str | None
+    nodes: int = 1
+    name: str | None = None
+
+    def next_pointer(self) -> str:
+        return self.pointer + part(len(self.value) if isinstance(self.value, list) else self.name)
+
+    def put(self, value: Any) -> None:
+        if isinstance(self.value, list):
+            self.value.append(value)
+        else:
+            self.value[self.name] = value
+            self.name = None
+
+
+def _read_yaml(text: str, lines: dict[str, tuple[int, int]]) -> Any:
+    """The value of the one document in *text*; *lines* gets where each value in it begins."""
+    import yaml
+
+    open_: list[_Open] = []
+    anchors: dict[str, tuple[Any, int]] = {}
+    root: list[Any] = []
+    events = _yaml_events(text)
+    total = 0
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent) and root:
+            raise _at("there is a second document", event)
+        if not isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
+            continue
+        inside = open_[-1] if open_ else None
+        if isinstance(event, yaml.CollectionEndEvent):
+            done = open_.pop()
+            value, nodes, anchor = done.value, done.nodes, done.anchor
+            inside = open_[-1] if open_ else None
+        else:
+            if inside is not None and isinstance(inside.value, dict) and inside.name is None:
+                inside.name = _name(event, inside.value)
+                continue
+            pointer = "" if inside is None else inside.next_pointer()
+            lines[pointer] = _line_and_column(event.start_mark)
+            if isinstance(event, yaml.AliasEvent):
+                if event.anchor not in anchors:
+                    raise _at(f"the alias {event.anchor!r:.60} stands for nothing, or for itself", event)
+                value, nodes = anchors[event.anchor]
+                anchor = None
+            else:
+                _no_tag(event)
+                anchor = event.anchor
+                if not isinstance(event, yaml.ScalarEvent):
+                    if len(open_) == MAX_DEPTH:
+                        raise _at("the JSON is nested too deeply", event)
+                    empty: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+                    open_.append(_Open(empty, pointer, anchor))
+                    continue
+                value, nodes = _scalar(event), 1
+            total += nodes
+        if total > MAX_NODES:
+            raise _at(f"the JSON has more than {MAX_NODES} values", event)
+        if anchor is not None:
+            anchors[anchor] = (value, nodes)
+        if inside is None:
+            root.append(value)
+        else:
+            inside.nodes += nodes
+            inside.put(value)
+    if not root:
+        raise JsonTextError("there is no JSON, the text is empty")
+    return root[0]
+
+
+def _written_yaml(root: Any) -> bytes:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Puts in quotation marks what is a number here, and text in YAML 1.1."""
+
+    Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    readable = "\x85" not in json.dumps(root, ensure_ascii=False)  # a line break of old, which would not be read back
+    text: bytes = yaml.dump(root, Dumper=Dumper, sort_keys=False, allow_unicode=readable, encoding="utf-8", width=120)
+    return text
+
+
+def _yaml_events(text: str) -> Iterator[Any]:
+    import yaml
+
+    # Tells the parts of the text only; nothing is made of tags.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        yield from yaml.parse(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        place = _in_words(error.problem_mark or error.context_mark)
+        raise JsonTextError("this is not JSON", detail=": ".join(w for w in (error.problem, place) if w)) from None
+    except yaml.YAMLError as error:
+        raise JsonTextError("this is not JSON", detail=str(error).splitlines()[0]) from None
+    except RecursionError:
+        raise JsonTextError("the JSON is nested too deeply") from None
+
+
+def _at(message: str, event: Any) -> JsonTextError:
+    return JsonTextError(message, detail=_in_words(event.start_mark))
+
+
+def _line_and_column(mark: Any) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
+
+
+def _in_words(mark: Any) -> str | None:
+    return None if mark is None else "line {} column {}".format(*_line_and_column(mark))
+
+
+def _name(event: Any, taken: Mapping[str, Any]) -> str:
+    import yaml
+
+    if not isinstance(event, yaml.ScalarEvent):
+        raise _at("a name in an object must be a text", event)
+    _no_tag(event)
+    name = str(event.value)
+    if name in taken:
+        raise _at(f"the name {name!r:.60} occurs twice in one object", event)
+    if len(name) > MAX_NAME:
+        raise _at(f"a name of {len(name)} characters is too long", event)
+    return name
+
+
+def _no_tag(event: Any) -> None:
+    if event.tag is not None:
+        raise _at(f"tags are not supported: {event.tag!r:.60}", event)
+
+
+def _scalar(event: Any) -> Any:
+    value = str(event.value)
+    if not event.implicit[0]:
+        return value  # it is quoted
+    for pattern, convert in _SCALARS:
+        if pattern.fullmatch(value):
+            if convert is int and len(value) > MAX_DIGITS:
+                raise _at(f"a number of {len(value)} digits is too large", event)
+            return convert(value)
+    return value

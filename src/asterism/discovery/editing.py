@@ -1,0 +1,413 @@
+"""Rules as a person sees and changes them: also those that are not in use."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from asterism.discovery.database import Database, parsed_url
+from asterism.discovery.documents import SUFFIXES, YAML, Document, read_document, replace_file, written
+from asterism.discovery.rows import Row, called, flag, item_of, version_of
+from asterism.discovery.sql import TABLE, Table
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.json_text import JsonTextError, decode, line_and_column, offset_of
+from asterism.processors import PatternProcessor, without_flag
+
+ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
+"""Enabled; not; below a version that is; it cannot be told."""
+
+Place = Callable[[str], tuple[int, int]]
+"""Line and column of what a JSON pointer leads to, from a rule on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule where it is kept.
+
+    :param where: the file or the table
+    :param item: its JSON form
+    :param call: in a table of FLIP-200's form, the name of the class and its parameters instead
+    :param error: why there is neither
+    """
+
+    id: str
+    version: int | None
+    state: str
+    where: str
+    item: Any = None
+    call: tuple[str, Sequence[Any]] | None = None
+    error: AsterismError | None = None
+    place: Place = lambda pointer: (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A rule that was checked, and is to be added."""
+
+    item: Mapping[str, Any]
+    processor: PatternProcessor
+
+    def __str__(self) -> str:
+        return f"{self.processor.id} version {self.processor.version}"
+
+    def is_there(self, item: Any) -> bool:
+        """Is *item*, of the same version, this rule? If it cannot be used, it may be replaced.
+
+        :raises PatternProcessorError: it is another rule
+        """
+        try:
+            there = PatternProcessor.from_dict(without_flag(item)[0])
+        except AsterismError:
+            return False
+        if there != self.processor:
+            raise PatternProcessorError(
+                f"{self} is there already, and it is another one",
+                "What runs keeps a version as it is.",
+                "raise the version",
+            )
+        return True
+
+
+class Rules(ABC):
+    """A place where rules are kept. What changes them returns what was done, in words.
+
+    All methods raise :class:`~asterism.errors.PatternProcessorError` where the place cannot be read or written, or there is no
+    such rule.
+    """
+
+    @abstractmethod
+    def all(self) -> list[Rule]: ...
+
+    @abstractmethod
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        """All or none."""
+
+    @abstractmethod
+    def remove(self, id: str, version: int | None = None) -> str:
+        """Remove a rule, or one version of it."""
+
+    @abstractmethod
+    def disable(self, id: str) -> str: ...
+
+    @abstractmethod
+    def enable(self, id: str, version: int | None = None) -> str:
+        """Use the highest version of a rule; or *version*, and none above."""
+
+
+def rules_at(source: str, table: str = TABLE) -> Rules:
+    """The rules in a file or a folder, or in the database of a URL.
+
+    :raises PatternProcessorError: the URL cannot be read
+    """
+    return SqlRules(Database(parsed_url(source)), table) if "://" in source else FileRules(Path(source))
+
+
+def _unknown(id: str, version: int | None) -> PatternProcessorError:
+    return PatternProcessorError(f"there is no processor {id!r}" + ("" if version is None else f" version {version}"))
+
+
+# ---------------------------------------------------------------------- files
+
+
+class FileRules(Rules):
+    """In a file, or the files of a folder. A file has one version of a rule."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> list[Rule]:
+        return [rule for path in self._paths() for rule in _rules_in(path)]
+
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        if self.path.is_dir():
+            raise PatternProcessorError(
+                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
+            )
+        before = _read(self.path).items if self.path.exists() else []
+        items, done = list(before), []
+        for new in additions:
+            at = next((n for n, item in enumerate(items) if _id_of(item) == new.processor.id), None)
+            if at is None:
+                items.append(new.item)
+                done.append(f"{new} added")
+                continue
+            version = items[at].get("version")
+            if version == new.processor.version and new.is_there(items[at]):
+                done.append(f"{new} was there already")
+                continue
+            items[at] = new.item
+            done.append(f"{new} added, in place of version {version}")
+        if items != before or not self.path.exists():
+            self._write(self.path, items)
+        return done
+
+    def remove(self, id: str, version: int | None = None) -> str:
+        path, items, at = self._find(id, version)
+        self._write(path, items[:at] + items[at + 1 :])
+        return f"{id} removed"
+
+    def disable(self, id: str) -> str:
+        path, items, at = self._find(id)
+        items[at] = {**items[at], "enabled": False}
+        self._write(path, items)
+        return f"{id} disabled"
+
+    def enable(self, id: str, version: int | None = None) -> str:
+        path, items, at = self._find(id, version)
+        items[at] = {name: value for name, value in items[at].items() if name != "enabled"}
+        self._write(path, items)
+        return f"{id} enabled"
+
+    def _paths(self) -> list[Path]:
+        try:
+            if not self.path.is_dir():
+                return [self.path]
+            found = [path for path in self.path.iterdir() if path.suffix in SUFFIXES and not path.name.startswith(".")]
+        except OSError as error:
+            raise PatternProcessorError(f"{self.path} cannot be read", error.strerror) from None
+        return sorted(found)
+
+    def _find(self, id: str, version: int | None = None) -> tuple[Path, list[Any], int]:
+        """The file, its items, and which of them it is."""
+        for path in self._paths():
+            items = list(_read(path).items)
+            for number, item in enumerate(items):
+                if _id_of(item) == id and (version is None or item.get("version") == version):
+                    return path, items, number
+        raise _unknown(id, version)
+
+    @staticmethod
+    def _write(path: Path, items: Sequence[Any]) -> None:
+        yaml = path.suffix in YAML
+        if yaml and path.exists() and re.search(r"(^|\s)#", path.read_text(encoding="utf-8")):
+            raise PatternProcessorError(f"{path} seems to have comments, which would be lost", hint="edit it by hand")
+        replace_file(path, written(items, yaml=yaml))
+
+
+def _rules_in(path: Path) -> Iterator[Rule]:
+    try:
+        document = _read(path)
+    except PatternProcessorError as error:
+        if not path.exists():
+            raise
+        yield Rule(path.name, None, WRONG, str(path), error=error)
+        return
+    for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
+        fields = item if isinstance(item, Mapping) else {}
+        id, version = fields.get("id"), fields.get("version")
+        yield Rule(
+            id if isinstance(id, str) and id else f"#{number}",
+            version if isinstance(version, int) else None,
+            OFF if fields.get("enabled") is False else ON,
+            str(path),
+            item,
+            place=partial(_place_below, document, pointer),
+        )
+
+
+def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
+    return document.place(pointer + rest)
+
+
+def _read(path: Path) -> Document:
+    try:
+        return read_document(path.read_bytes(), path)
+    except OSError as error:
+        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    except PatternProcessorError as error:
+        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+
+
+def _id_of(item: Any) -> Any:
+    return item.get("id") if isinstance(item, Mapping) else None
+
+
+# ---------------------------------------------------------------------- a table
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A table of the own form, to be changed."""
+
+    connection: sa.Connection
+    form: Table
+    table: sa.Table
+
+    def column(self, name: str) -> sa.Column[Any]:
+        if name not in self.form.names:
+            raise PatternProcessorError(f"the table {self.table.fullname!r} has no column {name}")
+        return self.table.c[self.form.names[name]]
+
+    def is_rule(self, id: str) -> sa.ColumnElement[bool]:
+        return self.column("id") == id
+
+    def versions(self, id: str) -> dict[int, Row]:
+        return {version_of(row): row for row in self.form.rows(self.connection, [id])}
+
+    def insert(self, values: Mapping[str, Any]) -> None:
+        """*values* by the names used here; what is as it would be without its column may have none."""
+        usual = {"timed_out": False, "enabled": True}
+        wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
+        columns = {name: self.column(name) for name in wanted}
+        self.connection.execute(
+            self.table.insert().values({columns[name].name: _stored(v, columns[name]) for name, v in wanted.items()})
+        )
+
+    def enable(self, enabled: bool, *where: sa.ColumnElement[bool]) -> int:
+        column = self.column("enabled")
+        change = self.table.update().where(*where).values({column.name: _stored(enabled, column)})
+        return self.connection.execute(change).rowcount
+
+
+class SqlRules(Rules):
+    """In a table of a database. It may have several versions of a rule."""
+
+    def __init__(self, database: Database, table: str) -> None:
+        self.database, self.table = database, table
+
+    def all(self) -> list[Rule]:
+        try:
+            with self.database.read() as connection:
+                form = Table.of(connection, self.table)
+                rows = form.rows(connection)
+        finally:
+            self.database.close()
+        found = [self._called(row) if form.is_flip else self._rule(row) for row in rows]
+        highest: dict[str, int] = defaultdict(lambda: -1)
+        for rule in found:
+            if rule.state == ON and rule.version is not None:
+                highest[rule.id] = max(highest[rule.id], rule.version)
+        older = (rule.version is not None and rule.version < highest[rule.id] for rule in found)
+        found = [replace(rule, state=OLDER) if old else rule for rule, old in zip(found, older, strict=True)]
+        return sorted(found, key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
+
+    def _rule(self, row: Row) -> Rule:
+        rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row["pattern"] or ""))
+        try:
+            state = ON if flag(row, "enabled", default=True) else OFF
+            return replace(rule, version=version_of(row), state=state, item=item_of(row))
+        except PatternProcessorError as error:
+            return replace(rule, error=error)
+
+    def _called(self, row: Row) -> Rule:
+        rule = Rule(row["uid"] or "NULL", None, WRONG, self.table)
+        try:
+            return replace(rule, state=ON, call=called(row))
+        except PatternProcessorError as error:
+            return replace(rule, error=error)
+
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        with self._target() as target:
+            return [self._add(target, new) for new in additions]
+
+    def _add(self, target: _Target, new: Addition) -> str:
+        id, version = new.processor.id, new.processor.version
+        there = target.versions(id)
+        if version in there:
+            if new.is_there(item_of(there[version])):
+                return f"{new} was there already"
+            target.connection.execute(
+                target.table.delete().where(target.is_rule(id), target.column("version") == version)
+            )
+        higher = [v for v, row in there.items() if v > version and flag(row, "enabled", default=True)]
+        if higher:
+            problem = f"{new} would not be used, version {max(higher)} is there"
+            raise PatternProcessorError(problem, hint="raise the version")
+        item = without_flag(new.item)[0]
+        target.insert(
+            {
+                "id": id,
+                "version": version,
+                "timestamp": new.processor.timestamp,
+                "key": item.get("key"),
+                "pattern": decode(item["pattern"]) if isinstance(item["pattern"], str) else item["pattern"],
+                "select": item.get("select"),
+                "function": new.processor.function,
+                "timed_out": new.processor.timed_out,
+                "enabled": without_flag(new.item)[1],
+            }
+        )
+        return f"{new} added"
+
+    def remove(self, id: str, version: int | None = None) -> str:
+        with self._target() as target:
+            where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
+            if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
+                raise _unknown(id, version)
+        return f"{id} removed" if version is None else f"{id} version {version} removed"
+
+    def disable(self, id: str) -> str:
+        with self._target() as target:
+            # All versions: otherwise the one below would come into use.
+            if target.enable(False, target.is_rule(id)) == 0:
+                raise _unknown(id, None)
+        return f"{id} disabled"
+
+    def enable(self, id: str, version: int | None = None) -> str:
+        with self._target() as target:
+            versions = target.versions(id)
+            chosen = max(versions, default=-1) if version is None else version
+            if chosen not in versions:
+                raise _unknown(id, version)
+            target.enable(True, target.is_rule(id), target.column("version") == chosen)
+            if chosen < max(versions):
+                target.enable(False, target.is_rule(id), target.column("version") > chosen)
+        return f"{id} version {chosen} enabled"
+
+    @contextmanager
+    def _target(self) -> Iterator[_Target]:
+        try:
+            with self.database.begin() as connection:
+                form = Table.of(connection, self.table)
+                if form.is_flip:
+                    raise PatternProcessorError(
+                        f"the table {self.table!r} has FLIP-200's form", hint="change it with SQL"
+                    )
+                source = form.source
+                table = sa.Table(source.name, sa.MetaData(), schema=source.schema, autoload_with=connection)
+                yield _Target(connection, form, table)
+        finally:
+            self.database.close()
+
+
+def _place_in(text: str) -> Place:
+    """In the pattern of a row; the other columns have no lines."""
+
+    def place(pointer: str) -> tuple[int, int]:
+        path = pointer.removeprefix("/pattern")
+        if path == pointer:
+            return 1, 1
+        try:
+            decode(text)
+        except JsonTextError as error:
+            return error.line, error.column
+        return line_and_column(text, offset_of(text, path))
+
+    return place
+
+
+def _stored(value: Any, column: sa.Column[Any]) -> Any:
+    """A value as a column of its type takes it: tables that others have made may have other types."""
+    kind = column.type
+    if value is None:
+        return sa.null()
+    if isinstance(kind, sa.JSON):
+        return value
+    if isinstance(value, datetime):
+        if isinstance(kind, sa.DateTime):
+            return value if kind.timezone else value.astimezone(UTC).replace(tzinfo=None)
+        return round(value.timestamp() * 1000) if isinstance(kind, sa.Integer) else value.isoformat()
+    if isinstance(value, bool):
+        return value if isinstance(kind, sa.Boolean) else int(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value

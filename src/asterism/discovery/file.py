@@ -1,0 +1,190 @@
+"""Pattern processors in a file or a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+from asterism.discovery.documents import MAX_BYTES, SUFFIXES, read_document
+from asterism.discovery.polling import PollingDiscoverer
+from asterism.errors import PatternProcessorError
+from asterism.processors import (
+    Discovered,
+    PatternProcessor,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    RefusedProcessor,
+    processors_from,
+    without_duplicates,
+)
+
+MAX_FILES = 10_000
+MAX_TOTAL = 100_000_000
+AT_REST = timedelta(milliseconds=200)
+"""How long a file must have stayed the same: someone may be in the middle of writing it."""
+SETTLED = 2.0
+"""Seconds after which another write cannot have left the times of a file as they are, on any usual file system."""
+
+
+@dataclass(frozen=True)
+class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
+    """Watches a file with pattern processors, or a folder of such files.
+
+    :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
+        ``*.json``, ``*.yaml`` and ``*.yml`` count whose names do not begin with a dot
+    :param interval: how often to look
+
+    A file that cannot be read is refused alone: the processors that it held stay. A file that is removed from the folder takes
+    its processors with it; a path that is not there interrupts discovery, and all processors stay. What is being written
+    counts when it has stayed the same for a fifth of a second.
+
+    >>> FilePatternProcessorDiscovererFactory("/etc/rules")
+    FilePatternProcessorDiscovererFactory(path=PosixPath('/etc/rules'), interval=datetime.timedelta(seconds=1))
+    """
+
+    path: Path
+    interval: timedelta = timedelta(seconds=1)
+
+    def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
+        # Where it travels to, the working directory may be another one.
+        object.__setattr__(self, "path", Path(path).absolute())
+        object.__setattr__(self, "interval", interval)
+
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+        return FileDiscoverer(self.path, self.interval)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file as it was at one moment; equal to another if the bytes are.
+
+    :param times: inode, size and times; as long as they stay, so do the bytes, unless they were written just before
+    """
+
+    digest: bytes
+    times: tuple[int, int, int, int] = field(compare=False)
+    read_at: float = field(compare=False)
+    text: bytes = field(compare=False, repr=False)
+    problem: PatternProcessorError | None = field(default=None, compare=False)
+
+    def kept(self) -> _Content:
+        """Without the text, which has been read."""
+        return replace(self, text=b"") if self.text else self
+
+    def is_still(self, times: tuple[int, int, int, int]) -> bool:
+        return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
+
+    @classmethod
+    def of(cls, path: Path, known: _Content | None) -> _Content:
+        """:raises FileNotFoundError: it has just gone"""
+        now = time.time()
+        found = path.stat()
+        times = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if known is not None and known.is_still(times):
+            return known
+        text, problem = b"", None
+        try:
+            if not stat.S_ISREG(found.st_mode):
+                raise PatternProcessorError(f"{path} is not a file")  # to read a pipe could take for ever
+            with path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            problem = _unreadable(path, error)
+        except PatternProcessorError as error:
+            problem = error
+        return cls(hashlib.sha256(text + str(problem).encode()).digest(), times, now, text, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What was made of a file, and the ids that it held when it could last be read."""
+
+    content: _Content
+    found: Sequence[Discovered]
+    ids: tuple[str, ...] | None
+
+
+class FileDiscoverer(PollingDiscoverer):
+    """See :class:`FilePatternProcessorDiscovererFactory`."""
+
+    def __init__(self, path: Path, interval: timedelta) -> None:
+        # To look is cheap: a path that comes back is seen soon.
+        super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
+        self.path = path
+        self._files: dict[str, _File] | None = None
+
+    def poll(self) -> Sequence[Discovered] | None:
+        files = dict(self._files or {})
+        taken = {name: file.content for name, file in files.items()}
+        before = self._look(taken)
+        if self._files is not None and before == taken:
+            # When they were last read matters for the next time.
+            self._files = {name: replace(files[name], content=before[name].kept()) for name in files}
+            return None
+        self._closed.wait(AT_REST.total_seconds())
+        after = self._look(before)
+        if self._files is None and before != after:
+            raise PatternProcessorError(f"{self.path} is being written")
+        for name in before.keys() | after.keys() | taken.keys():
+            content = after.get(name)
+            if content != before.get(name):
+                continue  # it is being written, and looked at again next time
+            if content is None:
+                del files[name]
+            elif content != taken.get(name):
+                files[name] = _read(name, content, files.get(name))
+        self._files = files
+        return without_duplicates((one, name) for name in sorted(files) for one in files[name].found)
+
+    def _look(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+        """The files as they are now; what is *known* and cannot have changed is not read again."""
+        found: dict[str, _Content] = {}
+        for path in self._paths():
+            try:
+                found[str(path)] = _Content.of(path, known.get(str(path)))
+            except OSError as error:
+                # Only of a file in a folder is it known that it was removed.
+                if path == self.path or not isinstance(error, FileNotFoundError):
+                    raise _unreadable(path, error) from None
+        size = sum(content.times[1] for content in found.values())
+        if size > MAX_TOTAL:
+            raise PatternProcessorError(f"{self.path} has {size} bytes (limit {MAX_TOTAL})")
+        return found
+
+    def _paths(self) -> list[Path]:
+        try:
+            if not stat.S_ISDIR(self.path.stat().st_mode):
+                return [self.path]
+            paths = [p for p in self.path.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")]
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        if len(paths) > MAX_FILES:
+            raise PatternProcessorError(f"{self.path} has {len(paths)} files (limit {MAX_FILES})")
+        return paths
+
+
+def _read(name: str, content: _Content, last: _File | None) -> _File:
+    kept = content.kept()
+    try:
+        if content.problem is not None:
+            raise content.problem
+        found = processors_from(read_document(content.text, name).items, name)
+    except PatternProcessorError as error:
+        ids = None if last is None else last.ids
+        if ids is None:
+            return _File(kept, [RefusedProcessor(Path(name).name, error, place=name, unidentified=True)], None)
+        return _File(kept, [RefusedProcessor(id, error, place=name) for id in ids], ids)
+    identified = (one for one in found if isinstance(one, PatternProcessor) or not one.unidentified)
+    return _File(kept, found, tuple(dict.fromkeys(one.id for one in identified)))
+
+
+def _unreadable(path: Path, error: OSError) -> PatternProcessorError:
+    return PatternProcessorError(f"{path} cannot be read", error.strerror)

@@ -1,0 +1,139 @@
+"""Pattern processors in rows of a table: every value is a text, or None for NULL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asterism.errors import PatternProcessorError
+from asterism.json_text import JsonTextError, decode, text_of
+from asterism.processors import Discovered, RefusedProcessor, processor_from
+
+COLUMNS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timed_out", "enabled")
+FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
+LONG = {"pattern", "key", "select", "constructor_params"}
+"""The columns that may have long texts."""
+MAX_SHORT = 1_000  # characters in the others
+
+Row = Mapping[str, str | None]
+
+_PARAMETERS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("byte", "short", "int", "integer", "long"), (int,)),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("string", "java.lang.string"), (str,)),
+    "boolean": (bool,),
+}
+"""The types of FLIP-200's constructor parameters, in lower case."""
+
+
+def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
+    """What the rows of one id are: the highest version that is enabled, and what cannot be read."""
+    refused: list[Discovered] = []
+    enabled: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        try:
+            if flag(row, "enabled", default=True):
+                enabled[version_of(row)].append(row)
+        except PatternProcessorError as error:
+            refused.append(RefusedProcessor(str(row["id"]), error, place=place))
+    if not enabled:
+        return refused
+    highest = max(enabled)
+    row, *others = enabled[highest]
+    if others:
+        twice = PatternProcessorError(f"{1 + len(others)} rows have this version")
+        return [RefusedProcessor(str(row["id"]), twice, highest, place), *refused]
+    return [discovered_in(row, place), *refused]
+
+
+def discovered_in(row: Row, place: str | None = None) -> Discovered:
+    """The processor in a row, whether or not it is enabled; or why there is none."""
+    try:
+        item = item_of(row)
+    except PatternProcessorError as error:
+        return RefusedProcessor(str(row["id"]), error, place=place)
+    found = processor_from(item, "NULL", place)
+    assert found is not None, "the item does not say that it is disabled"
+    return found
+
+
+def item_of(row: Row) -> dict[str, Any]:
+    """A row in the JSON form of a processor.
+
+    :raises PatternProcessorError: a column has what cannot be in it
+    """
+    for name, value in row.items():
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError:
+            raise PatternProcessorError(f"{name} is not text in UTF-8") from None
+        if value is not None and len(value) > MAX_SHORT and name not in LONG:
+            raise PatternProcessorError(f"{name} is longer than {MAX_SHORT} characters")
+    time = row.get("timestamp")
+    found = {
+        "id": row["id"],
+        "version": version_of(row),
+        "timestamp": int(time) if time is not None and re.fullmatch(r"-?[0-9]{1,19}", time) else time,
+        "key": _expressions(row, "key"),
+        "pattern": row["pattern"] or "",
+        "select": _expressions(row, "select"),
+        "function": row.get("function") or None,
+        "timedOut": flag(row, "timed_out", default=False),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def version_of(row: Row) -> int:
+    text = row["version"] or "NULL"
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise PatternProcessorError(f"a version is an integer, not {text!r:.60}")
+    return int(text)
+
+
+def flag(row: Row, name: str, *, default: bool) -> bool:
+    text = row.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "t", "1", "false", "f", "0"):
+        raise PatternProcessorError(f"{name} is true or false, not {text!r:.60}")
+    return text.lower() in ("true", "t", "1")
+
+
+def _expressions(row: Row, name: str) -> Any:
+    """A JSON list of SQL expressions; or one expression as it is."""
+    text = row.get(name)
+    if text is None or not text.strip():
+        return None
+    return _json(text, name) if text.lstrip().startswith("[") else [text]
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return decode(text_of(text))
+    except JsonTextError as error:
+        raise PatternProcessorError(f"{name}: {error.message}", error.detail, error.hint) from None
+
+
+def called(row: Row) -> tuple[str, list[Any]]:
+    """The class name and the parameters in a row of FLIP-200's form."""
+    parameters = _json(row["constructor_params"] or "[]", "constructorParams")
+    wanted = '[{"type": "int", "value": 0}]'
+    if not isinstance(parameters, list):
+        raise PatternProcessorError("constructorParams must be a list", hint=wanted)
+    values = []
+    for number, parameter in enumerate(parameters, 1):
+        if not isinstance(parameter, dict) or parameter.keys() != {"type", "value"}:
+            raise PatternProcessorError(f"parameter {number} must have a type and a value", hint=wanted)
+        kind, value = parameter["type"], parameter["value"]
+        accepted = _PARAMETERS.get(kind.lower()) if isinstance(kind, str) else None
+        if accepted is None:
+            raise PatternProcessorError(f"parameter {number} is of the unknown type {kind!r:.60}", hint=wanted)
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+            shown = json.dumps(value)
+            raise PatternProcessorError(f"parameter {number} is of type {kind}, and its value is {shown:.60}")
+        values.append(value)
+    # In the FLIP, class names are shown in quotation marks.
+    return (row["class_name"] or "").strip('"'), values

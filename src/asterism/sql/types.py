@@ -1,0 +1,218 @@
+"""Spark's types in the words of Arrow, and how Spark brings two of them together (its ANSI mode, the default).
+
+A TIMESTAMP is a ``timestamp`` with the session's time zone, a TIMESTAMP_NTZ one without; intervals are durations, in seconds
+if they count whole days (a date plus such an interval is a date), in microseconds otherwise, and intervals in months.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+NULL = pa.null()
+BOOLEAN = pa.bool_()
+TINYINT, SMALLINT, INT, BIGINT = pa.int8(), pa.int16(), pa.int32(), pa.int64()
+FLOAT, DOUBLE = pa.float32(), pa.float64()
+STRING = pa.string()
+BINARY = pa.binary()
+DATE = pa.date32()
+NTZ = pa.timestamp("us")
+DAYS, TIME, MONTHS = pa.duration("s"), pa.duration("us"), pa.month_day_nano_interval()
+
+TIME_ZONE = b"time_zone"
+"""The key of a schema's metadata under which the session's time zone is, where its TIMESTAMP columns do not say it."""
+
+INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)
+FLOATS = (FLOAT, DOUBLE)
+INTERVALS = (DAYS, TIME)
+DIGITS = {TINYINT: 3, SMALLINT: 5, INT: 10, BIGINT: 20}
+"""How many digits Spark gives an integer that becomes a decimal."""
+MAX_DIGITS = 38
+_MIN_SCALE = 6  # what is kept of the fraction where digits must be given up
+
+_NAMES = {
+    NULL: "NULL", BOOLEAN: "BOOLEAN", TINYINT: "TINYINT", SMALLINT: "SMALLINT", INT: "INT", BIGINT: "BIGINT", FLOAT: "FLOAT",
+    DOUBLE: "DOUBLE", STRING: "STRING", BINARY: "BINARY", DATE: "DATE", NTZ: "TIMESTAMP_NTZ", DAYS: "INTERVAL DAY",
+    TIME: "INTERVAL DAY TO SECOND", MONTHS: "INTERVAL YEAR TO MONTH",
+}  # fmt: skip
+_IN_DUCKDB = {
+    NULL: "INTEGER", BOOLEAN: "BOOLEAN", TINYINT: "TINYINT", SMALLINT: "SMALLINT", INT: "INTEGER", BIGINT: "BIGINT",
+    FLOAT: "FLOAT", DOUBLE: "DOUBLE", STRING: "VARCHAR", BINARY: "BLOB", DATE: "DATE", DAYS: "BIGINT", TIME: "BIGINT",
+    MONTHS: "INTEGER",
+}  # fmt: skip
+_UNSIGNED = {pa.uint8(): SMALLINT, pa.uint16(): INT, pa.uint32(): BIGINT, pa.uint64(): pa.decimal128(20, 0)}
+
+
+def spark_type(data_type: pa.DataType, zone: str) -> pa.DataType | None:
+    """What an Arrow type is to Spark; None: nothing that expressions can work with.
+
+    >>> spark_type(pa.timestamp("ms", "Asia/Tokyo"), "Europe/Madrid")
+    TimestampType(timestamp[us, tz=Europe/Madrid])
+    """
+    types = pa.types
+    if data_type in _NAMES and data_type not in (DAYS, MONTHS):
+        return data_type
+    if data_type in _UNSIGNED:
+        return _UNSIGNED[data_type]
+    if types.is_float16(data_type):
+        return FLOAT
+    if types.is_large_string(data_type) or types.is_string_view(data_type):
+        return STRING
+    if types.is_large_binary(data_type) or types.is_fixed_size_binary(data_type) or types.is_binary_view(data_type):
+        return BINARY
+    if types.is_date(data_type):
+        return DATE
+    if types.is_timestamp(data_type):
+        return NTZ if data_type.tz is None else pa.timestamp("us", zone)
+    if types.is_decimal(data_type):
+        fits = data_type.precision <= MAX_DIGITS and 0 <= data_type.scale <= data_type.precision
+        return pa.decimal128(data_type.precision, data_type.scale) if fits else None
+    if types.is_dictionary(data_type):
+        return spark_type(data_type.value_type, zone)
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        item = spark_type(data_type.value_type, zone)
+        return None if item is None else pa.list_(item)
+    if types.is_map(data_type):
+        key, value = spark_type(data_type.key_type, zone), spark_type(data_type.item_type, zone)
+        return None if key is None or value is None else pa.map_(key, value)
+    if types.is_struct(data_type):
+        parts = [(field.name, spark_type(field.type, zone)) for field in data_type]
+        return None if any(part is None for _, part in parts) else pa.struct(parts)
+    return None
+
+
+def name_of(data_type: pa.DataType) -> str:
+    """The type as Spark writes it.
+
+    >>> name_of(pa.list_(pa.decimal128(10, 2)))
+    'ARRAY<DECIMAL(10,2)>'
+    """
+    if data_type in _NAMES:
+        return _NAMES[data_type]
+    if is_decimal(data_type):
+        return f"DECIMAL({data_type.precision},{data_type.scale})"
+    if pa.types.is_timestamp(data_type):
+        return "TIMESTAMP"
+    if pa.types.is_list(data_type):
+        return f"ARRAY<{name_of(data_type.value_type)}>"
+    if pa.types.is_map(data_type):
+        return f"MAP<{name_of(data_type.key_type)}, {name_of(data_type.item_type)}>"
+    if pa.types.is_struct(data_type):
+        return f"STRUCT<{', '.join(f'{field.name}: {name_of(field.type)}' for field in data_type)}>"
+    return str(data_type)
+
+
+def duckdb_type(data_type: pa.DataType) -> str:
+    """The DuckDB type that holds the values: instants and wall-clock times alike are TIMESTAMP, intervals BIGINT."""
+    if is_decimal(data_type):
+        return f"DECIMAL({data_type.precision},{data_type.scale})"
+    return "TIMESTAMP" if pa.types.is_timestamp(data_type) else _IN_DUCKDB[data_type]
+
+
+def given_type(data_type: pa.DataType, label: str) -> pa.DataType:
+    """The Arrow type in which values of a type are given away: points in time with *label* as their zone."""
+    types = pa.types
+    if is_instant(data_type):
+        return pa.timestamp("us", label)
+    if data_type == DAYS:
+        return TIME
+    if types.is_list(data_type):
+        return pa.list_(given_type(data_type.value_type, label))
+    if types.is_map(data_type):
+        return pa.map_(given_type(data_type.key_type, label), given_type(data_type.item_type, label))
+    if types.is_struct(data_type):
+        return pa.struct([(field.name, given_type(field.type, label)) for field in data_type])
+    return data_type
+
+
+def stored_type(data_type: pa.DataType) -> pa.DataType:
+    """The Arrow type in which values of a type are handed to DuckDB."""
+    types = pa.types
+    if types.is_timestamp(data_type):
+        return NTZ
+    if types.is_duration(data_type):
+        return BIGINT
+    if types.is_list(data_type):
+        return pa.list_(stored_type(data_type.value_type))
+    if types.is_map(data_type):
+        return pa.map_(stored_type(data_type.key_type), stored_type(data_type.item_type))
+    if types.is_struct(data_type):
+        return pa.struct([(field.name, stored_type(field.type)) for field in data_type])
+    return data_type
+
+
+def is_decimal(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(data_type))
+
+
+def is_numeric(data_type: pa.DataType) -> bool:
+    return data_type in INTEGERS or data_type in FLOATS or is_decimal(data_type)
+
+
+def is_nested(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(data_type))
+
+
+def is_instant(data_type: pa.DataType) -> bool:
+    """Is it a TIMESTAMP, a point in time rather than what a clock shows?"""
+    return bool(pa.types.is_timestamp(data_type)) and data_type.tz is not None
+
+
+def is_temporal(data_type: pa.DataType) -> bool:
+    return data_type == DATE or bool(pa.types.is_timestamp(data_type))
+
+
+def bounded(precision: int, scale: int) -> pa.DataType:
+    """The decimal type of a result that needs so many digits: beyond 38 the fraction gives way, down to six digits.
+
+    >>> bounded(39, 18)
+    Decimal128Type(decimal128(38, 17))
+    """
+    if precision <= MAX_DIGITS:
+        return pa.decimal128(precision, scale)
+    whole = precision - scale
+    return pa.decimal128(MAX_DIGITS, max(MAX_DIGITS - whole, min(scale, _MIN_SCALE)))
+
+
+def decimal_of(data_type: pa.DataType) -> pa.DataType:
+    """The decimal type that holds every value of an integer or decimal type."""
+    return pa.decimal128(DIGITS[data_type], 0) if data_type in INTEGERS else data_type
+
+
+def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """The type to which Spark brings two values that are compared, or chosen from; None: there is none.
+
+    >>> name_of(common_type(pa.int32(), pa.decimal128(10, 2)))
+    'DECIMAL(12,2)'
+    """
+    if a == b or b == NULL:
+        return a
+    if a == NULL:
+        return b
+    if is_numeric(a) and is_numeric(b):
+        return _common_number(a, b)
+    if is_temporal(a) and is_temporal(b):
+        return next((t for t in (a, b) if is_instant(t)), NTZ)
+    if a in INTERVALS and b in INTERVALS:
+        return TIME
+    if STRING in (a, b):
+        other = b if a == STRING else a
+        if other in INTEGERS:
+            return BIGINT
+        if is_numeric(other):
+            return DOUBLE
+        return other if other == BOOLEAN or is_temporal(other) else None
+    return None
+
+
+def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    if is_decimal(a) or is_decimal(b):
+        if a in FLOATS or b in FLOATS:
+            return DOUBLE
+        a, b = decimal_of(a), decimal_of(b)
+        scale = max(a.scale, b.scale)
+        whole = max(a.precision - a.scale, b.precision - b.scale)
+        # Where both do not fit, the digits before the point are kept.
+        return pa.decimal128(min(whole + scale, MAX_DIGITS), scale if whole + scale <= MAX_DIGITS else MAX_DIGITS - whole)
+    if a in INTEGERS and b in INTEGERS:
+        return max(a, b, key=INTEGERS.index)
+    return FLOAT if a == b == FLOAT else DOUBLE

@@ -1,0 +1,176 @@
+"""An operator whose rows show every element that was lost or came twice, and a program that is killed while it runs."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism.keyed_state import BroadcastListState, BroadcastMapState, ListState, ValueState
+from asterism.schemas import schema_of
+from asterism.spark.connect import OperatorStream, connect
+from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.stream_operator import BroadcastInput, Counter, Input, Output, StreamOperator
+from asterism.testing import Row, StreamOperatorHarness
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+DELAY = timedelta(seconds=5)
+MOVES, FEES = "id BIGINT, account BIGINT, t TIMESTAMP, amount BIGINT", "t TIMESTAMP, name STRING, fee BIGINT"
+SPARK_MOVES = "id BIGINT, account BIGINT, t TIMESTAMP, amount BIGINT"
+
+
+class Ledger(StreamOperator):
+    """Balances of accounts: moves are charged with fees, which are broadcast and change."""
+
+    moves = Input(MOVES)
+    fees = BroadcastInput(FEES)
+    balance = ValueState("BIGINT")
+    ids = ListState("BIGINT")
+    fee = BroadcastMapState("STRING", "BIGINT")
+    changes = BroadcastListState("STRING")
+    booked = Output("account BIGINT, id BIGINT, number BIGINT, balance BIGINT, changes BIGINT")
+    statements = Output("account BIGINT, ids ARRAY<BIGINT>, balance BIGINT, at TIMESTAMP")
+    moved = Counter()
+
+    @fees.process_element
+    def on_fee(self, e: Any, ctx: Any) -> None:
+        self.changes.add(e.name)
+        self.fee.put(e.name, e.fee)
+
+    @moves.process_element
+    def on_move(self, e: Any, ctx: Any) -> None:
+        self.balance.update((self.balance.value() or 0) + e.amount - sum(self.fee.values()))
+        self.ids.add(e.id)
+        self.moved.inc()
+        self.booked.collect(
+            account=e.account, id=e.id, number=len(self.ids.get()), balance=self.balance.value(),
+            changes=len(self.changes.get()),
+        )  # fmt: skip
+        ctx.register_event_time_timer("statement", e.t + timedelta(seconds=60))
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.statements.collect(account=ctx.key, ids=self.ids.get(), balance=self.balance.value(), at=timer.time)
+        self.ids.clear()
+
+
+def data(count: int = 600, accounts: int = 20, seed: int = 5) -> tuple[list[Row], list[Row]]:
+    """Moves, in order of arrival, up to DELAY late; and fees. Times are unique."""
+    rng = random.Random(seed)
+    moves = []
+    for number in range(count):
+        time = START + timedelta(seconds=number)
+        row = {"id": number, "account": rng.randrange(accounts), "t": time, "amount": rng.randrange(100)}
+        moves.append((time + rng.random() * DELAY, row))
+    moves.sort(key=lambda pair: pair[0])
+    times = [START + timedelta(seconds=count * n / 8, microseconds=1) for n in range(8)]
+    return [row for _, row in moves], [{"t": t, "name": f"fee{n % 3}", "fee": n} for n, t in enumerate(times)]
+
+
+def expected(moves: Iterable[Row], fees: Iterable[Row]) -> dict[str, list[tuple[Any, ...]]]:
+    """By the operator without Spark, in one piece."""
+    harness = StreamOperatorHarness(Ledger(), {"moves": {"key": "account", "time": "t"}, "fees": {"time": "t"}})
+    harness.send("moves", list(moves)).send("fees", list(fees)).end()
+    return {name: in_order(harness.rows(name)) for name in harness.outputs}
+
+
+def in_order(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def write(rows: list[Row], schema: str, folder: Path, pieces: int, first: int = 0) -> None:
+    """Files in order; *first*: the number of the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(rows, schema_of(schema))
+    cuts = [n * len(rows) // pieces for n in range(pieces + 1)]
+    for number, (begin, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True), first):
+        path = folder / f"part-{number:04}.parquet"
+        pq.write_table(table.slice(begin, end - begin), path)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def source(spark: SparkSession, folder: Path, schema: str, *, streaming: bool = True) -> DataFrame:
+    if not streaming:
+        return spark.read.schema(schema).parquet(str(folder))
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def ledger(spark: SparkSession, folder: Path, operator: StreamOperator | None = None, **options: Any) -> OperatorStream:
+    moves = KeyedStream(source(spark, folder / "moves", MOVES), "account", "t", max_out_of_orderness=DELAY)
+    fees = BroadcastStream(source(spark, folder / "fees", FEES), "t")
+    return connect(operator or Ledger(), moves=moves, fees=fees, **options)
+
+
+# ---------------------------------------------------------------------- the program that is killed
+
+
+def kill_everything() -> None:
+    """This program with Spark and all workers: whatever belongs to its session."""
+    mine = os.getsid(0)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(process.name)) == mine and int(process.name) != os.getpid():
+                os.kill(int(process.name), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Deadly(Ledger):
+    """Kills everything while it processes some elements, each time after state and outputs have changed."""
+
+    def __init__(self, folder: Path, moves: Iterable[int], fees: Iterable[int]) -> None:
+        self.folder, self.deadly_moves, self.deadly_fees = folder, set(moves), set(fees)
+
+    def on_move(self, e: Any, ctx: Any) -> None:
+        super().on_move(e, ctx)
+        if e.id in self.deadly_moves:
+            self.die(f"move {e.id}")
+
+    def on_fee(self, e: Any, ctx: Any) -> None:
+        super().on_fee(e, ctx)
+        if e.fee in self.deadly_fees:
+            self.die(f"fee {e.fee}")
+
+    def die(self, why: str) -> None:
+        """Once."""
+        if not (self.folder / why).exists():
+            (self.folder / why).touch()
+            kill_everything()
+
+
+def main(folder: Path) -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    operator = Deadly(folder, moves=[250], fees=[])
+
+    def sink(name: str) -> Any:
+        def write(df: DataFrame, batch_id: int) -> None:
+            df.write.mode("overwrite").parquet(str(folder / name / f"batch={batch_id}"))
+            if batch_id == 5 and name == "statements":
+                operator.die("sink")  # written, and not committed
+
+        return write
+
+    names = Ledger.declared(Output)
+    ledger(spark, folder, operator).run({name: sink(name) for name in names}, checkpoint=str(folder / "checkpoint"))
+    (folder / "done").touch()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

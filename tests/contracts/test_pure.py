@@ -1,0 +1,38 @@
+"""Every contract without Spark: whole, element by element, cut at random, restored after each step, over key groups and pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from asterism.stream_operator import Output
+from asterism.testing import check_operator_independence
+from tests.contracts.contracts import CONTRACTS, Contract
+
+
+def counted(rows: Iterable[Any]) -> Counter[str]:
+    """Rows in any order."""
+    return Counter(str([one.isoformat() if isinstance(one, datetime) else one for one in _values(row)]) for row in rows)
+
+
+def _values(row: Any) -> Iterable[Any]:
+    return row.values() if isinstance(row, Mapping) else row
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+def test_contract(contract: Contract) -> None:
+    spread = ((3, 1), (1, 3), (2, 3)) if contract.spread else ()
+    harness = check_operator_independence(contract.operator, contract.steps, contract.inputs, spread=spread)
+    for name in contract.operator.declared(Output):
+        assert counted(harness.rows(name)) == counted(contract.expected.get(name, ())), name
+    assert dict(harness.metrics) == dict(contract.counts)
+    assert harness.is_empty  # the stream has ended
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+def test_names_are_unique(contract: Contract) -> None:
+    assert [other.name for other in CONTRACTS].count(contract.name) == 1

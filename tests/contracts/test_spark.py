@@ -1,0 +1,97 @@
+"""The contracts on Spark: as streams, with a restart in between, and in batch; few queries, each with many of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tests.contracts.contracts
+import tests.contracts.spark_host
+from asterism.operator import InputSpec
+from asterism.spark import plan
+from asterism.spark.connect import OperatorStream, connect
+from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.state import batch_from_bytes
+from asterism.testing import Send, StreamOperatorHarness
+from tests.contracts.contracts import CONTRACTS, Contract
+from tests.contracts.spark_host import ContractHost, Stream, write_steps
+from tests.contracts.test_pure import counted
+
+pytestmark = pytest.mark.spark
+
+for module in (tests.contracts.contracts, tests.contracts.spark_host):
+    cloudpickle.register_pickle_by_value(module)  # Spark's workers do not find the tests
+
+
+def check(contract: Contract, expected: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]) -> None:
+    for name, rows in outputs.items():
+        assert counted(rows) == counted(expected.get(name, ())), f"{contract.name}: {name}"
+
+
+@pytest.fixture
+def hosted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "OperatorHost", ContractHost)
+
+
+@pytest.mark.usefixtures("hosted")
+@pytest.mark.parametrize(("key_groups", "pages", "files"), [(1, 1, 1), (2, 3, 5)])
+def test_contracts_on_streams(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, files: int) -> None:
+    """One step after the other, or several in a micro-batch; the query is started anew in the middle, and then drained."""
+    contracts = [c for c in CONTRACTS if c.stream and (files == 1 or c.batch is True) and (key_groups == 1 or c.spread)]
+    assert len(contracts) > 15
+    later = tmp_path / "later"
+    paths = write_steps(contracts, tmp_path / "in")
+    later.mkdir()
+    for path in paths[len(paths) // 2 :]:
+        path.rename(later / path.name)
+    stream = Stream(spark, contracts, tmp_path, key_groups=key_groups, pages=pages, files=files)
+    stream.run(drain=False)
+    for path in sorted(later.iterdir()):
+        path.rename(tmp_path / "in" / path.name)
+    stream.run(drain=files != 1)
+    if files == 1:
+        stream.run(drain=True)
+    outputs, counts = stream.found()
+    for contract, found, count in zip(contracts, outputs, counts, strict=True):
+        check(contract, contract.expected, found)
+        assert count == Counter(contract.counts), contract.name
+
+
+def connected(spark: SparkSession, contract: Contract, **options: Any) -> OperatorStream:
+    """A contract's operator, connected to bounded DataFrames that have all its elements."""
+    harness = StreamOperatorHarness(contract.operator, contract.inputs)
+    streams: dict[str, KeyedStream | BroadcastStream] = {}
+    for name, wire in harness.streams.wires.items():
+        tables = [harness.table(name, step.rows) for step in contract.steps if isinstance(step, Send) and step.input == name]
+        table = pa.concat_tables([wire.schema.empty_table(), *tables])
+        # One partition, so that there is an order of arrival.
+        df = spark.createDataFrame(table).coalesce(1)
+        spec: InputSpec = harness.streams.inputs[name]
+        streams[name] = BroadcastStream(df, wire.time) if spec.broadcast else KeyedStream(df, wire.keys, wire.time)
+    return connect(contract.operator, streams, **options)
+
+
+def test_contracts_in_batch(spark: SparkSession) -> None:
+    """All in one query; that of a user is a part of it."""
+    contracts = [contract for contract in CONTRACTS if contract.batch]
+    results = []
+    for number, contract in enumerate(contracts):
+        stream = connected(spark, contract, key_groups=2, pages=3)
+        results.append(stream._results(False).select(F.lit(number).alias("contract"), "output", "chunk"))
+    rows = reduce(DataFrame.unionByName, results).collect()
+    for number, contract in enumerate(contracts):
+        schemas = StreamOperatorHarness(contract.operator, contract.inputs).streams.output_schemas
+        outputs: dict[str, list[Any]] = {name: [] for name in schemas}
+        for row in rows:
+            if row.contract == number:
+                outputs[row.output] += batch_from_bytes(bytes(row.chunk), schemas[row.output]).to_pylist()
+        check(contract, contract.batch if isinstance(contract.batch, Mapping) else contract.expected, outputs)

@@ -1,0 +1,127 @@
+"""Drives the operator of pattern processors without Spark: sets, events and time, over key groups."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism import Pattern
+from asterism.dynamic_cep import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.key_group import KEY_HASH
+from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
+from asterism.processor_sets import ProcessorSet
+from asterism.processors import PatternProcessor
+from asterism.state import MemoryStore
+
+SCHEMA = pa.schema(
+    [("ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("item", pa.int64()), ("kind", pa.string()), ("x", pa.float64())]
+)
+Event = tuple[int, str, int, str, float]
+"""Second, user, item, kind, x."""
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+def chain(*kinds: str, strict: bool = False, within: int | None = 60) -> Pattern:
+    """One stage for each kind, named as it."""
+    pattern = Pattern.begin(kinds[0]).where(f"kind = '{kinds[0]}'")
+    for kind in kinds[1:]:
+        pattern = (pattern.next(kind) if strict else pattern.followed_by(kind)).where(f"kind = '{kind}'")
+    return pattern if within is None else pattern.within(timedelta(seconds=within))
+
+
+def processor(name: str, version: int, pattern: Pattern, **more: Any) -> PatternProcessor:
+    return PatternProcessor(name, version, pattern, **more)
+
+
+class Sets:
+    """What a folder beside the checkpoint is on Spark."""
+
+    def __init__(self) -> None:
+        self.all: list[ProcessorSet] = []
+
+    def put(self, processors: Sequence[PatternProcessor]) -> ProcessorSet:
+        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors)))
+        return self.all[-1]
+
+    def retained(self) -> list[ProcessorSet]:
+        return self.all[-2:]
+
+
+class Driver:
+    """:param key_groups: each with a store of its own"""
+
+    def __init__(self, *, keys: Sequence[str] = ("user",), key_groups: int = 1, time: str | None = "ts", **more: Any) -> None:
+        self.sets = Sets()
+        self.operator = DynamicCepOperator(SCHEMA, keys=keys, time=time, source=self.sets, **more)
+        self.stores = [MemoryStore() for _ in range(key_groups)]
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.operator.output_schemas}
+        self.metrics: dict[str, int] = {}
+
+    def batch(
+        self,
+        events: Iterable[Event] = (),
+        *,
+        sets: Sequence[PatternProcessor] | None = None,
+        watermark: float | None = None,
+        clock: float = 0,
+    ) -> Driver:
+        """A micro-batch: perhaps a set, events, and a watermark after them (seconds)."""
+        new = None if sets is None else prepared_set(self.sets.put(sets))
+        events = list(events)
+        prepared = None
+        if events:
+            columns = [[at(second), *rest] for second, *rest in events]
+            table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in columns], SCHEMA)
+            prepared = self.operator.prepare(EVENTS, table)
+        for number, store in enumerate(self.stores):
+            arrivals = [] if new is None else [Arrival(PROCESSORS, new)]
+            if prepared is not None:
+                hashes = prepared.column(KEY_HASH).to_numpy().view(np.uint64)
+                mine = prepared.filter(pa.array(hashes % np.uint64(len(self.stores)) == np.uint64(number)))
+                arrivals.append(Arrival(EVENTS, mine.drop_columns([KEY_HASH])))
+            if watermark is not None:
+                arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
+            self._call(store, arrivals, Now(BEFORE_TIME, int(clock * 1_000_000)))
+        return self
+
+    def end(self) -> Driver:
+        for store in self.stores:
+            self._call(store, [], Now(END_OF_TIME, END_OF_TIME))
+        return self
+
+    def _call(self, store: MemoryStore, arrivals: list[Arrival], now: Now) -> None:
+        result = self.operator.process(store, arrivals, now)
+        for name, table in result.outputs.items():
+            self.rows[name] += table.to_pylist()
+        for name, count in result.metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0) + count
+
+    @property
+    def found(self) -> list[tuple[str, int, tuple[str, ...], str]]:
+        """Matches as (processor, version, key, kinds and seconds of the events), sorted."""
+        return sorted(
+            (
+                row["processor_id"],
+                row["processor_version"],
+                tuple(row["key"]),
+                " ".join(f"{e['event']['kind']}{e['event']['ts'].timestamp():g}" for e in row["events"]),
+            )
+            for row in self.rows[MATCHES]
+        )
+
+
+def cuts(events: Sequence[Event], rng: random.Random) -> Iterable[list[Event]]:
+    """The events in pieces."""
+    begin = 0
+    while begin < len(events):
+        end = begin + rng.randint(1, 4)
+        yield list(events[begin:end])
+        begin = end

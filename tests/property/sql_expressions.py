@@ -1,0 +1,549 @@
+"""Random SQL expressions over a table of edge values, and their answers here and in Spark.
+
+An expression may fail for some rows. A batch of expressions is one Spark query all the same: each is asked for those rows only
+for which it gave a value here; that Spark fails too for the others is tried row by row.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from asterism.errors import ExpressionError, InvalidEventError
+from asterism.expressions import Scope, Vectorized, parse
+from asterism.sql.types import TIME_ZONE
+
+ROW = "row"
+
+# ---------------------------------------------------------------------------------------------------- the table
+
+_NAN, _INF = math.nan, math.inf
+_WORDS = [
+    "", " ", "a", "A", "abc", "ABC", "aBc", "ab%_c", "a\\b", "it's", 'say "x"', "  both  ", "\ttab\t", "line\nline", "end\n",
+    "end\r\n", "ä", "Äß", "straße", "ŉﬁ", "İı", "ΑΣ", "ΣΑΣ.", "e\u0301a", "日本語", "😀a😀", "a,b,,c", ",", "null", "12", "-7", "+3",
+    " 42 ", "1.5", "-.5e3", "1e400", "NaN", "-inf", "0x1F", "9223372036854775807", "9223372036854775808", "300", "true", " T ",
+    "no", "0", "2024-02-29", "2023-02-29", "2024-1-5", "2024", "1969-12-31 23:59:59.999999", "2024-03-31 02:30:00",
+    "2024-10-27T02:30:00.5Z", "2024-07-01 12:00:00+05:30", "0001-01-01", "9999-12-31 23:59:59", "\u2028", "K", "ſ", "\u00a0x\u00a0",
+]  # fmt: skip
+_DAYS = [
+    date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(1899, 12, 31), date(1900, 1, 1), date(1969, 12, 31), date(1970, 1, 1),
+    date(2000, 2, 29), date(2023, 12, 31), date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31), date(2024, 10, 27),
+    date(2024, 12, 30), date(2100, 2, 28), date(9999, 12, 31),
+]  # fmt: skip
+_TIMES = [
+    datetime(1, 1, 3), datetime(1582, 10, 10, 12), datetime(1890, 5, 5, 1, 2, 3), datetime(1900, 12, 31, 23, 50),
+    datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 0, 0, 1),
+    datetime(1999, 12, 31, 23, 59, 59, 999), datetime(2024, 2, 29, 13, 14, 15, 678901), datetime(2024, 3, 31, 0, 59, 59, 999999),
+    datetime(2024, 3, 31, 1), datetime(2024, 3, 31, 2, 30), datetime(2024, 10, 27, 0, 30), datetime(2024, 10, 27, 1, 30),
+    datetime(2024, 10, 27, 2), datetime(2037, 7, 1, 12), datetime(2038, 7, 1, 12), datetime(2399, 8, 1, 3), datetime(2600, 6, 30, 22, 30),
+    datetime(9999, 12, 30, 23, 59, 59, 999999),
+]  # fmt: skip
+
+
+def _d(text: str) -> Decimal:
+    return Decimal(text)
+
+
+_VALUES: dict[str, tuple[T.DataType, list[Any]]] = {
+    "b": (T.BooleanType(), [True, False]),
+    "y": (T.ByteType(), [0, 1, -1, 7, 127, -128]),
+    "h": (T.ShortType(), [0, 1, -2, 300, 32767, -32768]),
+    "i": (T.IntegerType(), [0, 1, 2, 3, -1, -7, 42, 100_000, 2**31 - 1, -(2**31)]),
+    "l": (T.LongType(), [0, 1, -1, 5, 10**12, 2**53 + 1, 2**63 - 1, -(2**63)]),
+    "f": (T.FloatType(), [0.0, -0.0, 1.5, -2.25, 0.1, 16777216.0, 3.4e38, 1e-45, _NAN, _INF, -_INF]),
+    "d": (
+        T.DoubleType(),
+        [0.0, -0.0, 1.0, 0.5, 2.5, -2.5, 0.1, 1.005, 1e15 + 0.5, 2.0**63, -(2.0**63), 1e300, 5e-324, _NAN, _INF, -_INF],
+    ),
+    "e": (T.DoubleType(), [0.0, 1.0, -3.75, 7.0, 2.675, 123456.789, 1e-3, -1e10, _NAN]),
+    "m": (T.DecimalType(10, 2), [_d("0"), _d("1.25"), _d("-0.01"), _d("99999999.99"), _d("-99999999.99"), _d("3.00"), _d("2.50")]),
+    "p": (T.DecimalType(5, 4), [_d("0"), _d("0.0001"), _d("-9.9999"), _d("1.5"), _d("3.3333")]),
+    "w": (T.DecimalType(38, 18), [_d("0"), _d("1.5"), _d("-0.000000000000000001"), _d("12345678901234567890.123456789"), _d("2.5")]),
+    "s": (T.StringType(), _WORDS),
+    "t": (T.StringType(), _WORDS),
+    "day": (T.DateType(), _DAYS),
+    "d2": (T.DateType(), _DAYS),
+    "at": (T.TimestampType(), [time.replace(tzinfo=UTC) for time in _TIMES]),
+    "a2": (T.TimestampType(), [time.replace(tzinfo=UTC) for time in _TIMES]),
+    "nt": (T.TimestampNTZType(), _TIMES),
+    "arr": (T.ArrayType(T.IntegerType()), [[], [1], [1, None], [3, 2, 1, None, -7]]),
+    "ars": (T.ArrayType(T.StringType()), [[], ["a"], [None, "abc"], ["", "ä"]]),
+    "st": (
+        T.StructType([T.StructField("u", T.IntegerType()), T.StructField("v", T.StringType()), T.StructField("w", T.TimestampType())]),
+        [{"u": 1, "v": "x", "w": None}, {"u": None, "v": "ABC", "w": datetime(2024, 10, 27, 0, 30, tzinfo=UTC)}],
+    ),
+    "mp": (T.MapType(T.StringType(), T.IntegerType()), [{}, {"a": 1}, {"a": None, "abc": 5}]),
+}  # fmt: skip
+SPARK_SCHEMA = T.StructType(
+    [T.StructField(ROW, T.IntegerType()), *(T.StructField(name, kind) for name, (kind, _) in _VALUES.items())]
+)
+
+
+def arrow_schema(zone: str) -> pa.schema:
+    def arrow(kind: T.DataType) -> pa.DataType:
+        match kind:
+            case T.BooleanType():
+                return pa.bool_()
+            case T.ByteType():
+                return pa.int8()
+            case T.ShortType():
+                return pa.int16()
+            case T.IntegerType():
+                return pa.int32()
+            case T.LongType():
+                return pa.int64()
+            case T.FloatType():
+                return pa.float32()
+            case T.DoubleType():
+                return pa.float64()
+            case T.DecimalType():
+                return pa.decimal128(kind.precision, kind.scale)
+            case T.StringType():
+                return pa.string()
+            case T.DateType():
+                return pa.date32()
+            case T.TimestampType():
+                return pa.timestamp("us", "UTC")  # as Spark hands them over, whatever the session's zone
+            case T.TimestampNTZType():
+                return pa.timestamp("us")
+            case T.ArrayType():
+                return pa.list_(arrow(kind.elementType))
+            case T.MapType():
+                return pa.map_(arrow(kind.keyType), arrow(kind.valueType))
+            case T.StructType():
+                return pa.struct([(field.name, arrow(field.dataType)) for field in kind])
+        raise TypeError(kind)
+
+    fields = [(field.name, arrow(field.dataType)) for field in SPARK_SCHEMA]
+    return pa.schema(fields, metadata={TIME_ZONE: zone})
+
+
+def table(rng: random.Random, zone: str, rows: int = 30) -> pa.Table:
+    """Rows of edge values, one in eight a NULL; the first row has nothing but NULL."""
+    schema = arrow_schema(zone)
+
+    def column(values: list[Any]) -> list[Any]:
+        chosen = [None if rng.random() < 1 / 8 else rng.choice(values) for _ in range(rows)]
+        return [None, *chosen[1:]]
+
+    columns = [pa.array(range(rows), pa.int32())]
+    for name, (_, values) in _VALUES.items():
+        items = [list(v.items()) if name == "mp" and v is not None else v for v in column(values)]
+        columns.append(pa.array(items, schema.field(name).type))
+    return pa.table(columns, schema=schema)
+
+
+# ---------------------------------------------------------------------------------------------------- expressions
+
+
+class Expressions:
+    """Random expressions of a given type, made of what ``docs/sql.md`` lists."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def any(self, depth: int) -> str:
+        kinds = [self.truth, self.truth, self.number, self.text, self.day, self.moment, self.clock, self.interval]
+        return self.rng.choice(kinds)(depth)
+
+    def pick(self, *makers: Callable[[], str]) -> str:
+        return self.rng.choice(makers)()
+
+    def _leaf(self, depth: int) -> bool:
+        return depth <= 0 or self.rng.random() < 0.15
+
+    # -- literals
+
+    def word(self) -> str:
+        text = self.rng.choice([*_WORDS, "a", "b", "abc", "x"])
+        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+    def small(self) -> str:
+        return self.rng.choice(["0", "1", "2", "3", "-1", "-2", "5", "10", "1Y", "2S"])
+
+    def literal(self) -> str:
+        return self.rng.choice(
+            ["0", "1", "2", "-3", "7", "100", "2147483647", "2147483648", "-9223372036854775808", "5L", "0L", "3S", "1Y", "0.5", "1.25",
+             ".1", "-2.50", "100.", "1e3", "2.5D", "-0.0D", "1.5F", "0.1D", "12345678901234567890", "NULL"]
+        )  # fmt: skip
+
+    # -- numbers
+
+    def number(self, depth: int) -> str:
+        """Of any numeric type."""
+        if self._leaf(depth):
+            return self.pick(lambda: self.rng.choice("yhilfdemepw"), self.literal)
+        n, x = depth - 1, self.number
+        return self.pick(
+            lambda: f"({x(n)} {self.rng.choice('+-*/%')} {x(n)})",
+            lambda: f"({x(n)} {self.rng.choice('+-*/%')} {x(n)} {self.rng.choice('+-*/%')} {x(n - 1)})",
+            lambda: f"({self.whole(n)} DIV {self.integer(n)})",
+            lambda: f"(- {x(n)})",
+            lambda: f"{self.rng.choice(['abs', 'sign', 'ceil', 'floor', 'sqrt', 'round', 'signum', 'ceiling'])}({x(n)})",
+            lambda: f"{self.rng.choice(['round', 'bround'])}({self.rng.choice('demw')}, {self.rng.choice('0123')})",
+            lambda: f"{self.rng.choice(['greatest', 'least', 'coalesce', 'nvl', 'ifnull', 'nullif', 'nanvl'])}({x(n)}, {x(n)})",
+            lambda: f"{self.rng.choice(['mod', 'pmod', 'try_divide'])}({x(n)}, {x(n)})",
+            lambda: f"IF({self.truth(n)}, {x(n)}, {x(n)})",
+            lambda: f"nvl2({self.any(n)}, {x(n)}, {x(n)})",
+            lambda: f"CASE WHEN {self.truth(n)} THEN {x(n)} WHEN {self.truth(n)} THEN {x(n)} ELSE {x(n)} END",
+            lambda: f"CASE {x(n)} WHEN {x(n)} THEN {x(n)} END",
+            lambda: f"CAST({x(n)} AS {self.numeric_type()})",
+            lambda: f"{self.rng.choice(['CAST', 'TRY_CAST'])}({self.text(n)} AS {self.rng.choice(['INT', 'BIGINT', 'DOUBLE', 'TINYINT', 'FLOAT'])})",
+            lambda: f"CAST({self.text(n)} AS DECIMAL(12,3))",
+            lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
+            lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
+            lambda: self.integer(depth),
+            lambda: self.whole(depth),
+        )
+
+    def numeric_type(self) -> str:
+        return self.rng.choice(
+            ["TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(38,18)", "DECIMAL(20,0)", "DECIMAL(7,5)"]
+        )
+
+    def integer(self, depth: int) -> str:
+        """An INT, or smaller."""
+        if self._leaf(depth):
+            return self.pick(lambda: self.rng.choice("yhi"), self.small)
+        n = depth - 1
+        part = self.rng.choice(["year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear", "hour", "minute", "second"])
+        field = self.rng.choice(["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOW", "DOY", "HOUR", "MINUTE", "DAYOFWEEK"])
+        return self.pick(
+            lambda: f"{self.rng.choice(['length', 'octet_length', 'char_length'])}({self.text(n)})",
+            lambda: f"{part}({self.when(n)})",
+            lambda: f"EXTRACT({field} FROM {self.when(n)})",
+            lambda: f"instr({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.rng.choice(['locate', 'position'])}({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.rng.choice(['datediff', 'date_diff'])}({self.day(n)}, {self.day(n)})",
+            lambda: f"unix_date({self.day(n)})",
+            lambda: f"bit_count({self.integer(n)})",
+            lambda: f"{self.rng.choice(['size', 'cardinality', 'array_size'])}({self.rng.choice(['arr', 'ars'])})",
+            lambda: "size(mp)",
+            lambda: f"{self.rng.choice(['element_at', 'get', 'try_element_at'])}(arr, {self.integer(n)})",
+            lambda: f"arr[{self.integer(n)}]",
+            lambda: self.rng.choice(["st.u", "mp['a']", f"element_at(mp, {self.text(n)})", f"mp[{self.text(n)}]"]),
+            lambda: f"({self.integer(n)} {self.rng.choice('+-*%&|^')} {self.integer(n)})",
+            lambda: f"(~ {self.integer(n)})",
+        )  # fmt: skip
+
+    def whole(self, depth: int) -> str:
+        """A BIGINT."""
+        if self._leaf(depth):
+            return self.rng.choice(["l", "5L", "-7L", "10000000000"])
+        n = depth - 1
+        unix = self.rng.choice(["unix_seconds", "unix_timestamp", "unix_millis", "unix_micros"])
+        return self.pick(
+            lambda: f"{unix}({self.moment(n)})",
+            lambda: f"CAST({self.moment(n)} AS BIGINT)",
+            lambda: f"({self.whole(n)} {self.rng.choice(['+', '-', '*', '%', 'DIV', '&', '|', '^'])} {self.whole(n)})",
+            lambda: f"floor({self.number(n)})",
+            lambda: f"bigint({self.number(n)})",
+        )
+
+    # -- texts
+
+    def text(self, depth: int) -> str:
+        if self._leaf(depth):
+            return self.pick(lambda: self.rng.choice("st"), lambda: self.rng.choice("st"), self.word)
+        n, s = depth - 1, self.text
+        return self.pick(
+            lambda: f"{self.rng.choice(['upper', 'lower', 'ucase', 'lcase', 'trim', 'ltrim', 'rtrim', 'reverse'])}({s(n)})",
+            lambda: f"concat({s(n)}, {s(n)}, {self.rng.choice('byhilmwst')})",
+            lambda: f"({s(n)} || {s(n)})",
+            lambda: f"{self.rng.choice(['substring', 'substr'])}({s(n)}, {self.integer(n)}, {self.integer(n)})",
+            lambda: f"substring({s(n)}, {self.integer(n)})",
+            lambda: f"{self.rng.choice(['left', 'right'])}({s(n)}, {self.integer(n)})",
+            lambda: f"replace({s(n)}, {s(n)}, {self.word()})",
+            lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, {self.rng.choice(['0', '3', '-1', '8'])}, {s(n)})",
+            lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, 4)",
+            lambda: f"repeat({s(n)}, {self.rng.choice(['0', '2', '-1'])})",
+            lambda: f"split_part({s(n)}, {self.pick(lambda: s(n), lambda: self.rng.choice(chr(44) * 3).join(chr(39) * 2))}, {self.integer(n)})",
+            lambda: f"CAST({self.rng.choice([self.integer, self.whole, self.truth, self.day, self.clock, self.moment])(n)} AS STRING)",
+            lambda: f"CAST({self.rng.choice('mpw')} AS STRING)",
+            lambda: f"{self.rng.choice(['coalesce', 'nvl', 'greatest', 'least', 'nullif'])}({s(n)}, {s(n)})",
+            lambda: f"IF({self.truth(n)}, {s(n)}, {s(n)})",
+            lambda: f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END",
+            lambda: f"{self.rng.choice(['element_at', 'get'])}(ars, {self.integer(n)})",
+            lambda: "st.v",
+        )
+
+    # -- dates and times
+
+    def when(self, depth: int) -> str:
+        return self.pick(lambda: self.day(depth), lambda: self.moment(depth), lambda: self.clock(depth))
+
+    def day(self, depth: int) -> str:
+        if self._leaf(depth):
+            return self.rng.choice(["day", "d2", "DATE '2024-02-29'", "DATE '1969-12-31'", "DATE'0099-1-5'", "DATE '2024'"])
+        n = depth - 1
+        return self.pick(
+            lambda: f"{self.rng.choice(['date_add', 'date_sub', 'add_months'])}({self.day(n)}, {self.rng.choice(['y', 'h', '1', '-13', '400'])})",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['y', 'h', '1', '-31', 'INTERVAL 1 DAY', 'INTERVAL 1 MONTH', 'INTERVAL 2 YEARS', 'INTERVAL 1 WEEK'])})",
+            lambda: f"last_day({self.when(n)})",
+            lambda: f"trunc({self.when(n)}, '{self.rng.choice(['YEAR', 'quarter', 'MON', 'MM', 'week', 'yy'])}')",
+            lambda: f"{self.rng.choice(['to_date', 'date'])}({self.when(n)})",
+            lambda: f"CAST({self.when(n)} AS DATE)",
+            lambda: f"CAST({self.text(n)} AS DATE)",
+            lambda: f"make_date({self.integer(n)}, {self.integer(n)}, {self.integer(n)})",
+            lambda: f"date_from_unix_date({self.rng.choice(['y', 'h', '-1000', '20000'])})",
+            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least', 'nullif'])}({self.day(n)}, {self.day(n)})",
+            lambda: f"IF({self.truth(n)}, {self.day(n)}, {self.day(n)})",
+            lambda: f"coalesce({self.day(n)}, '2024-05-06')",
+        )
+
+    def moment(self, depth: int) -> str:
+        """A TIMESTAMP."""
+        if self._leaf(depth):
+            return self.rng.choice(["at", "a2", "TIMESTAMP '2024-03-31 02:30:00'", "TIMESTAMP '2024-10-27 02:30:00'", "TIMESTAMP '1950-01-01 00:00:00.5Z'", "st.w", "TIMESTAMP '2500-07-01'"])
+        n = depth - 1
+        unit = self.rng.choice(["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "yyyy", "dd"])
+        return self.pick(
+            lambda: f"date_trunc('{unit}', {self.when(n)})",
+            lambda: f"({self.moment(n)} {self.rng.choice('+-')} {self.interval(n)})",
+            lambda: f"({self.interval(n)} + {self.moment(n)})",
+            lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '13 MONTHS', '1 YEAR', '-5 MONTH'])})",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['INTERVAL 1 HOUR', 'INTERVAL 90 MINUTES'])})",
+            lambda: f"CAST({self.when(n)} AS TIMESTAMP)",
+            lambda: f"{self.rng.choice(['to_timestamp', 'timestamp'])}({self.when(n)})",
+            lambda: f"CAST({self.text(n)} AS TIMESTAMP)",
+            lambda: f"timestamp_{self.rng.choice(['seconds', 'millis', 'micros'])}({self.rng.choice([self.integer, self.whole])(n)})",
+            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least', 'nullif'])}({self.moment(n)}, {self.when(n)})",
+            lambda: f"IF({self.truth(n)}, {self.moment(n)}, {self.when(n)})",
+        )
+
+    def clock(self, depth: int) -> str:
+        """A TIMESTAMP_NTZ."""
+        if self._leaf(depth):
+            return self.rng.choice(["nt", "nt", "TIMESTAMP_NTZ '2024-03-31 02:30:00'"])
+        n = depth - 1
+        return self.pick(
+            lambda: f"CAST({self.when(n)} AS TIMESTAMP_NTZ)",
+            lambda: f"CAST({self.text(n)} AS TIMESTAMP_NTZ)",
+            lambda: f"({self.clock(n)} {self.rng.choice('+-')} {self.interval(n)})",
+            lambda: f"({self.clock(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
+            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least', 'nullif'])}({self.clock(n)}, {self.pick(lambda: self.day(n), lambda: self.clock(n))})",
+        )
+
+    def interval(self, depth: int) -> str:
+        literal = self.rng.choice(["1 DAY", "0 DAY", "-1 DAY", "90 MINUTES", "36 HOURS", "1 SECOND", "'1.5' SECOND", "25 HOUR", "5 MILLISECONDS", "1 WEEK", "'-3' DAYS", "100 DAYS"])  # fmt: skip
+        if self._leaf(depth):
+            return f"INTERVAL {literal}"
+        n = depth - 1
+        return self.pick(
+            lambda: f"INTERVAL {literal}",
+            lambda: f"INTERVAL {literal}",
+            lambda: f"({self.moment(n)} - {self.moment(n)})",
+            lambda: f"({self.clock(n)} - {self.clock(n)})",
+            lambda: f"({self.day(n)} - {self.day(n)})",
+            lambda: f"({self.moment(n)} - {self.day(n)})",
+            lambda: f"({self.interval(n)} {self.rng.choice('+-')} {self.interval(n)})",
+            lambda: f"(- {self.interval(n)})",
+            lambda: f"({self.interval(n)} * {self.integer(n)})",
+            lambda: f"abs({self.interval(n)})",
+            lambda: f"coalesce({self.interval(n)}, {self.interval(n)})",
+        )
+
+    # -- conditions
+
+    def truth(self, depth: int) -> str:
+        if self._leaf(depth):
+            return self.rng.choice(["b", "b", "TRUE", "FALSE", "b", "CAST(NULL AS BOOLEAN)"])
+        n, t = depth - 1, self.truth
+        compare = self.rng.choice(["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+        maker = self.rng.choice([self.number, self.number, self.text, self.day, self.moment, self.clock, self.interval, self.truth])
+        negated = self.rng.choice(["", "NOT "])
+        pattern = self.rng.choice(["'%'", "'a%'", "'%b_'", "'_'", r"'%\\%%'", "'%ß%'", "'A%C'", "''", r"'a\\\\b'"])
+        regex = self.rng.choice(
+            ["'^a'", "'b+$'", "'(?i)^abc$'", "'[^a-c ]'", r"'\\d{2,}'", "'.'", "'^.$'", "'d$|^a'", r"'\\s'", r"'\\W'", "'^(a|b)*c?$'",
+             "'(?i)k'", "'[ä-ß]'", r"'^\\S+\\s*$'", "'a.b'", "'^[^x]*$'", r"'end[^x]$'", "''", r"'\\.'"]
+        )  # fmt: skip
+        return self.pick(
+            lambda: f"({maker(n)} {compare} {maker(n)})",
+            lambda: f"({maker(n)} {negated}BETWEEN {maker(n)} AND {maker(n)})",
+            lambda: f"({maker(n)} {negated}IN ({maker(n)}, {maker(n)}, {maker(0)}))",
+            lambda: f"({self.any(n)} IS {negated}NULL)",
+            lambda: f"({t(n)} IS {negated}{self.rng.choice(['TRUE', 'FALSE', 'UNKNOWN'])})",
+            lambda: f"({t(n)} AND {t(n)})",
+            lambda: f"({t(n)} OR {t(n)})",
+            lambda: f"({t(n)} AND {t(n)} OR {t(n)} AND NOT {t(n - 1)})",
+            lambda: f"(NOT {t(n)})",
+            lambda: f"(! {t(n)})",
+            lambda: f"({self.text(n)} {negated}LIKE {pattern})",
+            lambda: f"({self.text(n)} {negated}ILIKE {pattern})",
+            lambda: f"({self.text(n)} LIKE 'a!%_' ESCAPE '!')",
+            lambda: f"({self.text(n)} {negated}RLIKE {regex})",
+            lambda: f"{self.rng.choice(['startswith', 'endswith', 'contains'])}({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.rng.choice(['isnull', 'isnotnull'])}({self.any(n)})",
+            lambda: f"isnan({self.number(n)})",
+            lambda: f"equal_null({maker(n)}, {maker(n)})",
+            lambda: f"array_contains(arr, {self.integer(n)})",
+            lambda: f"array_contains(ars, {self.text(n)})",
+            lambda: f"CAST({self.number(n)} AS BOOLEAN)",
+            lambda: f"CAST({self.text(n)} AS BOOLEAN)",
+            lambda: f"IF({t(n)}, {t(n)}, {t(n)})",
+            lambda: f"coalesce({t(n)}, {t(n)})",
+            lambda: f"CASE WHEN {t(n)} THEN {t(n)} END",
+            lambda: f"({self.day(n)} {self.rng.choice(['<', '>=', '='])} '2024-02-29')",
+            lambda: f"({self.moment(n)} {self.rng.choice(['<', '>='])} '2024-10-27 02:30:00')",
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+@dataclass
+class Answer:
+    """What an expression gives here: a type and a value or an error for each row; or the reason why it is refused."""
+
+    text: str
+    type: pa.DataType | None = None
+    values: list[Any] | None = None
+    errors: dict[int, str] | None = None
+    refused: str | None = None
+
+
+def ours(text: str, events: pa.Table) -> Answer:
+    scope, vectorized = Scope(events.schema), Vectorized(events.schema)
+    try:
+        vectorized.add(scope.resolve(parse(text), text), text)
+    except ExpressionError as error:
+        return Answer(text, refused=str(error).split("\n")[0])
+    errors = {}
+    try:
+        values = plain(vectorized.evaluate(events)[0])
+    except InvalidEventError:
+        values = []
+        for row in range(events.num_rows):
+            try:
+                values += plain(vectorized.evaluate(events.slice(row, 1))[0])
+            except InvalidEventError as error:
+                values.append(None)
+                errors[row] = error.message
+    return Answer(text, vectorized.types[0], values, errors)
+
+
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """The values; dates and times as numbers, for Python has none so far away."""
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the bit; NaN is NaN."""
+    if isinstance(a, float) and isinstance(b, float):
+        return (math.isnan(a) and math.isnan(b)) or struct.pack("<d", a) == struct.pack("<d", b)
+    return type(a) is type(b) and bool(a == b)
+
+
+LATER = ("is not a TIMESTAMP of the form", "a year before 1 or after 9999", "Timestamp microseconds out of range")
+"""Errors here where Spark has an answer, as documented."""
+
+
+class Comparison:
+    """Answers here next to those of Spark, and what was different."""
+
+    def __init__(self, spark: SparkSession, events: pa.Table) -> None:
+        self.spark, self.events = spark, events
+        self.frame = spark.createDataFrame(events, schema=SPARK_SCHEMA)
+        self.agreed = self.refused = self.failures = 0
+        self.refusals: dict[str, str] = {}
+        self.differences: list[str] = []
+
+    def compare(self, texts: Sequence[str], errors_to_try: int = 40, tolerance: int = 0) -> None:
+        answers = [ours(text, self.events) for text in dict.fromkeys(texts)]
+        for answer in answers:
+            if answer.refused is not None:
+                self.refused += 1
+                self.refusals.setdefault(answer.refused, answer.text)
+        self._values([answer for answer in answers if answer.refused is None], tolerance)
+        failing = [(answer, row) for answer in answers for row in answer.errors or {}]
+        random.Random(len(failing)).shuffle(failing)
+        seen: set[str] = set()
+        for answer, row in failing:
+            if answer.text not in seen and len(seen) < errors_to_try:
+                seen.add(answer.text)
+                self._failure(answer, row)
+
+    def _values(self, answers: list[Answer], tolerance: int) -> None:
+        if not answers:
+            return
+        columns = []
+        for number, answer in enumerate(answers):
+            bad = ", ".join(map(str, answer.errors or {}))
+            text = f"CASE WHEN NOT {ROW} IN ({bad}) THEN {answer.text} END" if bad else answer.text
+            columns.append(F.expr(text).alias(f"e{number}"))
+        try:
+            found = self.frame.select(ROW, *columns).toArrow()
+        except PySparkException as problem:
+            if len(answers) > 1:
+                middle = len(answers) // 2
+                self._values(answers[:middle], tolerance)
+                self._values(answers[middle:], tolerance)
+            else:
+                reason = str(problem).split("\n")[0][:150]
+                self.differences.append(f"{answers[0].text}\n    here {answers[0].type}, in Spark {type(problem).__name__}: {reason}")
+            return
+        order = {row: at for at, row in enumerate(found.column(0).to_pylist())}
+        for number, answer in enumerate(answers):
+            theirs = found.column(number + 1)
+            values = plain(theirs)
+            assert answer.values is not None
+            wrong = [
+                (row, mine, values[order[row]])
+                for row, mine in enumerate(answer.values)
+                if row not in (answer.errors or {}) and not same(mine, values[order[row]]) and not near(mine, values[order[row]], tolerance)
+            ]
+            if wrong:
+                row, mine, other = wrong[0]
+                self.differences.append(f"{answer.text}\n    row {self._row(row, answer.text)}\n    here {mine!r}, in Spark {other!r}")
+            elif str(theirs.type) != str(answer.type):
+                self.differences.append(f"{answer.text}\n    here {answer.type}, in Spark {theirs.type}")
+            else:
+                self.agreed += 1
+
+    def _failure(self, answer: Answer, row: int) -> None:
+        assert answer.errors is not None
+        if any(text in answer.errors[row] for text in LATER):
+            return
+        try:
+            found = self.frame.where(F.col(ROW) == row).select(F.expr(answer.text)).toArrow()
+        except PySparkException:
+            self.failures += 1
+            return
+        self.differences.append(
+            f"{answer.text}\n    row {self._row(row, answer.text)}\n    here {answer.errors[row]!r}, in Spark {plain(found.column(0))}"
+        )
+
+    def _row(self, row: int, text: str) -> dict[str, Any]:
+        import re
+
+        names = set(re.findall(r"[a-z]\w*", text))
+        values = self.events.slice(row, 1).to_pylist()[0]
+        return {name: value for name, value in values.items() if name in names}
+
+
+def near(a: Any, b: Any, tolerance: int) -> bool:
+    """Are two doubles at most so many doubles apart?"""
+    if not tolerance or not (isinstance(a, float) and isinstance(b, float)):
+        return False
+    if math.isnan(a) or math.isnan(b) or math.isinf(a) or math.isinf(b):
+        return same(a, b)
+    return abs(a - b) <= tolerance * math.ulp(max(abs(a), abs(b)))

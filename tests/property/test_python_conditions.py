@@ -1,0 +1,88 @@
+"""Conditions in Python give the answers of the same conditions in SQL: Flink's on the corpus, the slow matcher's at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+
+from asterism.compiler import Semantics, compile_pattern
+from asterism.conditions import Context, Event, IterativeCondition, SqlCondition
+from asterism.conformance import read_cases
+from asterism.errors import AsterismError
+from asterism.json_format import pattern_from_json
+from asterism.pattern import Pattern, Stage
+from tests.property.strategies import cases
+from tests.reference.event import Event as PlainEvent
+from tests.reference.matcher import run_case
+from tests.reference.sql import parse_condition
+from tests.unit.twin import comparable, run_engine
+
+CORPUS = Path(__file__).parent.parent / "conformance"
+
+
+def as_python(stages: tuple[str, ...], text: str) -> IterativeCondition:
+    """A function that says what SQL *text* says."""
+    holds = parse_condition(text)
+
+    def plain(event: Event) -> PlainEvent:
+        return PlainEvent(**event)
+
+    def condition(event: Event, context: Context) -> bool:
+        accepted = tuple((name, plain(earlier)) for name in stages for earlier in context.events_for_pattern(name))
+        return holds(plain(event), accepted)
+
+    return IterativeCondition(condition)
+
+
+def in_python(pattern: Pattern, which: Callable[[], bool] = lambda: True) -> Pattern:
+    """The pattern with conditions in Python instead of SQL, where *which* says so."""
+    names = tuple(atom.name for atom in pattern.atoms())
+
+    def changed(stage: Stage) -> Stage:
+        parts = {}
+        for part in ("condition", "until"):
+            condition = getattr(stage, part)
+            if isinstance(condition, SqlCondition) and which():
+                parts[part] = as_python(names, condition.text)
+        group = None if stage.group is None else replace(stage.group, stages=tuple(map(changed, stage.group.stages)))
+        return replace(stage, group=group, **parts)
+
+    return replace(pattern, stages=tuple(map(changed, pattern.stages)))
+
+
+@pytest.mark.parametrize("name", ["iterative_conditions", "until"])
+def test_flinks_answers_with_conditions_in_python(name: str) -> None:
+    """The corpus, with every condition asked event by event."""
+    file = CORPUS / f"{name}.jsonl"
+    assert file.exists()
+    failing = []
+    for case in read_cases([file]):
+        if "error" in case["expected"]:
+            continue
+        answer = run_engine(in_python(pattern_from_json(case["pattern"])), case, Semantics.FLINK, "random")
+        if comparable(answer) != comparable(case["expected"]):
+            failing.append(case["id"])
+    assert failing == []
+
+
+@pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
+@settings(max_examples=max(1, settings().max_examples // 3))
+@given(case=cases())
+def test_python_instead_of_sql_changes_nothing(semantics: Semantics, case: dict[str, Any]) -> None:
+    """Random patterns and streams, with some of the conditions in Python."""
+    try:
+        pattern = pattern_from_json(case["pattern"])
+        compile_pattern(pattern, semantics)
+    except AsterismError:
+        assume(False)
+    mixed = in_python(pattern, partial(random.Random(len(case["events"])).choice, [True, True, False]))
+    options = {"order_by": case["order_by"]} if "order_by" in case else {}
+    answer = run_engine(mixed, case, semantics, "random", **options)
+    assert comparable(answer) == comparable(run_case(case, semantics.value))

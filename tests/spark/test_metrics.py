@@ -1,0 +1,98 @@
+"""What an operator counts is in the query's progress, each thing once."""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism import CEP, Counter, Input, Output, StreamOperator, ValueState, connect
+from asterism.spark.plan import OBSERVATION
+from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
+
+pytestmark = pytest.mark.spark
+
+
+class Sales(StreamOperator):
+    """Counts what it sells, and tells of the first purchase and of every one."""
+
+    events = Input("id BIGINT, user STRING, kind STRING, price DOUBLE")
+    bought = ValueState("BIGINT")
+    all = Output("id BIGINT, user STRING")
+    first = Output("id BIGINT, user STRING")
+    purchases = Counter()
+    cents = Counter()
+    refunds = Counter()
+
+    @events.process_element
+    def event(self, event: Any, ctx: Any) -> None:
+        if event.kind == "buy":
+            self.purchases.inc()
+            self.cents.inc(int(100 * event.price))
+            self.all.collect(id=event.id, user=event.user)
+            if self.bought.value() is None:
+                self.bought.update(event.id)
+                self.first.collect(id=event.id, user=event.user)
+
+
+def observed(run: Callable[[bool], StreamingQuery | None]) -> Counts[str]:
+    """The sums over the micro-batches of a query and of its drain."""
+    totals: Counts[str] = Counts()
+    for drain in (False, True):
+        query = run(drain)
+        assert query is not None
+        query.awaitTermination()
+        for progress in query.recentProgress:
+            counts = progress.observedMetrics.get(OBSERVATION)
+            totals.update({} if counts is None else counts.asDict())
+    return totals
+
+
+AVAILABLE = {"availableNow": True}
+
+
+@pytest.mark.parametrize("names", [["all"], ["all", "first"]], ids=["one sink", "two sinks"])
+def test_counters_count_once_however_many_sinks_there_are(
+    spark: SparkSession, tmp_path: Path, names: list[str]
+) -> None:
+    table = events(900)
+    write_files(pa.concat_tables([table, table.slice(0, 5)]), tmp_path / "in", [450, 900])
+    sinks = {name: Collect() for name in names}
+
+    def run(drain: bool) -> StreamingQuery | None:
+        sales = connect(Sales(), events=stream_of(spark, tmp_path / "in"), key_groups=3, drain=drain)
+        return sales.run(sinks, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
+
+    counts = observed(run)
+    bought = [row for row in table.to_pylist() if row["kind"] == "buy"]
+    assert len(sinks["all"].rows) == len(bought) > 100
+    assert counts == {
+        "purchases": len(bought),
+        "cents": sum(int(100 * row["price"]) for row in bought),
+        "refunds": 0,
+        "late_elements": 5,
+    }
+    if "first" in sinks:
+        assert len(sinks["first"].rows) == len({row["user"] for row in bought})
+
+
+def test_a_pattern_counts_what_comes_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    write_files(pa.concat_tables([table, table.slice(0, 3)]), tmp_path / "in", [400, 800])
+    expected = batch(spark, table, FUNNEL)
+    sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
+
+    def run(drain: bool) -> StreamingQuery | None:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, drain=drain)
+        return stream.run(sinks, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
+
+    counts = observed(run)
+    assert counts["matches"] == expected.matches.count() > 0
+    assert counts["timed_out"] == expected.timed_out.count() > 0
+    assert counts["late_elements"] == len(sinks["late"].rows) == 3
