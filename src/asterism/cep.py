@@ -257,7 +257,7 @@ def _column(name: str) -> Any:
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     """A function as plain data that is the same in every process: its name, code, defaults and the values that it captures.
-    Of values that are not plain themselves only the type is told.
+    Of values that can change, and of objects of a user's classes, only the type is told.
     """
     if id(value) in seen:
         return "..."
@@ -265,22 +265,20 @@ def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     match value:
         case None | bool() | int() | float() | complex() | str() | bytes():
             return value
-        case tuple() | list():
+        case tuple():
             return [_plain(item, seen) for item in value]
-        case dict():
-            return [_plain(item, seen) for item in value.items()]
-        case set() | frozenset():
+        case frozenset():
             return sorted(repr(_plain(item, seen)) for item in value)
         case CodeType():
             return value.co_code, value.co_names, _plain(value.co_consts, seen)
         case FunctionType():
-            cells = [_captured(cell) for cell in value.__closure__ or ()]
-            parts = value.__code__, value.__defaults__, value.__kwdefaults__, cells
+            cells = tuple(_captured(cell) for cell in value.__closure__ or ())
+            parts = value.__code__, value.__defaults__, tuple((value.__kwdefaults__ or {}).items()), cells
             return name_of(value), [_plain(part, seen) for part in parts]
         case MethodType():
             return _plain(value.__func__, seen)
         case functools.partial():
-            return [_plain(part, seen) for part in (value.func, value.args, value.keywords)]
+            return [_plain(part, seen) for part in (value.func, value.args, tuple(value.keywords.items()))]
     called = getattr(type(value), "__call__", None)  # noqa: B004 - an instance of a class with __call__
     return name_of(value), _plain(called, seen) if isinstance(called, FunctionType) else None
 

@@ -92,6 +92,9 @@ class IterativeCondition(Condition):
     it is not asked again where the answer is known, and once more where a key is processed again. Events that it alone
     decides cannot be left out before the exchange.
 
+    A checkpoint belongs to the function that it was made with: its module and name, its code (of this minor release of Python),
+    its defaults and the unchangeable values that it captures. The functions that it calls are not looked at.
+
     :param function: called with an :class:`Event` and a :class:`Context`; anything but a ``bool`` (or numpy's) is an error. It
         travels to Spark's workers by cloudpickle.
     :param columns: the columns of events that it reads, one name or several; only these are kept with partial matches. None:

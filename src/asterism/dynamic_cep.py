@@ -29,6 +29,7 @@ from asterism.compiler import Semantics
 from asterism.errors import AsterismError, InvalidEventError, PatternProcessorError
 from asterism.expressions import Scope, Vectorized, parse
 from asterism.key_group import KEY_HASH, Group, KeyGroupOperator
+from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.matcher import Matcher, Step
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, late_table
@@ -38,6 +39,8 @@ from asterism.state import Page, StateStore, tables_from_bytes, tables_to_bytes
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
+BY_PROCESSOR = "matches_by_processor"
+"""The metrics that count the matches of each processor: this, a slash, its id."""
 BUCKETS = 16
 SETS_PAGE = 256
 """The page of state that has the entries."""
@@ -182,7 +185,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self.time = PROCESSING_TIME if time is None else TimeColumn(time, schema.field(time).type)
         self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {})
         self.pages = BUCKETS
-        self.metrics = (MATCHES, TIMED_OUT, ERRORS, "late_elements")
+        self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
         copies = [
             pa.field(SELECTOR, pa.int64()),
             pa.field(KEY, pa.string()),
@@ -330,7 +333,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         first = events.filter(events.column(FIRST))
-        group.metrics["late_elements"] += first.num_rows
+        group.metrics[LATE_ELEMENTS] += first.num_rows
         group.emit(LATE, late_table(self.schema, first))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
@@ -416,6 +419,8 @@ class DynamicCepOperator(KeyGroupOperator):
                 if len(found):
                     group.emit(name, self._rows(one, name, output, step, found))
                     group.metrics[name] += len(found)
+                    if name == MATCHES:
+                        group.metrics[f"{BY_PROCESSOR}/{entry.processor.id}"] += len(found)
         except Exception as error:
             if not self.disable_on_error:
                 if isinstance(error, AsterismError):

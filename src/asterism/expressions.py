@@ -15,7 +15,6 @@ import difflib
 import enum
 import functools
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,7 +27,6 @@ from sqlglot.errors import ParseError, TokenError
 
 from asterism.errors import (
     ColumnNotFoundError,
-    ExpressionError,
     ExpressionSyntaxError,
     ExpressionTypeError,
     InvalidEventError,
@@ -441,7 +439,10 @@ class Vectorized:
 
     def add(self, node: exp.Expr, text: str) -> int:
         """The number of the expression; *text* is what the user wrote, for messages."""
-        value = self.translate(node, text)
+        return self.add_value(self.translate(node, text), text)
+
+    def add_value(self, value: Sql, text: str) -> int:
+        """As :meth:`add`, of what is in DuckDB's words already."""
         if value.text not in self.texts:
             self.types.append(self._type(value, text))
             self.texts.append(value.text)
@@ -451,6 +452,16 @@ class Vectorized:
     def translate(self, node: exp.Expr, text: str) -> Sql:
         """A resolved expression in DuckDB's words."""
         return Translator(self.schema, self.zone, text).translate(node)
+
+    def constant(self, value: Sql) -> pa.Scalar:
+        """What a value that reads no column is; :class:`~asterism.errors.ExpressionTypeError` if it fails."""
+        if isinstance(value.constant, str):
+            return pa.scalar(value.constant)
+        row = pa.table([pa.nulls(1, field.type) for field in self.schema], schema=self.schema)
+        try:
+            return self._run([value.text], [given_type(value.type, self.zone)], row)[0][0]
+        except _DuckDBError as error:
+            raise ExpressionTypeError.at(str(error), value.text) from None
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
@@ -628,17 +639,6 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
     return None
 
 
-_UNIT_MICROS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 10**3,
-    "SECOND": 10**6,
-    "MINUTE": 60 * 10**6,
-    "HOUR": 3600 * 10**6,
-    "DAY": 86_400 * 10**6,
-    "WEEK": 7 * 86_400 * 10**6,
-}
-
-
 @dataclass(slots=True)
 class Programs:
     """Programs of all conditions of a pattern, their constants, aggregates and slots; plain data."""
@@ -657,14 +657,11 @@ class Programs:
 
     def add(self, node: exp.Expr, text: str) -> int:
         """Compile a resolved Boolean expression; the number of its program."""
-        begin = len(self.ops)
-        compiler = _ProgramCompiler(self, text)
-        kind = compiler.visit(node)
-        if kind not in (Kind.BOOL, Kind.NULL):
-            raise ExpressionTypeError.at(f"a condition must be Boolean, this one is a {kind.value}", text)
-        if compiler.deepest > STACK:
-            raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
-        self.starts.append(begin)
+        from asterism.programs import compile_condition
+
+        code = compile_condition(self, node, text)
+        self.starts.append(len(self.ops))
+        self.ops += code
         self.ends.append(len(self.ops))
         self.texts.append(text)
         return len(self.starts) - 1
@@ -676,211 +673,9 @@ class Programs:
         self.ends.append(len(self.ops))
         return len(self.starts) - 1
 
-    def slot(self, node: exp.Expr, text: str) -> tuple[int, Kind]:
-        number = self.vectorized.add(node, text)
-        kind = kind_of(self.vectorized.types[number])
-        if kind is None:
-            raise ExpressionTypeError.at(
-                f"values of type {self.vectorized.types[number]} cannot be compared with earlier events",
-                text,
-                hint="CAST it to double",
-            )
+    def slot(self, value: Sql, text: str) -> int:
+        """The number of the slot that *value* of each event fills."""
+        number = self.vectorized.add_value(value, text)
         if number not in self.slots:
             self.slots.append(number)
-        return self.slots.index(number), kind
-
-
-class _ProgramCompiler:
-    def __init__(self, programs: Programs, text: str) -> None:
-        self.programs = programs
-        self.text = text
-        self.depth = self.deepest = 0
-
-    def emit(
-        self, op: Op, argument: int = 0, *, grows: int = 0, aggregate: tuple[int, int, int, int] = (0, 0, 0, 0)
-    ) -> None:
-        self.programs.ops.append((int(op), argument, *aggregate))
-        self.depth += grows
-        self.deepest = max(self.deepest, self.depth)
-
-    def fail(self, problem: str) -> ExpressionError:
-        return ExpressionTypeError.at(problem, self.text)
-
-    def visit(self, node: exp.Expr) -> Kind:
-        node = node.unnest()
-        if not has_aggregate(node):
-            return self.pure(node)
-        if type(node) in AGGREGATES:
-            return self.aggregate(node)
-        match node:
-            case exp.And() | exp.Or():
-                self.boolean(node.left)
-                self.boolean(node.right)
-                self.emit(Op.AND if isinstance(node, exp.And) else Op.OR, grows=-1)
-                return Kind.BOOL
-            case exp.Not():
-                self.boolean(node.this)
-                self.emit(Op.NOT)
-                return Kind.BOOL
-            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-                return self.compare(type(node), node.left, node.right)
-            case exp.Between():
-                self.compare(exp.GTE, node.this, node.args["low"])
-                self.compare(exp.LTE, node.this, node.args["high"])
-                self.emit(Op.AND, grows=-1)
-                return Kind.BOOL
-            case exp.In():
-                for number, choice in enumerate(node.expressions):
-                    self.compare(exp.EQ, node.this, choice)
-                    if number:
-                        self.emit(Op.OR, grows=-1)
-                return Kind.BOOL
-            case exp.Is() if isinstance(node.expression, exp.Null):
-                self.visit(node.this)
-                self.emit(Op.IS_NULL)
-                return Kind.BOOL
-            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.SafeDivide():
-                return self.arithmetic(node)
-            case exp.Neg() | exp.Abs():
-                kind = self.visit(node.this)
-                if kind not in (Kind.INT, Kind.FLOAT, Kind.INTERVAL):
-                    raise self.fail(f"{node.key.upper()} needs a number, not a {kind.value}")
-                plain, floating = (Op.NEG, Op.NEG_F) if isinstance(node, exp.Neg) else (Op.ABS, Op.ABS_F)
-                self.emit(floating if kind is Kind.FLOAT else plain)
-                return kind
-            case exp.Coalesce():
-                kind = self.visit(node.this)
-                for choice in node.expressions:
-                    kind = self.unify(kind, self.visit(choice), "COALESCE")
-                    self.emit(Op.COALESCE, grows=-1)
-                return kind
-            case exp.If():
-                return self.select(node.this, node.args["true"], node.args.get("false"))
-            case exp.Case() if node.this is None:
-                return self.case(list(node.args["ifs"]), node.args.get("default"))
-        raise ExpressionSyntaxError.at(f"{node.key.upper()} is not supported over events of a stage", self.text)
-
-    def pure(self, node: exp.Expr) -> Kind:
-        programs = self.programs
-        if isinstance(node, exp.Interval):
-            unit = str(node.args["unit"]).upper().rstrip("S")
-            if not isinstance(node.this, exp.Literal):
-                raise self.fail("the length of an interval must be a number")
-            if unit not in _UNIT_MICROS:
-                raise self.fail(f"an interval in {unit}S has no fixed length")
-            self.emit(Op.CONST, round(float(node.this.name) * _UNIT_MICROS[unit]), grows=1)
-            return Kind.INTERVAL
-        if isinstance(node, exp.Null):
-            self.emit(Op.NULL, grows=1)
-            return Kind.NULL
-        if isinstance(node, exp.Boolean):
-            self.emit(Op.CONST, int(node.this), grows=1)
-            return Kind.BOOL
-        if isinstance(node, exp.Literal) and node.is_string:
-            programs.strings.append(node.this)
-            self.emit(Op.STRING, len(programs.strings) - 1, grows=1)
-            return Kind.STRING
-        if isinstance(node, exp.Literal):
-            if re.fullmatch(r"\d+", node.this) and int(node.this) < 2**63:
-                self.emit(Op.CONST, int(node.this), grows=1)
-                return Kind.INT
-            (bits,) = struct.unpack("<q", struct.pack("<d", float(node.this)))
-            self.emit(Op.CONST, bits, grows=1)
-            return Kind.FLOAT
-        slot, kind = programs.slot(node, self.text)
-        self.emit(Op.SLOT, slot, grows=1)
-        return kind
-
-    def aggregate(self, node: exp.Expr) -> Kind:
-        name, stage, argument = aggregate_of(node)
-        stage_number = self.programs.scope.stages.index(stage)
-        func = Func[name]
-        if argument is None:
-            slot, kind = -1, Kind.INT
-        else:
-            slot, kind = self.programs.slot(argument, self.text)
-        if func in (Func.SUM, Func.AVG) and kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
-            raise self.fail(f"{name} needs numbers, not a {kind.value}")
-        entry = (int(func), stage_number, slot, int(kind is Kind.FLOAT))
-        self.emit(Op.AGG, grows=1, aggregate=entry)
-        return {Func.COUNT: Kind.INT, Func.AVG: Kind.FLOAT}.get(func, kind)
-
-    def boolean(self, node: exp.Expr) -> None:
-        kind = self.visit(node)
-        if kind not in (Kind.BOOL, Kind.NULL):
-            raise self.fail(f"AND, OR and NOT need Booleans, not a {kind.value}")
-
-    def unify(self, below: Kind, top: Kind, where: str) -> Kind:
-        """Bring the two topmost values to one kind; integers next to floating point numbers become such."""
-        if below is top or top is Kind.NULL:
-            return below
-        if below is Kind.NULL:
-            return top
-        if {below, top} == {Kind.INT, Kind.FLOAT}:
-            self.emit(Op.TO_FLOAT if top is Kind.INT else Op.TO_FLOAT_BELOW)
-            return Kind.FLOAT
-        raise self.fail(f"{where} cannot take a {below.value} together with a {top.value}")
-
-    def compare(self, operator: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Kind:
-        kind = self.unify(self.visit(left), self.visit(right), _TYPED[operator.key])
-        floating = kind is Kind.FLOAT
-        if operator in (exp.GT, exp.GTE):
-            self.emit(Op.SWAP)
-        if operator in (exp.EQ, exp.NEQ):
-            self.emit(Op.EQ_F if floating else Op.EQ, grows=-1)
-        elif operator in (exp.LT, exp.GT):
-            self.emit(Op.LT_F if floating else Op.LT, grows=-1)
-        else:
-            self.emit(Op.LE_F if floating else Op.LE, grows=-1)
-        if operator is exp.NEQ:
-            self.emit(Op.NOT)
-        return Kind.BOOL
-
-    def arithmetic(self, node: exp.Expr) -> Kind:
-        assert isinstance(node, exp.Binary | exp.SafeDivide)
-        below, top = self.visit(node.this), self.visit(node.expression)
-        times = {Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL}
-        if below in times or top in times:
-            return self.time_arithmetic(node, below, top)
-        word = _TYPED.get(node.key, node.key.upper())
-        kind = self.unify(below, top, word)
-        if kind not in (Kind.INT, Kind.FLOAT, Kind.NULL):
-            raise self.fail(f"{word} needs numbers, not a {kind.value}")
-        if isinstance(node, exp.Div | exp.SafeDivide):
-            if kind is not Kind.FLOAT:
-                self.emit(Op.TO_FLOAT)
-                self.emit(Op.TO_FLOAT_BELOW)
-            self.emit(Op.DIV_F, int(isinstance(node, exp.SafeDivide)), grows=-1)
-            return Kind.FLOAT
-        plain, floating = {exp.Add: (Op.ADD, Op.ADD_F), exp.Sub: (Op.SUB, Op.SUB_F), exp.Mul: (Op.MUL, Op.MUL_F)}[
-            type(node)
-        ]
-        self.emit(floating if kind is Kind.FLOAT else plain, grows=-1)
-        return kind
-
-    def time_arithmetic(self, node: exp.Expr, below: Kind, top: Kind) -> Kind:
-        result: dict[tuple[type[exp.Expr], Kind, Kind], Kind] = {
-            (exp.Add, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
-            (exp.Add, Kind.INTERVAL, Kind.TIMESTAMP): Kind.TIMESTAMP,
-            (exp.Sub, Kind.TIMESTAMP, Kind.INTERVAL): Kind.TIMESTAMP,
-            (exp.Sub, Kind.TIMESTAMP, Kind.TIMESTAMP): Kind.INTERVAL,
-            (exp.Add, Kind.INTERVAL, Kind.INTERVAL): Kind.INTERVAL,
-            (exp.Sub, Kind.INTERVAL, Kind.INTERVAL): Kind.INTERVAL,
-        }
-        kind = result.get((type(node), below, top))
-        if kind is None:
-            raise self.fail(f"{_TYPED.get(node.key, node.key)} cannot take a {below.value} together with a {top.value}")
-        self.emit(Op.ADD if isinstance(node, exp.Add) else Op.SUB, grows=-1)
-        return kind
-
-    def select(self, condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr | None) -> Kind:
-        self.boolean(condition)
-        kind = self.visit(then)
-        kind = self.unify(kind, self.visit(otherwise) if otherwise is not None else self.pure(exp.Null()), "CASE")
-        self.emit(Op.SELECT, grows=-2)
-        return kind
-
-    def case(self, branches: list[exp.Expr], default: exp.Expr | None) -> Kind:
-        first, rest = branches[0], branches[1:]
-        otherwise: exp.Expr | None = exp.Case(ifs=rest, default=default) if rest else default
-        return self.select(first.this, first.args["true"], otherwise)
+        return self.slots.index(number)

@@ -877,7 +877,7 @@ def advance_keys(
             break
 
         runs, n_runs = count[RUNS], count[N_RUNS]
-        if n_runs == 1 and heaps[runs, 0, 0] == NO_EVENT:
+        if n_runs == 1 and heaps[runs, 0, 2] == tables.start:
             n_runs = 0
         elif n_runs == 0 and tables.flink:
             # Not even the start state is left; a row in the final state, which can do nothing, says so.

@@ -86,7 +86,7 @@ class Operator(Protocol):
     processing_time: bool
     """Does it need to be called as processing time goes by?"""
     metrics: Sequence[str]
-    """Names of the counts it may give."""
+    """Names of the counts it may give; ``name/*`` stands for all that begin with ``name/``."""
 
     def open(self) -> None:
         """Called in the process that runs the operator, before :meth:`process`."""

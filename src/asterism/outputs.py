@@ -213,7 +213,7 @@ class _Measures:
                 tree = parse(text)
                 name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
                 trees.append((name, text, self._extract(scope, body, text, fields)))
-        self.table_schema = pa.schema(fields)
+        self.table_schema = pa.schema(fields, metadata=schema.metadata)  # which holds the time zone
         self.rest = Vectorized(self.table_schema)
         self.fields = []
         self.plan: list[tuple[str, int]] = []  # ("column", position in the table) or ("rest", number)

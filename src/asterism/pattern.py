@@ -184,7 +184,8 @@ class Pattern:
     def where(self, condition: ConditionLike) -> Pattern:
         """The event must satisfy *condition*; several are joined by AND, from left to right with :meth:`or_`.
 
-        *condition* is Spark SQL text, a vectorised function (``pyarrow.Table`` to Boolean mask) or a ``Condition``.
+        *condition* is Spark SQL text, a vectorised function (``pyarrow.Table`` to Boolean mask) or a ``Condition``, such as an
+        :class:`~asterism.conditions.IterativeCondition`. They are asked in this order, as far as they matter.
 
         >>> Pattern.begin("a").where("price > 10 AND price > LAST(a.price)").stages[0].condition
         SqlCondition(text='price > 10 AND price > LAST(a.price)')

@@ -310,20 +310,26 @@ class ProcessorRegistry:
         return made
 
 
-def processors_from(items: Sequence[Any], place: str | None = None) -> list[Discovered]:
+def processors_from(
+    items: Sequence[Any],
+    place: str | None = None,
+    make: Callable[[Any, str, str | None], Discovered | None] | None = None,
+) -> list[Discovered]:
     """Each of *items* (JSON objects) on its own: a processor, or why it is not one. Of equal ids only the first is good.
 
     An item may say ``"enabled": false``: then it is not in the set.
 
     :param place: where they were found
+    :param make: what is made of each, as :func:`processor_from` does
     """
+    make = make or processor_from
     found: list[Discovered] = []
     for number, item in enumerate(items):
         if number >= MAX_PROCESSORS:
             error = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
             found.append(RefusedProcessor("…", error, place=place, unidentified=True))
             break
-        one = processor_from(item, f"#{number + 1}", place)
+        one = make(item, f"#{number + 1}", place)
         found += [] if one is None else [one]
     return without_duplicates((one, place) for one in found)
 

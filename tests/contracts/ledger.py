@@ -25,7 +25,6 @@ from asterism.testing import Row, StreamOperatorHarness
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
 MOVES, FEES = "id BIGINT, account BIGINT, t TIMESTAMP, amount BIGINT", "t TIMESTAMP, name STRING, fee BIGINT"
-SPARK_MOVES = "id BIGINT, account BIGINT, t TIMESTAMP, amount BIGINT"
 
 
 class Ledger(StreamOperator):
@@ -125,26 +124,25 @@ def kill_everything() -> None:
 
 
 class Deadly(Ledger):
-    """Kills everything while it processes some elements, each time after state and outputs have changed."""
+    """Kills everything while it processes an element, after state and outputs have changed."""
 
-    def __init__(self, folder: Path, moves: Iterable[int], fees: Iterable[int]) -> None:
-        self.folder, self.deadly_moves, self.deadly_fees = folder, set(moves), set(fees)
+    def __init__(self, folder: Path, deadly: int) -> None:
+        self.folder, self.deadly = folder, deadly
 
     def on_move(self, e: Any, ctx: Any) -> None:
         super().on_move(e, ctx)
-        if e.id in self.deadly_moves:
-            self.die(f"move {e.id}")
-
-    def on_fee(self, e: Any, ctx: Any) -> None:
-        super().on_fee(e, ctx)
-        if e.fee in self.deadly_fees:
-            self.die(f"fee {e.fee}")
-
-    def die(self, why: str) -> None:
-        """Once."""
-        if not (self.folder / why).exists():
-            (self.folder / why).touch()
+        if e.id == self.deadly:
+            (self.folder / "killed").touch()
             kill_everything()
+
+
+def file_sinks(folder: Path) -> dict[str, Any]:
+    """Every micro-batch in a folder of its own, which it replaces when it comes again."""
+
+    def sink(name: str) -> Any:
+        return lambda df, batch_id: df.write.mode("overwrite").parquet(str(folder / name / f"batch={batch_id}"))
+
+    return {name: sink(name) for name in Ledger.declared(Output)}
 
 
 def main(folder: Path) -> None:
@@ -157,19 +155,7 @@ def main(folder: Path) -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    operator = Deadly(folder, moves=[250], fees=[])
-
-    def sink(name: str) -> Any:
-        def write(df: DataFrame, batch_id: int) -> None:
-            df.write.mode("overwrite").parquet(str(folder / name / f"batch={batch_id}"))
-            if batch_id == 5 and name == "statements":
-                operator.die("sink")  # written, and not committed
-
-        return write
-
-    names = Ledger.declared(Output)
-    ledger(spark, folder, operator).run({name: sink(name) for name in names}, checkpoint=str(folder / "checkpoint"))
-    (folder / "done").touch()
+    ledger(spark, folder, Deadly(folder, 400)).run(file_sinks(folder), checkpoint=str(folder / "checkpoint"))
 
 
 if __name__ == "__main__":

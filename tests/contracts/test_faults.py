@@ -21,8 +21,21 @@ import tests.contracts.ledger
 from asterism.keyed_state import BroadcastValueState, ListState, ValueState
 from asterism.spark.connect import connect
 from asterism.spark.streams import BroadcastStream, KeyedStream
-from asterism.stream_operator import BroadcastInput, Input, InputSelection, Output, StreamOperator
-from tests.contracts.ledger import MOVES, START, Ledger, data, expected, in_order, ledger, source, write
+from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from tests.contracts.ledger import (
+    DELAY,
+    FEES,
+    MOVES,
+    START,
+    Ledger,
+    data,
+    expected,
+    file_sinks,
+    in_order,
+    ledger,
+    source,
+    write,
+)
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(tests.contracts.ledger)
@@ -55,23 +68,309 @@ def utc(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """In the middle of a call that has changed keyed state, and when a sink has written and Spark has not committed."""
+    """Killed in the middle of a call that has changed state; then failing when the sink has written and Spark not committed."""
     moves, fees = data()
-    write(moves, MOVES, tmp_path / "moves", 6)
-    write(fees, tests.contracts.ledger.FEES, tmp_path / "fees", 6)
+    write(moves, MOVES, tmp_path / "moves", 4)
+    write(fees, FEES, tmp_path / "fees", 4)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    log = tmp_path / "log"
-    for attempt in range(3):
-        with log.open("ab") as out:
-            victim = subprocess.Popen(
-                [sys.executable, "-m", "tests.contracts.ledger", str(tmp_path)],
-                env=environment, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
-            status = victim.wait(timeout=200)
-        assert status == (0 if attempt == 2 else -9), log.read_text()[-3000:]
-    assert {path.name for path in tmp_path.iterdir()} >= {"done", "move 250", "sink"}
+    with (tmp_path / "log").open("wb") as log:
+        victim = subprocess.Popen(
+            [sys.executable, "-m", "tests.contracts.ledger", str(tmp_path)],
+            env=environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        status = victim.wait(timeout=200)
+    assert (status, (tmp_path / "killed").exists()) == (-9, True), (tmp_path / "log").read_text()[-3000:]
+    committed = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
+    assert 0 < committed < 4
+
+    def once_more(**sinks: Any) -> None:
+        ledger(spark, tmp_path).run(file_sinks(tmp_path) | sinks, checkpoint=str(tmp_path / "checkpoint"))
+
+    def written_and_then(df: DataFrame, batch_id: int) -> None:
+        file_sinks(tmp_path)["statements"](df, batch_id)
+        raise RuntimeError("the sink fails")
+
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        once_more(statements=written_and_then)
+    once_more()
     wanted = expected(moves, fees)
     assert len(wanted["booked"]) == len(moves)
     for name, rows in wanted.items():
         found = spark.read.parquet(str(tmp_path / name)).drop("batch").toArrow().to_pylist()
         assert in_order(found) == rows
+
+
+@contextmanager
+def partitions(spark: SparkSession, number: int) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+    spark.conf.set("spark.sql.shuffle.partitions", number)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def test_key_groups_pages_and_partitions_do_not_matter(spark: SparkSession, tmp_path: Path) -> None:
+    moves, fees = data(300)
+    write(moves, MOVES, tmp_path / "moves", 3)
+    write(fees, FEES, tmp_path / "fees", 2)
+    wanted = expected(moves, fees)
+    for key_groups, pages, number in ((1, 1, 1), (7, 3, 3)):
+        sinks = ledger_sinks()
+        with partitions(spark, number):
+            stream = ledger(spark, tmp_path, key_groups=key_groups, pages=pages)
+            stream.run(sinks, checkpoint=str(tmp_path / f"checkpoint{number}"))
+        assert {name: utc(sink.rows) for name, sink in sinks.items()} == wanted
+
+
+def test_counts_are_in_the_progress(spark: SparkSession, tmp_path: Path) -> None:
+    """And what is late is in none of the rows."""
+    moves, fees = data(100)
+    write(moves, MOVES, tmp_path / "moves", 1)
+    write(fees, FEES, tmp_path / "fees", 1)
+    write([{**move, "id": move["id"] + 1000} for move in moves[:3]], MOVES, tmp_path / "moves", 1, first=1)
+    stream, sinks = ledger(spark, tmp_path, drain=True), ledger_sinks()
+    query = stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), trigger={"availableNow": True})
+    assert query is not None
+    query.awaitTermination()
+    progress = [p.observedMetrics["asterism"] for p in query.recentProgress if "asterism" in p.observedMetrics]
+    assert sum(row["moved"] or 0 for row in progress) == len(sinks["booked"].rows)
+
+
+# ---------------------------------------------------------------------- the clock
+
+
+class Reminders(StreamOperator):
+    """Timers of both kinds, and a rule that is broadcast."""
+
+    orders = Input("id BIGINT, t TIMESTAMP")
+    rules = BroadcastInput("name STRING")
+    rule = BroadcastValueState("STRING")
+    out = Output("id BIGINT, what STRING, rule STRING, due BIGINT, clock BIGINT")
+
+    @rules.process_element
+    def on_rule(self, e: Any, ctx: Any) -> None:
+        self.rule.update(e.name)
+
+    @orders.process_element
+    def on_order(self, e: Any, ctx: Any) -> None:
+        ctx.register_event_time_timer("event", e.t + timedelta(seconds=10))
+        ctx.register_processing_time_timer("clock", ctx.processing_time + timedelta(milliseconds=1500))
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.tell(timer, ctx)
+
+    def on_processing_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.tell(timer, ctx)
+
+    def tell(self, timer: Any, ctx: Any) -> None:
+        due, clock = (round(time.timestamp() * 1000) for time in (timer.time, ctx.processing_time))
+        self.out.collect(id=ctx.key, what=timer.name, rule=self.rule.value(), due=due, clock=clock)
+
+
+def wait_for(condition: Callable[[], bool], query: Any) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
+    found = Collect()
+    schema, rule_schema = "id BIGINT, t TIMESTAMP", "name STRING"
+    for name in ("orders", "rules"):
+        (tmp_path / name).mkdir()
+
+    def start(**how: Any) -> Any:
+        orders = KeyedStream(source(spark, tmp_path / "orders", schema), "id", "t")
+        rules = BroadcastStream(source(spark, tmp_path / "rules", rule_schema))
+        stream = connect(Reminders(), orders=orders, rules=rules, key_groups=4)
+        return stream.run({"out": found}, checkpoint=str(tmp_path / "checkpoint"), **how)
+
+    def told(what: str) -> dict[int, Any]:
+        return {row["id"]: row for row in found.rows if row["what"] == what}
+
+    write([{"id": n, "t": START} for n in range(3)], schema, tmp_path / "orders", 1)
+    query = start(trigger={"processingTime": "1 second"})
+    try:
+        wait_for(lambda: len(told("clock")) == 3, query)
+        # The first micro-batch at or after the time: within one trigger interval, if Spark keeps up.
+        begins = [round(datetime.fromisoformat(p.timestamp).timestamp() * 1000) for p in query.recentProgress]
+        for row in told("clock").values():
+            assert row["due"] <= row["clock"]
+            assert not any(row["due"] <= begin < row["clock"] for begin in begins)
+        before = len(found.batches)
+        write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
+        wait_for(lambda: len(found.batches) >= before + 2, query)
+        write([{"id": 9, "t": START + timedelta(seconds=30)}], schema, tmp_path / "orders", 1, first=1)
+        wait_for(lambda: 9 in told("clock"), query)
+    finally:
+        query.stop()
+    start()
+    assert {n: (row["rule"], row["due"]) for n, row in told("event").items()} == {
+        n: ("x", round((START + timedelta(seconds=10 if n < 9 else 40)).timestamp() * 1000)) for n in (0, 1, 2, 9)
+    }
+    assert {n: row["rule"] for n, row in told("clock").items()} == {0: None, 1: None, 2: None, 9: "x"}
+    assert len(found.rows) == 8
+
+
+# ---------------------------------------------------------------------- bounded inputs
+
+
+class Lookup(Ledger):
+    """With a table that is read to its end before anything of a stream, although it is declared after one."""
+
+    probe = Input("id BIGINT, account BIGINT")
+    owners = Input("account BIGINT, owner STRING")
+    owner = ListState("STRING")
+    seen = Output("id BIGINT, owners ARRAY<STRING>, ended BOOLEAN")
+
+    @probe.process_element
+    def on_probe(self, e: Any, ctx: Any) -> None:
+        self.seen.collect(id=e.id, owners=self.owner.get(), ended=ctx.has_ended("owners"))
+
+    @owners.process_element
+    def on_owner(self, e: Any, ctx: Any) -> None:
+        self.owner.add(e.owner)
+
+
+def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A table and timed broadcast elements, with streams; after a restart they are not read again."""
+    moves, fees = data(200, accounts=5)
+    owners = [{"account": n % 5, "owner": f"{n:02}"} for n in range(50)]
+    probe, owner = "id BIGINT, account BIGINT", "account BIGINT, owner STRING"
+    write(fees, FEES, tmp_path / "fees", 3)
+    write(owners, owner, tmp_path / "owners", 2)
+    sinks = {name: Collect() for name in Lookup.declared(Output)}
+
+    def run(**how: Any) -> None:
+        bounded = {
+            "fees": BroadcastStream(source(spark, tmp_path / "fees", FEES, streaming=False), "t"),
+            "owners": KeyedStream(source(spark, tmp_path / "owners", owner, streaming=False), "account"),
+        }
+        streams = {
+            "moves": KeyedStream(source(spark, tmp_path / "moves", MOVES), "account", "t", max_out_of_orderness=DELAY),
+            "probe": KeyedStream(source(spark, tmp_path / "probe", probe), "account"),
+        }
+        stream = connect(Lookup(), {**streams, **bounded}, key_groups=3)
+        stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), **how)
+
+    write(moves[:100], MOVES, tmp_path / "moves", 1)
+    write([{"id": n, "account": n} for n in range(5)], probe, tmp_path / "probe", 1)
+    run(drain=False)
+    assert len(sinks["seen"].rows) == 5
+    write([{**fee, "fee": 1000} for fee in fees], FEES, tmp_path / "fees", 1)
+    write([{"account": n, "owner": "new"} for n in range(5)], owner, tmp_path / "owners", 3)
+    write(moves[100:], MOVES, tmp_path / "moves", 1, first=1)
+    write([{"id": n + 5, "account": n} for n in range(5)], probe, tmp_path / "probe", 1, first=1)
+    run()
+    wanted = expected(moves, fees)
+    assert {name: utc(sinks[name].rows) for name in wanted} == wanted
+    assert utc([row | {"owners": sorted(row["owners"])} for row in sinks["seen"].rows]) == in_order(
+        {"id": n, "owners": [row["owner"] for row in owners if row["account"] == n % 5], "ended": True}
+        for n in range(10)
+    )
+    with pytest.raises(StreamingQueryException, match="its bounded inputs are not read a second time"):
+        run()
+
+
+# ---------------------------------------------------------------------- mistakes
+
+
+class Failing(Ledger):
+    """Of the same state as its base, so that it fits its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_move(self, e: Any, ctx: Any) -> None:
+        if e.id == 150:
+            raise KeyError("color")
+        super().on_move(e, ctx)
+
+    def close(self) -> None:
+        (self.folder / f"closed {os.getpid()}").touch()
+
+
+class OfOtherState(Ledger):
+    balance = ValueState("DOUBLE")
+
+
+def test_mistakes_are_named_and_do_no_harm(spark: SparkSession, tmp_path: Path) -> None:
+    moves, fees = data(200, accounts=5)
+    write(moves[:100], MOVES, tmp_path / "moves", 1)
+    write(fees, FEES, tmp_path / "fees", 1)
+    sinks = ledger_sinks()
+
+    def run(operator: StreamOperator | None = None, **how: Any) -> None:
+        stream = ledger(spark, tmp_path, operator, key_groups=3)
+        stream.run({name: sinks[name] for name in ledger_sinks()}, checkpoint=str(tmp_path / "checkpoint"), **how)
+
+    run(drain=False)
+    write(moves[100:], MOVES, tmp_path / "moves", 1, first=1)
+    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
+        run(OfOtherState(), drain=False)
+    account = next(move["account"] for move in moves if move["id"] == 150)
+    with pytest.raises(StreamingQueryException) as caught:
+        run(Failing(tmp_path), drain=False)
+    text = str(caught.value)
+    for part in (
+        "KeyError: 'color'",  # the cause, with its own traceback
+        "The above exception was the direct cause",
+        "OperatorError: Failing.on_move failed",
+        f'operator Failing, function on_move, input "moves", key {account}\n',
+        "key group ",
+    ):
+        assert part in text
+    assert list(tmp_path.glob("closed *"))
+    run()
+    wanted = expected(moves, fees)
+    assert {name: utc(sink.rows) for name, sink in sinks.items()} == wanted
+
+
+# ---------------------------------------------------------------------- times
+
+
+class Times(StreamOperator):
+    """The order of elements with times of another kind."""
+
+    a = Input("id BIGINT")
+    b = Input("id BIGINT")
+    seen = ListState("BIGINT")
+    out = Output("ids ARRAY<BIGINT>")
+
+    def on(self, e: Any, ctx: Any) -> None:
+        self.seen.add(e.id)
+        ctx.register_event_time_timer("end", datetime(2100, 1, 1))
+
+    @a.process_element
+    def on_a(self, e: Any, ctx: Any) -> None:
+        self.on(e, ctx)
+
+    @b.process_element
+    def on_b(self, e: Any, ctx: Any) -> None:
+        self.on(e, ctx)
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.out.collect(ids=self.seen.get())
+
+
+def test_times_of_all_kinds_in_any_zone(spark: SparkSession) -> None:
+    """In batch: local times, also those that a zone leaves out or has twice, and milliseconds."""
+    hours = [(1, "2025-03-09 01:30:00"), (2, "2025-03-09 02:30:00"), (3, "2025-03-09 03:00:00"), (4, "2025-03-09 03:30:00"),
+             (5, "2025-11-02 01:30:00"), (6, "2025-11-02 02:00:00"), (7, "1969-12-31 23:59:59.000001")]  # fmt: skip
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert zone is not None
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        df = spark.createDataFrame([(n, t, 0) for n, t in hours], "id BIGINT, text STRING, k INT")
+        local = df.selectExpr("id", "k", "CAST(text AS TIMESTAMP_NTZ) AS t")
+        millis = df.selectExpr("id + 10 AS id", "k", "unix_millis(to_timestamp(text || '+00:00')) AS t")
+        stream = connect(Times(), a=KeyedStream(local, "k", "t"), b=KeyedStream(millis, "k", "t"), key_groups=2)
+        assert [row.ids for row in stream.output("out").collect()] == [
+            [7 + 10, 7, *(n for m in range(1, 7) for n in (m, m + 10))]
+        ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)

@@ -17,7 +17,7 @@ SOURCE = Path(asterism.__file__).parent
 # Each module imports from its own block or one above.
 BLOCKS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("pattern", "conditions", "expressions", "words"),
+    ("pattern", "conditions", "sql", "expressions", "programs", "words"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator"),
     ("calls", "matcher", "outputs"),

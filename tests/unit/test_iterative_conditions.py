@@ -498,6 +498,21 @@ def test_a_definition_is_the_same_in_every_process() -> None:
     assert len(prints) == 1
 
 
+def test_what_a_function_remembers_is_no_part_of_it() -> None:
+    """A list or an object that it captures may change while it runs."""
+    seen: list[str] = []
+    cache: dict[str, bool] = {}
+
+    def remembers(event: Event, context: Context) -> bool:
+        seen.append(event.name)
+        return cache.setdefault(event.name, True)
+
+    before = fingerprint(remembers)
+    run(Pattern.begin("a").where(IterativeCondition(remembers)), "a1 b2")
+    assert seen
+    assert fingerprint(remembers) == before
+
+
 def test_functions_that_refer_to_themselves() -> None:
     def depth(event: Event, context: Context) -> bool:
         return event.n == 0 or depth(event, context)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from asterism.discovery.documents import MAX_BYTES, SUFFIXES, read_document
-from asterism.discovery.polling import PollingDiscoverer
+from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.processors import (
     Discovered,
@@ -20,7 +20,6 @@ from asterism.processors import (
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     RefusedProcessor,
-    processors_from,
     without_duplicates,
 )
 
@@ -110,6 +109,7 @@ class _File:
     content: _Content
     found: Sequence[Discovered]
     ids: tuple[str, ...] | None
+    items: Items
 
 
 class FileDiscoverer(PollingDiscoverer):
@@ -141,6 +141,8 @@ class FileDiscoverer(PollingDiscoverer):
                 del files[name]
             elif content != taken.get(name):
                 files[name] = _read(name, content, files.get(name))
+        if self._files is not None and {name: file.content for name, file in files.items()} == taken:
+            return None
         self._files = files
         return without_duplicates((one, name) for name in sorted(files) for one in files[name].found)
 
@@ -173,17 +175,20 @@ class FileDiscoverer(PollingDiscoverer):
 
 def _read(name: str, content: _Content, last: _File | None) -> _File:
     kept = content.kept()
+    ids, items = (None, Items()) if last is None else (last.ids, last.items)
+    found: list[Discovered]
     try:
         if content.problem is not None:
             raise content.problem
-        found = processors_from(read_document(content.text, name).items, name)
+        found = items.processors(read_document(content.text, name).items, name)
     except PatternProcessorError as error:
-        ids = None if last is None else last.ids
         if ids is None:
-            return _File(kept, [RefusedProcessor(Path(name).name, error, place=name, unidentified=True)], None)
-        return _File(kept, [RefusedProcessor(id, error, place=name) for id in ids], ids)
-    identified = (one for one in found if isinstance(one, PatternProcessor) or not one.unidentified)
-    return _File(kept, found, tuple(dict.fromkeys(one.id for one in identified)))
+            found = [RefusedProcessor(Path(name).name, error, place=name, unidentified=True)]
+        else:
+            found = [RefusedProcessor(id, error, place=name) for id in ids]
+        return _File(kept, found, ids, items)
+    identified = (one.id for one in found if isinstance(one, PatternProcessor) or not one.unidentified)
+    return _File(kept, found, tuple(dict.fromkeys(identified)), items)
 
 
 def _unreadable(path: Path, error: OSError) -> PatternProcessorError:

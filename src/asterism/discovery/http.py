@@ -174,6 +174,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = MAX_CONNECTIONS
     daemon_threads = True
     block_on_close = False
 

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-from asterism.processors import Discovered, PeriodicPatternProcessorDiscoverer
+from asterism.processors import Discovered, PeriodicPatternProcessorDiscoverer, processor_from, processors_from
+
+
+class Items:
+    """Makes processors of the items of one document, again and again: those that stay as they are are read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Discovered | None] = {}
+
+    def processors(self, items: Sequence[Any], place: str) -> list[Discovered]:
+        now: dict[tuple[str, str], Discovered | None] = {}
+
+        def make(item: Any, name: str, place: str | None) -> Discovered | None:
+            key = (json.dumps(item), name)
+            now[key] = self._known[key] if key in self._known else processor_from(item, name, place)
+            return now[key]
+
+        found = processors_from(items, place, make)
+        self._known = now
+        return found
 
 
 class PollingDiscoverer(PeriodicPatternProcessorDiscoverer):

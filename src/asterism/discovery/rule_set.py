@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +88,9 @@ class RuleSet:
                         raise PatternProcessorError(f"two processors have the id {item['id']!r:.60}")
                     accepted[item["id"]] = item
                 except AsterismError as error:
-                    id = _id_of(item)
-                    refused.append(RefusedProcessor(id or f"#{number + 1}", error, unidentified=not id))
+                    id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
+                    version = version if isinstance(version, int) else None
+                    refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
             # Whatever an unreadable one was meant to be, it is not removed.
             all_stay = any(one.unidentified for one in refused)
             stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
@@ -113,13 +113,16 @@ class RuleSet:
         before = self._items.get(found.id)
         if before is None or before.get("version") != found.version:
             return
-        with suppress(AsterismError):
-            if _checked(before) != found:
-                raise ConflictError(
-                    f"version {found.version} of {found.id!r} is there already, and it is another one",
-                    "What runs keeps a version as it is.",
-                    "raise the version",
-                )
+        try:
+            same = _checked(before) == found
+        except AsterismError:
+            return  # nothing runs that could not be used
+        if not same:
+            raise ConflictError(
+                f"version {found.version} of {found.id!r} is there already, and it is another one",
+                "What runs keeps a version as it is.",
+                "raise the version",
+            )
 
     def _write(self, items: dict[str, Any]) -> None:
         if len(items) > MAX_PROCESSORS:

@@ -13,13 +13,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 
 from asterism.discovery.documents import MAX_BYTES, YAML, read_document
-from asterism.discovery.polling import PollingDiscoverer
+from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.processors import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
-    processors_from,
 )
 
 SCHEMES = ("http", "https")
@@ -48,8 +47,9 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         parts = _checked(url)
         self.url, self.headers, self.interval = url, dict(headers or {}), interval
         self._shown = _shown(parts)
-        if any(not name.isascii() or any(c in name + value for c in "\r\n") for name, value in self.headers.items()):
-            raise PatternProcessorError("a header has a line break in it")
+        for name, value in self.headers.items():
+            if not (name + value).isascii() or not (name + value).isprintable():
+                raise PatternProcessorError(f"the header {name!r:.60} is not one line of ASCII characters")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r}, headers={list(self.headers)})"
@@ -88,6 +88,7 @@ class UrlDiscoverer(PollingDiscoverer):
         self._known: dict[str, str] = {}
         """What the next request says of the document that is here."""
         self._digest: bytes | None = None
+        self._items = Items()
         self._opener = _opener()
 
     def poll(self) -> Sequence[Discovered] | None:
@@ -108,7 +109,8 @@ class UrlDiscoverer(PollingDiscoverer):
         found = None
         if digest != self._digest:
             yaml = urlsplit(self.url).path.endswith(YAML) or "yaml" in headers.get_content_type()
-            found = processors_from(read_document(text, "set.yaml" if yaml else "set.json").items, self.shown)
+            document = read_document(text, "set.yaml" if yaml else "set.json")
+            found = self._items.processors(document.items, self.shown)
         self._digest = digest
         self._known = {
             asked: headers[given]

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.compiler import Semantics
 from asterism.coordinator import FolderStore, Status
-from asterism.dynamic_cep import EVENTS, DynamicCepOperator
+from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, DynamicCepOperator
 from asterism.errors import StreamDefinitionError
 from asterism.matcher import micros
 from asterism.processors import PatternProcessorDiscovererFactory
 from asterism.spark import CHUNKS
 from asterism.spark.exchange import pack
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.plan import Sink, arrow_schema, hashed, run, stateful, unpacked
+from asterism.spark.plan import OBSERVATION, Sink, arrow_schema, hashed, run, stateful, unpacked
 from asterism.spark.processor_source import Payload, ProcessorSource
 from asterism.spark.streams import KeyedStream
 
@@ -103,6 +105,17 @@ class PatternProcessorStream:
     def status(self, checkpoint: str | None = None) -> Status:
         """How discovery is, and what is in force."""
         return self._store(checkpoint).read_status()
+
+    @staticmethod
+    def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
+        """How many matches each processor had in a micro-batch, from the query's progress."""
+        row = progress.observedMetrics.get(OBSERVATION)
+        found: dict[str, int] = {}
+        for counts in json.loads(row[BY_PROCESSOR]) if row is not None else []:
+            for name, count in counts.items():
+                processor = name.removeprefix(BY_PROCESSOR + "/")
+                found[processor] = found.get(processor, 0) + count
+        return found
 
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
@@ -21,6 +21,7 @@ from asterism.spark import RESULTS
 from asterism.spark.control_source import ControlSource
 from asterism.spark.exchange import unpack
 from asterism.spark.host import OperatorHost
+from asterism.sql.types import TIME_ZONE
 
 Sink = Callable[[DataFrame, int], None]
 DEFAULT_KEY_GROUPS = 32
@@ -84,8 +85,16 @@ def stateful(
     )
     if not operator.metrics:
         return results
-    counts = [F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name) for name in operator.metrics]
-    return results.observe(OBSERVATION, *counts)
+    return results.observe(OBSERVATION, *[_count(name) for name in operator.metrics])
+
+
+def _count(name: str) -> Column:
+    """A count as a column of the observation; a family of counts (``name/*``) as JSON, an object for each key group."""
+    if not name.endswith("/*"):
+        return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
+    family = name.removesuffix("*")
+    mine = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
+    return F.to_json(F.collect_list(F.when(F.size(mine) > 0, mine))).alias(name.removesuffix("/*"))
 
 
 def run(
@@ -164,9 +173,10 @@ def quoted(name: str) -> str:
 
 
 def arrow_schema(spark: SparkSession, schema: T.StructType) -> pa.Schema:
-    """How Spark hands these columns to Python."""
+    """How Spark hands these columns to Python, with the session's time zone, which their types do not tell."""
     arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
-    return pa.schema([field.with_nullable(True) for field in arrow])
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    return pa.schema([field.with_nullable(True) for field in arrow], metadata={TIME_ZONE: zone})
 
 
 def spark_schema(spark: SparkSession, schema: pa.Schema) -> T.StructType:

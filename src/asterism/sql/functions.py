@@ -246,8 +246,7 @@ def _isnan(zone: str, x: Sql) -> Sql:
 def _nanvl(zone: str, x: Sql, y: Sql) -> Sql:
     kind = FLOAT if x.type == y.type == FLOAT else DOUBLE
     x, y = number(x, zone, kind), number(y, zone, kind)
-    chosen = choose([(strict("isnan({0})", BOOLEAN, x), y)], x, zone)
-    return chosen
+    return choose([(strict("isnan({0})", BOOLEAN, x), y)], x, zone)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers

@@ -224,7 +224,7 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
 def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
     """What divides ``{1}`` by ``{0}``: Spark computes the divisor first."""
     if b.constant:  # a number other than 0
-        return strict(template, data_type, b, a, raises=data_type in INTEGERS)
+        return strict(template, data_type, b, a, raises="//" in template and b.constant == -1)
     zero = f"{{0}} = CAST(0 AS {duckdb_type(b.type)})"
     # NULL divided by 0 is NULL.
     text = f"(CASE WHEN {zero} AND {{1}} IS NOT NULL THEN {error('division by zero')} ELSE {template} END)"
@@ -243,9 +243,10 @@ def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
     """NULL where b is 0."""
     if a.type in INTERVALS or MONTHS in (a.type, b.type):
         raise UnsupportedError("TRY_DIVIDE needs numbers, not an interval")
-    if is_numeric(b.type):
-        zero = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
-        b = replace(zero, constant=b.constant)
+    if b.constant == 0:
+        b = null(exact_decimal(b) if is_decimal(a.type) else b.type)
+    elif b.constant is None and is_numeric(b.type):
+        b = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
     divided = arithmetic("/", a, b, zone)
     return replace(divided, nulls=None)
 
@@ -318,7 +319,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         if a.type in INTERVALS and b.type in INTEGERS:
             return strict("({0} * {1})", TIME, a, cast(b, BIGINT, zone), raises=True)
     elif is_temporal(a.type) and b.type in intervals:
-        return shift(a, negative(b, zone) if operator == "-" else b, zone)
+        return shift(a, replace(negative(b, zone), raises=b.raises) if operator == "-" else b, zone)
     elif operator == "+" and a.type in intervals and is_temporal(b.type):
         return shift(b, a, zone)
     elif a.type == DATE and b.type in INTEGERS:
@@ -347,20 +348,24 @@ def add_days(day: Sql, number: Sql, zone: str, operator: str = "+") -> Sql:
 
 
 def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
-    """A date or time plus an interval. Days and months are those of the calendar, hours those that pass."""
+    """A date or time plus an interval. Days and months are those of the calendar, hours those that pass.
+
+    It fails for times 290,000 years away; an interval that stands in the expression is not counted as one that can fail.
+    """
+    raises = interval.nulls != ()
     if interval.type == MONTHS:
         if moment.type == DATE:
-            return strict("CAST(({0} + to_months({1})) AS DATE)", DATE, moment, interval, raises=True)
-        moved = strict("({0} + to_months({1}))", NTZ, wall_clock(moment, zone), interval, raises=True)
+            return strict("CAST(({0} + to_months({1})) AS DATE)", DATE, moment, interval, raises=raises)
+        moved = strict("({0} + to_months({1}))", NTZ, wall_clock(moment, zone), interval, raises=raises)
         return instant_near(moved, moment, zone)
     if moment.type == DATE:
         if interval.type == DAYS:
-            days = strict(f"CAST(({{0}} // {_DAY}) AS INTEGER)", INT, interval, raises=True)
-            return strict("({0} + {1})", DATE, moment, days, raises=True)
+            days = strict(f"CAST(({{0}} // {_DAY}) AS INTEGER)", INT, interval, raises=raises)
+            return strict("({0} + {1})", DATE, moment, days, raises=raises)
         moment = cast(moment, pa.timestamp("us", zone), zone)
     whole = strict(f"(({{0}} // {_DAY}) * {_DAY})", BIGINT, interval)
     clock = wall_clock(moment, zone)
-    moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(clock), whole, raises=True)
+    moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(clock), whole, raises=raises)
     rest = strict(f"({{0}} % {_DAY})", BIGINT, interval)
     start = micros_of(instant_near(moved, moment, zone))
-    return strict("make_timestamp(({0} + {1}))", moment.type, start, rest, raises=True)
+    return strict("make_timestamp(({0} + {1}))", moment.type, start, rest, raises=raises)

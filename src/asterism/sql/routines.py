@@ -27,6 +27,8 @@ Ints = npt.NDArray[np.int64]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000_000  # microseconds
+_FARTHEST = 2**63 - 2 * _DAY
+"""Microseconds from 1970, to which the offset of a zone can still be added."""
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
@@ -256,6 +258,8 @@ def zone_of(name: str) -> Zone:
 
 def _micros(times: pa.ChunkedArray) -> Ints:
     values: Ints = times.cast(pa.int64()).to_numpy()
+    if len(values) and max(abs(int(values.min())), abs(int(values.max()))) > _FARTHEST:
+        raise OverflowError("Timestamp microseconds out of range")  # as DuckDB says it
     return values
 
 
@@ -333,7 +337,7 @@ def read_timestamp(text: str, zone: str | None) -> int:
     except ValueError:
         raise ValueError(problem) from None
     micros += int((fraction or "").ljust(6, "0")[:6])
-    if abs(micros) >= 2**63 - _DAY:
+    if abs(micros) >= _FARTHEST:
         raise ValueError(problem)
     if zone is None:
         return micros

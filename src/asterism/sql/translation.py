@@ -47,10 +47,10 @@ from asterism.sql.values import (
 
 DOCUMENTATION = "docs/sql.md lists what is supported"
 
-_COMPARISONS: dict[type[exp.Expr], str] = {
+COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
-_ARITHMETIC: dict[type[exp.Expr], str] = {
+ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV",
 }  # fmt: skip
 _BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
@@ -118,10 +118,10 @@ class Translator:
         if isinstance(node, exp.And | exp.Or):
             values = [self.translate(part) for part in node.flatten()]
             return operators.conjunction(values) if isinstance(node, exp.And) else operators.disjunction(values)
-        if kind in _COMPARISONS:
-            return operators.compare(_COMPARISONS[kind], *map(self.translate, parts), self.zone)
-        if kind in _ARITHMETIC:
-            return operators.arithmetic(_ARITHMETIC[kind], *map(self.translate, parts), self.zone)
+        if kind in COMPARISONS:
+            return operators.compare(COMPARISONS[kind], *map(self.translate, parts), self.zone)
+        if kind in ARITHMETIC:
+            return operators.arithmetic(ARITHMETIC[kind], *map(self.translate, parts), self.zone)
         if kind in _BITWISE:
             return operators.bitwise(_BITWISE[kind], *map(self.translate, parts), self.zone)
         match node:
@@ -188,7 +188,7 @@ class Translator:
         known = spark_type(data_type, self.zone)
         if known is None:
             raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which SQL does not work with here")
-        return Sql(f"c{number}", known)
+        return Sql(f"c{number}", known, strict=True)
 
     def _number(self, digits: str) -> Sql:
         """A number as it stands: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
@@ -209,7 +209,7 @@ class Translator:
 
     def _suffixed(self, node: exp.Cast, digits: str) -> Sql:
         """A number with a suffix for its type, such as 5L."""
-        to = self._type(node)
+        to = self.type_of(node)
         if to in FLOATS:
             return _floating(digits, to)
         found = cast(self._number(digits), to, self.zone)
@@ -286,10 +286,11 @@ class Translator:
         if _is_suffixed(node):
             return self._suffixed(node, node.this.this)
         value = self.translate(node.this)
-        converted = cast(value, self._type(node), self.zone, safe=bool(node.args.get("safe")))
+        converted = cast(value, self.type_of(node), self.zone, safe=bool(node.args.get("safe")))
         return replace(converted, constant=None)
 
-    def _type(self, node: exp.Cast) -> pa.DataType:
+    def type_of(self, node: exp.Cast) -> pa.DataType:
+        """The type that a CAST names."""
         to = node.to
         name = to.this.name if isinstance(to.this, exp.DataType.Type) else ""
         if name in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"):
@@ -330,5 +331,3 @@ def _is_suffixed(node: exp.Expr) -> bool:
         and not node.meta.get("called")
     )
 
-
-__all__ = ["NOT_PURE", "Translator", "interval_of", "position_of"]

@@ -66,6 +66,8 @@ class Sql:
     """how many times longer than the texts that it is made of a text can be"""
     constant: str | decimal.Decimal | None = None
     """the value, if it stands literally in the expression"""
+    strict: bool = False
+    """is it NULL where all that it reads is NULL"""
 
     @property
     def null_texts(self) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ def quoted(text: str) -> str:
 
 
 def null(data_type: pa.DataType = NULL) -> Sql:
-    return Sql(_null_text(data_type), data_type)
+    return Sql(_null_text(data_type), data_type, strict=True)
 
 
 def _null_text(data_type: pa.DataType) -> str:
@@ -143,6 +145,7 @@ def strict(
             None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.null_texts)),
             raises or any(part.raises for part in parts),
             max((part.growth for part in parts), default=1),
+            strict=any(part.strict for part in parts),
         )
     )
 

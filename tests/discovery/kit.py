@@ -1,0 +1,119 @@
+"""What the tests of all discoverers have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from pyspark import cloudpickle
+
+from asterism.processors import (
+    Discovered,
+    PatternProcessor,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+    RefusedProcessor,
+)
+
+Rule = dict[str, Any]
+SOON = 15.0
+"""Seconds; what must come, comes within."""
+INTERVAL = timedelta(milliseconds=50)
+
+
+def graph(condition: str = "price > 1") -> dict[str, Any]:
+    return {
+        "type": "COMPOSITE",
+        "nodes": [
+            {
+                "name": "a",
+                "type": "ATOMIC",
+                "quantifier": {"properties": ["SINGLE"]},
+                "condition": {"type": "SQL", "expression": condition},
+            }
+        ],
+    }
+
+
+def rule(id: str, version: int = 1, **fields: Any) -> Rule:
+    return {"id": id, "version": version, "pattern": graph()} | fields
+
+
+def versions(found: Sequence[Discovered]) -> dict[str, int]:
+    """Of those that are good."""
+    return {one.id: one.version for one in found if isinstance(one, PatternProcessor)}
+
+
+def refused(found: Sequence[Discovered]) -> list[RefusedProcessor]:
+    return [one for one in found if isinstance(one, RefusedProcessor)]
+
+
+class Manager(PatternProcessorManager):
+    """Remembers what it is told, and waits for it."""
+
+    def __init__(self) -> None:
+        self.updates: list[Sequence[Discovered]] = []
+        self.failures: list[Exception] = []
+        self.refuses_next = False
+        self._told = threading.Condition()
+
+    def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
+        with self._told:
+            if self.refuses_next:
+                self.refuses_next = False
+                raise RuntimeError("the manager cannot take it")
+            self.updates.append(list(pattern_processors))
+            self._told.notify_all()
+
+    def on_discovery_failed(self, error: Exception) -> None:
+        with self._told:
+            self.failures.append(error)
+            self._told.notify_all()
+
+    def current_pattern_processors(self) -> Sequence[PatternProcessor]:
+        return [one for one in (self.updates or [[]])[-1] if isinstance(one, PatternProcessor)]
+
+    @property
+    def last(self) -> Sequence[Discovered]:
+        return self.updates[-1]
+
+    def wait(self, what: Callable[[], object]) -> None:
+        with self._told:
+            if not self._told.wait_for(what, SOON):
+                raise AssertionError(f"updates: {[*map(versions, self.updates[-3:])]}, failures: {self.failures[-3:]}")
+
+    def wait_for(self, expected: dict[str, int]) -> Sequence[Discovered]:
+        """Until an update has just these good processors."""
+        self.wait(lambda: bool(self.updates) and versions(self.last) == expected)
+        return self.last
+
+    def wait_for_failure(self) -> Exception:
+        known = len(self.failures)
+        self.wait(lambda: len(self.failures) > known)
+        return self.failures[-1]
+
+
+@contextmanager
+def watching(discoverer: PatternProcessorDiscoverer) -> Iterator[Manager]:
+    """A manager that *discoverer* tells, in a thread, which must end soon after it is closed."""
+    manager = Manager()
+    thread = threading.Thread(
+        target=discoverer.discover_pattern_processor_updates, args=(manager,), name="discoverer", daemon=True
+    )
+    thread.start()
+    try:
+        yield manager
+    finally:
+        discoverer.close()
+        thread.join(2)
+        assert not thread.is_alive()
+
+
+def travelled(factory: PatternProcessorDiscovererFactory) -> PatternProcessorDiscoverer:
+    """What a factory makes after it was pickled."""
+    copy: PatternProcessorDiscovererFactory = cloudpickle.loads(cloudpickle.dumps(factory))
+    return copy.create_pattern_processor_discoverer()

@@ -1,0 +1,237 @@
+"""Where processors can be: what is written there, not by this library, and how the place goes away and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psycopg
+import yaml
+
+from asterism.discovery import (
+    FilePatternProcessorDiscovererFactory,
+    SqlPatternProcessorDiscovererFactory,
+    UrlPatternProcessorDiscovererFactory,
+    create_pattern_processor_table,
+)
+from asterism.processors import PatternProcessorDiscovererFactory
+from tests.discovery.kit import INTERVAL, Rule
+from tests.discovery.postgresql import Server
+
+
+class Place(ABC):
+    secret: str | None = None
+    """What may be shown nowhere."""
+
+    @abstractmethod
+    def factory(self) -> PatternProcessorDiscovererFactory: ...
+
+    @abstractmethod
+    def write(self, rules: Sequence[Rule]) -> None:
+        """All of them."""
+
+    @abstractmethod
+    def break_it(self) -> None: ...
+
+    @abstractmethod
+    def mend(self) -> None: ...
+
+    def close(self) -> None:  # noqa: B027
+        """It is not needed any more."""
+
+
+class FilePlace(Place):
+    """One file."""
+
+    def __init__(self, folder: Path, name: str = "rules.json") -> None:
+        self.path = folder / name
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        return FilePatternProcessorDiscovererFactory(self.path, interval=INTERVAL)
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        text = yaml.safe_dump(list(rules)) if self.path.suffix == ".yaml" else json.dumps({"processors": list(rules)})
+        self.path.write_text(text, encoding="utf-8")
+
+    def break_it(self) -> None:
+        self.path.rename(self.path.with_name("away"))
+
+    def mend(self) -> None:
+        self.path.with_name("away").rename(self.path)
+
+
+class FolderPlace(Place):
+    """A file for each rule."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "rules"
+        self.path.mkdir()
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        return FilePatternProcessorDiscovererFactory(self.path, interval=INTERVAL)
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        texts = {f"{number}-{rule['id']}.json": json.dumps(rule) for number, rule in enumerate(rules)}
+        for name, text in texts.items():
+            (self.path / "new.tmp").write_text(text, encoding="utf-8")
+            (self.path / "new.tmp").replace(self.path / name)
+        for path in self.path.iterdir():
+            if path.name not in texts:
+                path.unlink()
+
+    def break_it(self) -> None:
+        self.path.rename(self.path.with_name("away"))
+
+    def mend(self) -> None:
+        self.path.with_name("away").rename(self.path)
+
+
+def row(rule: Rule) -> tuple[object, ...]:
+    lists = [None if rule.get(name) is None else json.dumps(rule[name]) for name in ("key", "select")]
+    pattern = rule["pattern"] if isinstance(rule["pattern"], str) else json.dumps(rule["pattern"])
+    enabled = rule.get("enabled", True)
+    return (
+        rule["id"],
+        rule["version"],
+        rule.get("timestamp"),
+        lists[0],
+        pattern,
+        lists[1],
+        rule.get("function"),
+        enabled,
+    )
+
+
+INSERT = """INSERT INTO pattern_processors (id, version, timestamp, key, pattern, "select", function, enabled)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class SqlitePlace(Place):
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "rules.db"
+        self.url = f"sqlite:///{self.path}"
+        create_pattern_processor_table(self.url)
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        return SqlPatternProcessorDiscovererFactory(self.url, interval=INTERVAL)
+
+    def execute(self, *statements: tuple[str, Sequence[object]]) -> None:
+        connection = sqlite3.connect(self.path, timeout=10)
+        try:
+            with connection:
+                for text, values in statements:
+                    connection.execute(text, values)
+        finally:
+            connection.close()
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        self.execute(("DELETE FROM pattern_processors", ()), *((INSERT, row(rule)) for rule in rules))
+
+    def break_it(self) -> None:
+        self.path.rename(self.path.with_name("away"))
+
+    def mend(self) -> None:
+        self.path.with_name("away").rename(self.path)
+
+
+class PostgresqlPlace(Place):
+    def __init__(self, server: Server, database: str) -> None:
+        self.server, self.url, self.secret = server, database, server.password
+        self.name = database.rpartition("/")[2]
+        create_pattern_processor_table(self.url)
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        return SqlPatternProcessorDiscovererFactory(self.url, interval=INTERVAL)
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute("DELETE FROM pattern_processors")
+            for rule in rules:
+                connection.execute(INSERT.replace("?", "%s"), row(rule))
+
+    def break_it(self) -> None:
+        self._administer(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
+        self.kill_connections()
+
+    def mend(self) -> None:
+        self._administer(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
+
+    def kill_connections(self) -> int:
+        """How many there were."""
+        with self.server.connect("postgres") as connection:
+            kill = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+            return len(connection.execute(kill, (self.name,)).fetchall())
+
+    def _administer(self, statement: str) -> None:
+        with self.server.connect("postgres") as connection:
+            connection.execute(statement)
+
+
+class UrlPlace(Place):
+    """A web server that gives ETags and wants a password."""
+
+    secret = "swordfish-0123456789"
+
+    def __init__(self) -> None:
+        self.text = b'{"processors": []}'
+        self.broken = False
+        self.statuses: list[int] = []
+        place = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                tag = f'"{hash(place.text)}"'
+                if place.broken:
+                    self.answer(503, b"no")
+                elif self.headers.get("Authorization") != f"Bearer {place.secret}":
+                    self.answer(401, b"who?")
+                elif self.headers.get("If-None-Match") == tag:
+                    self.answer(304, b"")
+                else:
+                    self.answer(200, place.text, tag)
+
+            def answer(self, status: int, text: bytes, tag: str = "") -> None:
+                place.statuses.append(status)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                if tag:
+                    self.send_header("ETag", tag)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/rules.json"
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        headers = {"Authorization": f"Bearer {self.secret}"}
+        return UrlPatternProcessorDiscovererFactory(self.url, headers=headers, interval=INTERVAL)
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        self.text = json.dumps({"processors": list(rules)}).encode()
+
+    def break_it(self) -> None:
+        self.broken = True
+
+    def mend(self) -> None:
+        self.broken = False
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+def touch(path: Path) -> None:
+    """Other times, the same content."""
+    os.utime(path, (1_000_000_000, 1_000_000_000))

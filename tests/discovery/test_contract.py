@@ -1,0 +1,151 @@
+"""What every discoverer that asks again and again must do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asterism.errors import AsterismError
+from asterism.processors import PatternProcessor
+from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
+from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, UrlPlace
+
+
+@pytest.fixture(params=["json", "yaml", "folder", "sqlite", "postgresql", "url"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made: Place
+    match request.param:
+        case "folder":
+            made = FolderPlace(tmp_path)
+        case "sqlite":
+            made = SqlitePlace(tmp_path)
+        case "postgresql":
+            made = PostgresqlPlace(request.getfixturevalue("postgresql"), request.getfixturevalue("database"))
+        case "url":
+            made = UrlPlace()
+        case suffix:
+            made = FilePlace(tmp_path, f"rules.{suffix}")
+    made.write([rule("a"), rule("b", 2)])
+    yield made
+    made.close()
+
+
+def test_begins_with_what_is_there(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    assert versions(discoverer.initial_pattern_processors()) == {"a": 1, "b": 2}
+    discoverer.close()
+
+
+def test_reads_every_field(place: Place) -> None:
+    full = rule(
+        "a", 7, timestamp="2026-01-31T12:00:00+00:00", key=["user", "LOWER(item)"], select=["LAST(a.price) AS price"]
+    )
+    place.write([full, rule("b", function="report", enabled=True), rule("c", enabled=False)])
+    expected = [PatternProcessor.from_dict(full), PatternProcessor.from_dict(rule("b", function="report"))]
+    assert travelled(place.factory()).initial_pattern_processors() == expected
+
+
+def test_sees_what_is_added_changed_and_removed(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        for rules, expected in (
+            ([rule("a"), rule("b", 2), rule("c")], {"a": 1, "b": 2, "c": 1}),
+            ([rule("a"), rule("b", 3), rule("c")], {"a": 1, "b": 3, "c": 1}),
+            ([rule("b", 3), rule("c")], {"b": 3, "c": 1}),
+            ([rule("b", 3), rule("c", enabled=False)], {"b": 3}),
+            ([], {}),
+            ([rule("a", 9)], {"a": 9}),
+        ):
+            place.write(rules)
+            manager.wait_for(expected)
+        assert manager.failures == []
+
+
+def test_says_nothing_while_nothing_changes(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        time.sleep(10 * INTERVAL.total_seconds())
+        assert (manager.updates, manager.failures) == ([], [])
+
+
+def test_refuses_a_wrong_one_alone(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        place.write(
+            [rule("a", 2), rule("b", 3, pattern={"type": "COMPOSITE", "nodes": []}), rule("c", key=["x" * 20_000])]
+        )
+        found = manager.wait_for({"a": 2})
+        assert [(one.id, one.version, one.unidentified) for one in refused(found)] == [("b", 3, False), ("c", 1, False)]
+        assert "root: a graph needs nodes" in str(refused(found)[0])
+        place.write([rule("a", 2), rule("b", 3), rule("c")])
+        assert refused(manager.wait_for({"a": 2, "b": 3, "c": 1})) == []
+
+
+def test_a_failure_changes_nothing_and_passes(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        place.break_it()
+        assert isinstance(manager.wait_for_failure(), AsterismError)
+        manager.wait_for_failure()
+        assert manager.updates == []
+        place.mend()
+        place.write([rule("z")])
+        manager.wait_for({"z": 1})
+
+
+def test_a_start_that_fails_raises_and_what_is_there_comes_later(place: Place) -> None:
+    """Also if that is nothing: the set of the checkpoint, with which the query goes on, is not."""
+    place.write([])
+    place.break_it()
+    discoverer = travelled(place.factory())
+    with pytest.raises(AsterismError):
+        discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        manager.wait_for_failure()
+        place.mend()
+        manager.wait_for({})
+
+
+def test_what_the_manager_cannot_take_comes_again(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        manager.refuses_next = True
+        place.write([rule("c")])
+        manager.wait_for({"c": 1})
+        assert len(manager.failures) == 1
+
+
+def test_closes_at_once(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    with watching(discoverer):
+        time.sleep(INTERVAL.total_seconds())
+        begin = time.monotonic()
+        discoverer.close()
+    assert time.monotonic() - begin < 1
+
+
+def test_shows_no_secret(place: Place) -> None:
+    place.break_it()
+    discoverer = travelled(place.factory())
+    with pytest.raises(AsterismError) as error:
+        discoverer.initial_pattern_processors()
+    shown = repr((place.factory(), discoverer, error.value)) + str(error.value)
+    assert place.secret is None or place.secret not in shown
+
+
+def test_a_rule_that_is_corrected_in_place_is_seen(place: Place) -> None:
+    """With the version that was refused."""
+    place.write([rule("a", 2, pattern=graph("price >") | {"edges": 5})])
+    discoverer = travelled(place.factory())
+    assert [one.version for one in refused(discoverer.initial_pattern_processors())] == [2]
+    with watching(discoverer) as manager:
+        place.write([rule("a", 2)])
+        manager.wait_for({"a": 2})

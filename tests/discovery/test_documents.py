@@ -1,0 +1,138 @@
+"""Rules as text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism.discovery import documents
+from asterism.discovery.documents import NotWrittenError, read_document, replace_file, written
+from asterism.errors import PatternProcessorError
+
+
+def items(text: str | bytes, name: str = "rules.yaml") -> Any:
+    return read_document(text if isinstance(text, bytes) else text.encode(), name).items
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- {id: a}\n- {id: b}", [{"id": "a"}, {"id": "b"}]),
+        ("processors:\n  - id: a\n", [{"id": "a"}]),
+        ("processors: []", []),
+        ("id: a\nversion: 1", [{"id": "a", "version": 1}]),
+        ("pattern: {}", [{"pattern": {}}]),
+        ("---\n[5]\n...\n", [5]),
+    ],
+)
+def test_a_document_is_a_list_an_object_with_one_or_one_processor(text: str, expected: list[Any]) -> None:
+    assert items(text) == expected
+    assert items(json.dumps(expected), "rules.json") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no", "no"), ("'no'", "no"), ("true", True), ("TRUE", True), ("tRUE", "tRUE"), ("null", None), ("~", None), ("", None),
+        ("12", 12), ("-12", -12), ("'12'", "12"), ("012", 12), ("0x1F", "0x1F"), ("1_000", "1_000"), ("1.5", 1.5), (".5", 0.5),
+        ("1e3", 1000.0), (".inf", ".inf"), (".nan", ".nan"), ("12:30:00", "12:30:00"), ("2026-01-31", "2026-01-31"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"), ("event = 'failed'", "event = 'failed'"), ('"a\\nb"', "a\nb"),
+        ("|\n  a\n  b\n", "a\nb\n"), ("=", "="),
+    ],
+)  # fmt: skip
+def test_yaml_means_what_its_core_schema_says(text: str, expected: Any) -> None:
+    [found] = items(f"- {text}")
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_aliases_repeat_what_they_stand_for() -> None:
+    assert items("- &c {type: SQL, expression: x > 1}\n- {condition: *c}\n- &n 5\n- *n") == [
+        {"type": "SQL", "expression": "x > 1"},
+        {"condition": {"type": "SQL", "expression": "x > 1"}},
+        5,
+        5,
+    ]
+
+
+def bomb(levels: int) -> str:
+    lines = ["- &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for n in range(1, levels):
+        lines.append(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb(9), "- &a [*a]", "- &a {b: *a}", "- *unknown", "[" * 100_000, "{a: " * 100_000, "- " * 100_000,
+        "- !!python/object/apply:os.system ['true']", "- !!binary aGVsbG8=", "- !mine x", "- !!str 12", "- {a: 1, a: 2}",
+        "- {[a]: 1}", "- {*x : 1}", "- a\n---\n- b", "", "# nothing", "processors: []\nmore: 1", "5", "{}", "processors: {}",
+        "\t- a", "- 'open", "- " + "1" * 30, "- {" + "n" * 300 + ": 1}", "- \x00", "%YAML 9.0\n---\n- a", "- \"\\ud800\"",
+    ],
+)  # fmt: skip
+def test_what_yaml_must_not_say_is_refused(text: str) -> None:
+    with pytest.raises(PatternProcessorError):
+        items(text)
+
+
+def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_NODES", 10)
+    assert len(items("- a\n" * 9)) == 9
+    with pytest.raises(PatternProcessorError, match="more than 10 values"):
+        items("- a\n" * 11)
+
+
+def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_BYTES", 10)
+    for name in ("rules.json", "rules.yaml"):
+        assert items(b"[1, 2, 3] ", name) == [1, 2, 3]
+        with pytest.raises(PatternProcessorError, match="is too large"):
+            items(b"[1, 2, 3]  ", name)
+
+
+def test_places_are_lines_and_columns() -> None:
+    text = "processors:\n- id: a\n  pattern:\n    nodes:\n    - {name: x}\n"
+    document = read_document(text.encode(), "rules.yml")
+    assert document.pointers == ["/processors/0"]
+    for pointer, place in (
+        ("/processors/0", (2, 3)),
+        ("/processors/0/pattern/nodes/0/name", (5, 14)),
+        ("/processors/0/pattern/nodes/7", (5, 5)),
+        ("/nothing", (1, 1)),
+    ):
+        assert document.place(pointer) == place
+    same = read_document(b'{"processors":\n [{"id": "a"}]}', "rules.json")
+    assert (same.place("/processors/0"), same.place("/processors/0/id")) == ((2, 3), (2, 10))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=20,
+)
+texts_like_numbers = st.text("0123456789+-.eE_:~", max_size=8)
+
+
+@given(st.lists(json_values | texts_like_numbers, max_size=5))
+def test_what_is_written_is_read_back(values: list[Any]) -> None:
+    assert items(written(values), "rules.json") == values
+    assert items(written(values, yaml=True)) == values
+
+
+def test_a_file_is_replaced_as_a_whole_and_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    link = tmp_path / "link.json"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    replace_file(link, b"new")
+    assert (path.read_bytes(), link.is_symlink(), path.stat().st_mode & 0o777) == (b"new", True, 0o640)
+    with pytest.raises(NotWrittenError, match="cannot be written"):
+        replace_file(tmp_path / "no folder" / "rules.json", b"new")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.json", "rules.json"]

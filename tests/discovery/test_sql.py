@@ -1,0 +1,314 @@
+"""Tables: what is special about them, with SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism import Pattern
+from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism.discovery import sql as module
+from asterism.errors import PatternProcessorError
+from asterism.processors import Discovered, PatternProcessor, ProcessorRegistry
+from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
+from tests.discovery.places import INSERT, SqlitePlace, row
+
+GRAPH = json.dumps(graph())
+FLIP = 'CREATE TABLE rules (uid INTEGER PRIMARY KEY, "className" TEXT, "constructorParams" TEXT)'
+DUMMY = "org.apache.flink.cep.processor.DummyPatternProcessor"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> SqlitePlace:
+    return SqlitePlace(tmp_path)
+
+
+def found_in(place: SqlitePlace, table: str = module.TABLE, **options: Any) -> list[Discovered]:
+    factory = SqlPatternProcessorDiscovererFactory(place.url, table, interval=INTERVAL, **options)
+    return list(travelled(factory).initial_pattern_processors())
+
+
+def change(place: SqlitePlace, text: str, *values: object) -> None:
+    place.execute((text, values))
+
+
+# ---------------------------------------------------------------------- the own form
+
+
+def test_of_several_versions_the_highest_that_is_enabled_counts(place: SqlitePlace) -> None:
+    place.write(
+        [rule("a", 1), rule("a", 2), rule("a", 3, enabled=False), rule("b", 10), rule("b", 9), rule("c", enabled=False)]
+    )
+    assert versions(found_in(place)) == {"a": 2, "b": 10}
+
+
+def test_a_wrong_highest_version_does_not_bring_back_a_lower_one(place: SqlitePlace) -> None:
+    """What was in force before is the manager's business."""
+    place.write([rule("a", 1), rule("a", 2, pattern="{")])
+    [found] = refused(found_in(place))
+    assert (found.id, found.version, found.place) == ("a", 2, "pattern_processors")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("timestamp", "2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("timestamp", "2026-01-31 12:00:00", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("timestamp", "2026-01-31 13:30:00+01:30", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("timestamp", 1769860800000, datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("timestamp", -(2**63), None),
+        ("timestamp", None, None),
+        ("key", None, None),
+        ("key", "user", ("user",)),
+        ("key", '["user", "item"]', ("user", "item")),
+        ("key", "[]", ()),
+        ("select", "LAST(a.price) AS price", ("LAST(a.price) AS price",)),
+        ("select", '["LAST(a.price)"]', ("LAST(a.price)",)),
+        ("function", "report", "report"),
+        ("timed_out", 1, True),
+        ("timed_out", "true", True),
+        ("timed_out", "f", False),
+    ],
+)
+def test_values_in_columns(place: SqlitePlace, column: str, value: object, expected: object) -> None:
+    place.write([rule("a")])
+    change(place, f'UPDATE pattern_processors SET "{column}" = ?', value)
+    [found] = found_in(place)
+    assert getattr(found, column) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("version", "one", "a version is an integer, not 'one'"),
+        ("version", 1.5, "a version is an integer, not '1.5'"),
+        ("version", -1, "a version is an integer from 0"),
+        ("version", 2**40, "a version is an integer from 0"),
+        ("timestamp", "soon", "timestamp is not a point in time"),
+        ("timestamp", 10**18, "timestamp is not a point in time"),
+        ("key", "[1]", "key is a list of SQL texts"),
+        ("key", '["a"', "key: this is not JSON"),
+        ("select", "x" * 1_100_000, "select is a list of SQL texts"),
+        ("pattern", "", "there is no JSON"),
+        ("pattern", "[]", "root: "),
+        ("pattern", '"{}"', "root: "),
+        ("pattern", GRAPH + " " * 1_000_000, "the JSON is too large"),
+        ("pattern", b"\xff\xfe", "pattern is not text in UTF-8"),
+        ("function", "x" * 2000, "function is longer than 1000 characters"),
+        ("enabled", "maybe", "enabled is true or false"),
+        ("timed_out", 7, "timed_out is true or false"),
+        ("id", "x" * 300, "an id is a text of 1 to 200"),
+        ("id", "", "an id is a text of 1 to 200"),
+        ("id", "a\x1b[2J", "an id is a text of 1 to 200"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_row(place: SqlitePlace, column: str, value: object, problem: str) -> None:
+    place.write([rule("bad"), rule("good")])
+    change(place, f"""UPDATE pattern_processors SET "{column}" = ? WHERE id = 'bad'""", value)
+    found = found_in(place)
+    assert versions(found) == {"good": 1}
+    [wrong] = refused(found)
+    assert wrong.error.message.startswith(problem)
+    assert str(wrong).isprintable()
+
+
+def test_a_row_without_an_id_may_be_any_processor(place: SqlitePlace) -> None:
+    change(place, "DROP TABLE pattern_processors")
+    change(place, "CREATE TABLE pattern_processors (id TEXT, version INT, pattern TEXT)")
+    change(place, "INSERT INTO pattern_processors VALUES (NULL, 1, ?), ('a', 1, ?)", GRAPH, GRAPH)
+    found = found_in(place)
+    assert versions(found) == {"a": 1}
+    assert [one.unidentified for one in refused(found)] == [True]
+
+
+def test_a_table_without_a_key_may_have_a_version_twice(place: SqlitePlace) -> None:
+    change(place, "CREATE TABLE rules (ID TEXT, Version INT, PATTERN TEXT, notes TEXT)")
+    change(place, "INSERT INTO rules VALUES ('a', 1, ?, ''), ('a', 1, ?, ''), ('b', 1, ?, '')", GRAPH, GRAPH, GRAPH)
+    found = found_in(place, "rules")
+    assert versions(found) == {"b": 1}
+    assert [str(one) for one in refused(found)] == ["rules: a version 1: 2 rows have this version"]
+    factory = SqlPatternProcessorDiscovererFactory(place.url, "rules", interval=INTERVAL)
+    discoverer = factory.create_pattern_processor_discoverer()
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        change(place, "DELETE FROM rules WHERE rowid = 1")
+        manager.wait_for({"a": 1, "b": 1})
+
+
+def test_a_column_that_is_added_later_is_seen(place: SqlitePlace) -> None:
+    change(place, "CREATE TABLE rules (id TEXT, version INT, pattern TEXT)")
+    change(place, "INSERT INTO rules VALUES ('a', 1, ?), ('b', 1, ?)", GRAPH, GRAPH)
+    discoverer = travelled(SqlPatternProcessorDiscovererFactory(place.url, "rules", interval=INTERVAL))
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        change(place, "ALTER TABLE rules ADD COLUMN enabled BOOLEAN")
+        manager.wait_for({"a": 1, "b": 1})
+        change(place, "UPDATE rules SET enabled = 0 WHERE id = 'a'")
+        manager.wait_for({"b": 1})
+
+
+def test_only_what_changed_is_parsed_again(place: SqlitePlace) -> None:
+    place.write([rule(f"r{n}") for n in range(20)])
+    discoverer = module.SqlDiscoverer(
+        module.Database(module.parsed_url(place.url)), module.TABLE, INTERVAL, ProcessorRegistry()
+    )
+    before = {one.id: one for one in discoverer.initial_pattern_processors()}
+    change(place, "UPDATE pattern_processors SET version = 2 WHERE id = 'r7'")
+    after = {one.id: one for one in discoverer.poll() or []}
+    assert [id for id in before if before[id] is not after[id]] == ["r7"]
+
+
+def test_too_many_rows_interrupt(place: SqlitePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ROWS", 2)
+    place.write([rule("a"), rule("b")])
+    assert len(found_in(place)) == 2
+    place.write([rule("a"), rule("b"), rule("c")])
+    with pytest.raises(PatternProcessorError, match="more than 2 rows"):
+        found_in(place)
+
+
+# ---------------------------------------------------------------------- the database
+
+
+def test_a_file_that_is_replaced_is_read(place: SqlitePlace, tmp_path: Path) -> None:
+    """Not the old one, which a connection that stays open would go on with."""
+    place.write([rule("a")])
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    (tmp_path / "other").mkdir()
+    other = SqlitePlace(tmp_path / "other")
+    other.write([rule("a", 2)])
+    with watching(discoverer) as manager:
+        other.path.replace(place.path)
+        manager.wait_for({"a": 2})
+
+
+def test_a_writer_in_the_middle_of_a_transaction_is_not_seen(place: SqlitePlace) -> None:
+    place.write([rule("a")])
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    connection = sqlite3.connect(place.path)
+    with watching(discoverer) as manager:
+        connection.execute("DELETE FROM pattern_processors")
+        connection.execute(INSERT, row(rule("b")))
+        time.sleep(5 * INTERVAL.total_seconds())
+        connection.commit()
+        manager.wait_for({"b": 1})
+        assert len(manager.updates) == 1
+    connection.close()
+
+
+def test_to_look_makes_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "rules.db"
+    discoverer = SqlPatternProcessorDiscovererFactory(f"sqlite:///{path}").create_pattern_processor_discoverer()
+    with pytest.raises(PatternProcessorError, match="there is no database"):
+        discoverer.initial_pattern_processors()
+    assert not path.exists()
+
+
+def test_the_table_is_made_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    create_pattern_processor_table(url)
+    create_pattern_processor_table(url, "others")
+    with pytest.raises(PatternProcessorError, match="there is a table 'others' already"):
+        create_pattern_processor_table(url, "others")
+
+
+def test_a_name_is_no_statement(place: SqlitePlace) -> None:
+    place.write([rule("a")])
+    with pytest.raises(PatternProcessorError, match="there is no table"):
+        found_in(place, 'pattern_processors"; DROP TABLE pattern_processors; --')
+    assert versions(found_in(place)) == {"a": 1}
+
+
+def test_a_relative_url_stays_what_it_was(place: SqlitePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write([rule("a")])
+    monkeypatch.chdir(place.path.parent)
+    factory = SqlPatternProcessorDiscovererFactory("sqlite:///rules.db")
+    monkeypatch.chdir("/")
+    assert versions(travelled(factory).initial_pattern_processors()) == {"a": 1}
+
+
+# ---------------------------------------------------------------------- FLIP-200's form
+
+
+def dummy(number: int) -> PatternProcessor:
+    if number < 0:
+        raise ValueError("not that low")
+    return PatternProcessor(f"dummy-{number}", 1, Pattern.begin("a").where(f"price > {number}"))
+
+
+def flip(place: SqlitePlace, *rows: tuple[object, ...], make: bool = True) -> list[Discovered]:
+    if make:
+        change(place, FLIP)
+    for values in rows:
+        change(place, "INSERT INTO rules VALUES (?, ?, ?)", *values)
+    return found_in(place, "rules", registry=ProcessorRegistry({DUMMY: dummy, "Sum": lambda *n: dummy(sum(n))}))
+
+
+def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
+    found = flip(
+        place,
+        (1, DUMMY, '[{"type": "int", "value": 0}]'),
+        (2, f'"{DUMMY}"', '[{"type": "int", "value": 1}]'),
+        (3, "Sum", '[{"type": "Integer", "value": 1}, {"type": "long", "value": 2}]'),
+        (4, "Sum", None),
+    )
+    assert versions(found) == {"dummy-0": 1, "dummy-1": 1, "dummy-3": 1}
+    # uid 4 makes dummy-0 again
+    assert [str(one) for one in refused(found)] == ["rules: dummy-0 version 1: two processors have the id 'dummy-0'"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "problem"),
+    [
+        ("os.system", '[{"type": "string", "value": "true"}]', "the class 'os.system' is not registered"),
+        ("builtins.eval", "[]", "the class 'builtins.eval' is not registered"),
+        (None, "[]", "the class '' is not registered"),
+        (DUMMY, "[]", f"{DUMMY} failed"),
+        (DUMMY, '[{"type": "int", "value": -1}]', f"{DUMMY} failed"),
+        (DUMMY, "{}", "constructorParams must be a list"),
+        (DUMMY, "[1]", "parameter 1 must have a type and a value"),
+        (DUMMY, '[{"type": "int"}]', "parameter 1 must have a type and a value"),
+        (DUMMY, '[{"type": "int", "value": 1, "x": 2}]', "parameter 1 must have a type and a value"),
+        (
+            DUMMY,
+            '[{"type": "java.lang.Runtime", "value": 1}]',
+            "parameter 1 is of the unknown type 'java.lang.Runtime'",
+        ),
+        (DUMMY, '[{"type": "int", "value": "1"}]', 'parameter 1 is of type int, and its value is "1"'),
+        (DUMMY, '[{"type": "int", "value": true}]', "parameter 1 is of type int, and its value is true"),
+        (DUMMY, '[{"type": "int", "value": 1.5}]', "parameter 1 is of type int, and its value is 1.5"),
+        (DUMMY, '[{"type": "boolean", "value": 1}]', "parameter 1 is of type boolean, and its value is 1"),
+        (DUMMY, "[{", "constructorParams: this is not JSON"),
+    ],
+)
+def test_a_wrong_call_is_refused_alone(place: SqlitePlace, name: str | None, parameters: str, problem: str) -> None:
+    found = flip(place, (1, name, parameters), (2, DUMMY, '[{"type": "int", "value": 1}]'))
+    assert versions(found) == {"dummy-1": 1}
+    [wrong] = refused(found)
+    assert wrong.error.message == problem
+    # What it would have made is not known, so nothing may be removed because of it.
+    assert (wrong.place, wrong.unidentified) == ("rules, uid 1", True)
+
+
+def test_a_call_that_fails_later_keeps_what_it_made(place: SqlitePlace) -> None:
+    change(place, FLIP)
+    change(
+        place, "INSERT INTO rules VALUES (1, ?, ?), (2, ?, ?)", *[DUMMY, '[{"type": "int", "value": 5}]', DUMMY, "[]"]
+    )
+    factory = SqlPatternProcessorDiscovererFactory(
+        place.url, "rules", interval=INTERVAL, registry=ProcessorRegistry({DUMMY: dummy})
+    )
+    discoverer = factory.create_pattern_processor_discoverer()
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+        change(place, "UPDATE rules SET \"constructorParams\" = '[{}]' WHERE uid = 1")
+        found = manager.wait_for({})
+        assert [(one.id, one.unidentified) for one in refused(found)] == [("dummy-5", False), ("uid 2", True)]

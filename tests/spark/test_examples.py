@@ -1,0 +1,65 @@
+"""The examples with operators find what their data say."""
+
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from examples import exchange_rates, order_journey, thresholds
+
+pytestmark = pytest.mark.spark
+
+
+def printed() -> tuple[Console, StringIO]:
+    """A terminal of 80 columns, and what stands on it."""
+    text = StringIO()
+    return Console(file=text, width=80), text
+
+
+def test_payments_are_converted_at_the_rate_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+    exchange_rates.write_files(tmp_path)
+    found = exchange_rates.convert(spark, tmp_path)
+    assert [(row["id"], row["rate"], row["euros"], row["total"]) for row in found["converted"]] == [
+        (1, 0.90, 90.0, 90.0),
+        (2, 1.15, 23.0, 23.0),
+        (3, 0.85, 85.0, 175.0),
+        (5, 1.15, 11.5, 186.5),
+        (6, 1.20, 12.0, 198.5),
+        (7, 1.05, 52.5, 75.5),
+    ]
+    assert found["unknown"] == [{"id": 4, "account": "bob", "currency": "CHF"}]
+    console, text = printed()
+    exchange_rates.show(console, found)
+    assert "10.00 GBP │ 1.20 │ 12.00 │ 198.50" in text.getvalue()
+    assert "Payment 4: no rate of CHF was in force" in text.getvalue()
+
+
+def test_orders_tell_what_they_miss_after_their_deadline(spark: SparkSession, tmp_path: Path) -> None:
+    order_journey.write_files(tmp_path)
+    found = order_journey.follow(spark, tmp_path)
+    assert [(row["order_id"], row["customer"], row["what"]) for row in found["missing"]] == [
+        (2, "bob", "shipment"),
+        (3, "cid", "payment and shipment"),
+        (4, "dora", "payment"),
+    ]
+    assert found["missing"][0]["ordered"] == datetime(2025, 3, 3, 10, tzinfo=UTC)
+    assert [(row["order_id"], row["what"]) for row in found["strays"]] == [(3, "payment"), (9, "payment")]
+    console, text = printed()
+    order_journey.show(console, found)
+    assert "cid      │ 03 Mar 11:00 │ payment and shipment" in text.getvalue()
+    assert "A payment for order 9, which does not exist" in text.getvalue()
+
+
+def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
+    found = thresholds.watch(spark, tmp_path)
+    assert [(f"{row['time']:%H:%M}", row["oven"], row["threshold"], row["what"]) for row in found] == [
+        ("12:03", "east", 230.0, "too hot"),
+        ("12:03", "west", 230.0, "too hot"),
+        ("12:05", "west", 230.0, "well again"),
+    ]
+    console, text = printed()
+    thresholds.show(console, found)
+    assert "12:03 │ west │ 260 °C      │ 230 °C    │ too hot" in text.getvalue()
