@@ -43,9 +43,7 @@ class ToEuros(StreamOperator):
     rates = BroadcastInput(RATE)
     rate = BroadcastMapState("STRING", "DOUBLE")
     total = ValueState("DOUBLE")
-    converted = Output(
-        "id INT, account STRING, amount DOUBLE, currency STRING, rate DOUBLE, euros DOUBLE, total DOUBLE"
-    )
+    converted = Output(f"{PAYMENT}, rate DOUBLE, euros DOUBLE, total DOUBLE")
     unknown = Output("id INT, account STRING, currency STRING")
 
     @rates.process_element
@@ -148,6 +146,7 @@ def main() -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -83,8 +83,15 @@ ORDERS = [
     (6, "03-09 09:00", "ann"),
 ]
 # Order 3 is paid too late, order 9 does not exist.
-PAYMENTS = [(1, "03-03 09:30"), (2, "03-05 18:00"), (9, "03-06 08:00"), (3, "03-06 12:00"), (5, "03-06 13:00")]
-SHIPMENTS = [(1, "03-04 07:00"), (4, "03-04 12:00"), (5, "03-08 08:59")]
+PAYMENTS = [
+    (1, "03-03 09:30"),
+    (2, "03-05 18:00"),
+    (9, "03-06 08:00"),
+    (3, "03-06 12:00"),
+    (5, "03-06 13:00"),
+    (6, "03-09 10:00"),
+]
+SHIPMENTS = [(1, "03-04 07:00"), (4, "03-04 12:00"), (5, "03-08 08:59"), (6, "03-09 18:00")]
 
 
 def write_files(folder: Path) -> None:
@@ -113,7 +120,7 @@ def follow(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]
     def gather(output: str, rows: DataFrame, batch_id: int) -> None:
         found[output] += rows.toArrow().to_pylist()
 
-    # The end of the streams is not the deadline of order 6: what is open stays in the checkpoint for the next run.
+    # Not drained: order 6 has days left, and stays in the checkpoint for the next run.
     journey.run(
         {output: partial(gather, output) for output in found},
         checkpoint=str(folder / "checkpoint"),
@@ -131,7 +138,7 @@ def show(console: Console, found: dict[str, list[dict[str, Any]]]) -> None:
         table.add_row(str(row["order_id"]), row["customer"], f"{row['ordered']:%d %b %H:%M}", row["what"])
     console.print(table)
     for row in found["strays"]:
-        console.print(f"A {row['what']} for order {row['order_id']}, which does not exist")
+        console.print(f"A {row['what']} for order {row['order_id']}, which is not open")
 
 
 def main() -> None:
@@ -141,6 +148,7 @@ def main() -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -147,7 +147,8 @@ class Coordinator(PatternProcessorManager):
         self._set = store.get(numbers[-1]) if numbers else ProcessorSet(0, ())
         self._checked: dict[PatternProcessor, AsterismError | None] = {}
         self.status = Status(
-            version=self._set.version, processors={processor.id: processor.version for processor in self._set.processors}
+            version=self._set.version,
+            processors={processor.id: processor.version for processor in self._set.processors},
         )
 
     @property

@@ -24,6 +24,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
 
 from asterism.errors import (
     ColumnNotFoundError,
@@ -73,10 +74,10 @@ _TYPED = {
     "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'",
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
-_ARGUMENTS = frozenset(
-    "this expression expressions low high ifs default true to safe typed negate is_string quoted table db catalog unit "
-    "big_int".split()
-)
+_ARGUMENTS = frozenset((
+    "this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "safe", "typed", "negate", "is_string",
+    "quoted", "table", "db", "catalog", "unit", "big_int",
+))  # fmt: skip
 """What a node may hold. Anything else is a variety of it that has another meaning, such as BETWEEN SYMMETRIC."""
 
 
@@ -85,19 +86,17 @@ class _Tokenizer(Spark.Tokenizer):
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
 
-class _Parser(Spark.Parser):
+class _Parser(SparkParser):
     """Leaves functions as they were typed: what they are is settled by :data:`asterism.sql.functions.FUNCTIONS`."""
 
-    FUNCTIONS: ClassVar[dict[str, Any]] = {
-        name: Spark.Parser.FUNCTIONS[name] for name in AGGREGATES.values()
-    }
+    FUNCTIONS: ClassVar[dict[str, Any]] = {name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values()}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         "CAST": lambda self: self._parse_called_cast(safe=None),
         "TRY_CAST": lambda self: self._parse_called_cast(safe=True),
-        "EXTRACT": Spark.Parser.FUNCTION_PARSERS["EXTRACT"],
+        "EXTRACT": SparkParser.FUNCTION_PARSERS["EXTRACT"],
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": Spark.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
     def _parse_called_cast(self, safe: bool | None) -> exp.Expr:
         """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
@@ -170,7 +169,8 @@ def _check(node: exp.Expr, text: str) -> None:
     others = [name for name, value in node.args.items() if name not in _ARGUMENTS and value]
     if not isinstance(node, _SUPPORTED) or others:
         word = _TYPED.get(node.key, node.key.upper())
-        word = " ".join([word, *(name.upper() for name in others)])
+        if isinstance(node, _SUPPORTED):
+            word = " ".join([word, *(name.upper() for name in others)])
         raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
     if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
         raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
@@ -180,7 +180,10 @@ def _check(node: exp.Expr, text: str) -> None:
         ):
             word, inner = (_TYPED.get(n.key, n.key.upper()) for n in (node, part))
             raise ExpressionSyntaxError.at(
-                f"{inner} next to {word} needs brackets", text, position_of(part), "they bind differently in SQL dialects"
+                f"{inner} next to {word} needs brackets",
+                text,
+                position_of(part),
+                "they bind differently in SQL dialects",
             )
 
 
@@ -406,7 +409,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-_TRY = "filter such events out; try_divide(a, b) gives NULL where b is 0"
+_TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
 
 
 class _DuckDBError(Exception):
@@ -531,7 +534,7 @@ class Vectorized:
 def _undecorated(message: str) -> str:
     """What happened, of what DuckDB says about it."""
     first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
-    return re.sub(r"^[A-Z][A-Za-z ]*Error: ", "", first)
+    return re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
 
 
 def columns_of(text: str) -> set[int]:

@@ -71,7 +71,8 @@ class Group:
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
         """Which pages are there."""
-        return self.header.wakes != NO_PAGE
+        there: npt.NDArray[np.bool_] = self.header.wakes != NO_PAGE
+        return there
 
     def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
         """The pages that have something to do: *events* of their keys, or a deadline that has passed."""

@@ -281,7 +281,9 @@ class MultipleInputOperator(KeyGroupOperator):
         return bool(group.newly_ended and self._selectable())
 
     def must_advance(self, group: Group) -> bool:
-        return self._asks_again(group) or any({"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved)
+        return self._asks_again(group) or any(
+            {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
+        )
 
     def _read_broadcast(self, group: Group) -> tuple[dict[str, StateTable], bytes | None]:
         if not self.broadcast_states:

@@ -367,7 +367,10 @@ def without_flag(item: Any) -> tuple[Any, bool]:
 
 
 def without_duplicates(found: Iterable[tuple[Discovered, str | None]]) -> list[Discovered]:
-    """Of several processors with one id, those after the first are refused. Each comes with the place where it was found."""
+    """Of several processors with one id, those after the first are refused. Each comes with the place where it was found.
+
+    The good ones are first: what is refused cannot take the place of a good one with its id.
+    """
     kept: list[Discovered] = []
     seen: set[str] = set()
     for one, place in found:
@@ -377,4 +380,4 @@ def without_duplicates(found: Iterable[tuple[Discovered, str | None]]) -> list[D
                 one = RefusedProcessor(one.id, error, one.version, place)
             seen.add(one.id)
         kept.append(one)
-    return kept
+    return sorted(kept, key=lambda one: isinstance(one, RefusedProcessor))

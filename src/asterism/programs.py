@@ -198,8 +198,10 @@ class _Compiler:
         if value.type == NULL:
             return None
         found = self.vectorized.constant(_held(value))
-        return found.cast(pa.int64()).as_py() if pa.types.is_timestamp(found.type) else (
-            found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py()
+        return (
+            found.cast(pa.int64()).as_py()
+            if pa.types.is_timestamp(found.type)
+            else (found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py())
         )
 
     def _push(self, value: Any) -> Instruction:
@@ -317,8 +319,8 @@ class _Compiler:
                 value = self.part(a)
                 return self.chosen(self.compare("=", value, self.part(b)), _null(value.type), value)
             case "nvl2", [a, b, c]:
-                yes, no = self.unify([self.part(b), self.part(c)], "NVL2")
-                return self.chosen(self.negation(self.is_null(self.part(a))), yes, no)
+                given = self.negation(self.is_null(self.part(a)))
+                return self.chosen(given, *self.unify([self.part(b), self.part(c)], "NVL2"))
             case "greatest" | "least", [_, _, *_]:
                 values = self.unify([self.part(argument) for argument in arguments], name.upper())
                 best = values[0]
@@ -335,7 +337,7 @@ class _Compiler:
                 return self.negation(self.is_null(self.part(a)))
             case "equal_null", [a, b]:
                 return self.null_safe(self.part(a), self.part(b))
-            case ("abs" | "coalesce" | "if" | "nullif" | "nvl2" | "greatest" | "least" | "try_divide" | "isnull"), _:
+            case (("abs" | "coalesce" | "if" | "nullif" | "nvl2" | "greatest" | "least" | "try_divide" | "isnull"), _):
                 raise _ArityError
         raise UnsupportedError(
             f"{name.upper()} is not supported over events of a stage",
@@ -474,9 +476,13 @@ class _Compiler:
             hint = "compare its parts" if any(is_nested(kind) for kind in kinds) else "CAST one of them"
             raise UnsupportedError(f"{where} cannot take {names} together", hint)
         if is_decimal(found) and found.precision > _DIGITS and any(part.cast is None for part in parts):
-            exact = all(kind in INTEGERS or (is_decimal(kind) and kind.precision <= _EXACT) or kind == NULL for kind in kinds)
+            exact = all(
+                kind in INTEGERS or (is_decimal(kind) and kind.precision <= _EXACT) or kind == NULL for kind in kinds
+            )
             if not comparing or not exact:
-                raise UnsupportedError(f"{where} would need {name_of(found)} over events of a stage", "CAST(... AS DOUBLE)")
+                raise UnsupportedError(
+                    f"{where} would need {name_of(found)} over events of a stage", "CAST(... AS DOUBLE)"
+                )
             found = DOUBLE
         return [self.convert(part, found) for part in parts]
 
@@ -500,7 +506,9 @@ class _Compiler:
             shift = to.scale - decimal_of(have).scale
             if shift >= 0:
                 return Part(to, lambda: [*part.code(), _op(Op.CONST, 10**shift), _op(Op.MUL)])
-        raise UnsupportedError(f"{name_of(have)} cannot become {name_of(to)} over events of a stage", "CAST the columns in it")
+        raise UnsupportedError(
+            f"{name_of(have)} cannot become {name_of(to)} over events of a stage", "CAST the columns in it"
+        )
 
     # -- arithmetic
 
@@ -519,7 +527,9 @@ class _Compiler:
         if is_decimal(kind):
             return self.decimal_arithmetic(operator, a, b)
         if kind == FLOAT:
-            raise UnsupportedError(f"{operator} of two FLOAT is not supported over events of a stage", "CAST(... AS DOUBLE)")
+            raise UnsupportedError(
+                f"{operator} of two FLOAT is not supported over events of a stage", "CAST(... AS DOUBLE)"
+            )
         kind = BIGINT if kind in INTEGERS else DOUBLE
         a, b = self.convert(a, kind), self.convert(b, kind)
         plain, floating = {"+": (Op.ADD, Op.ADD_F), "-": (Op.SUB, Op.SUB_F), "*": (Op.MUL, Op.MUL_F)}[operator]
@@ -537,7 +547,9 @@ class _Compiler:
         if not all(is_numeric(kind) or kind == NULL for kind in kinds):
             raise UnsupportedError(f"{word} needs numbers")
         if any(is_decimal(kind) for kind in kinds) and not any(kind in FLOATS for kind in kinds):
-            raise UnsupportedError(f"{word} of decimals is not supported over events of a stage", "CAST one of them to DOUBLE")
+            raise UnsupportedError(
+                f"{word} of decimals is not supported over events of a stage", "CAST one of them to DOUBLE"
+            )
         a, b = self.convert(a, DOUBLE), self.convert(b, DOUBLE)
         if not failing:
             return Part(DOUBLE, lambda: [*a.code(), *b.code(), _op(Op.DIV_F, 1)])
@@ -576,7 +588,9 @@ class _Compiler:
 
     def time_arithmetic(self, operator: str, a: Part, b: Part) -> Part:
         if MONTHS in (a.type, b.type):
-            raise UnsupportedError("an interval in months has no fixed length", "put it inside: LAST(a.x + INTERVAL 1 MONTH)")
+            raise UnsupportedError(
+                "an interval in months has no fixed length", "put it inside: LAST(a.x + INTERVAL 1 MONTH)"
+            )
         plain = Op.ADD if operator == "+" else Op.SUB
         if operator == "*":
             interval, number = (a, b) if a.type in INTERVALS else (b, a)
@@ -612,7 +626,9 @@ class _Compiler:
         hours = isinstance(interval.constant, int) and abs(interval.constant) < _DAY
         if is_instant(moment.type) and not is_fixed(self.zone) and not hours:
             # A day is not always 24 hours long there.
-            raise UnsupportedError("an interval of days is not supported over events of a stage", "INTERVAL 23 HOURS at most")
+            raise UnsupportedError(
+                "an interval of days is not supported over events of a stage", "INTERVAL 23 HOURS at most"
+            )
         return Part(moment.type, lambda: [*moment.code(), *interval.code(), _op(operation)])
 
     def _translator(self) -> Translator:
@@ -655,10 +671,14 @@ def _held(value: Sql) -> Sql:
         return strict("({0} + 0)", BIGINT, value)
     if is_decimal(kind):
         if kind.precision <= _DIGITS:
-            return strict(f"CAST(({{0}} * CAST({10**kind.scale} AS DECIMAL({kind.scale + 1},0))) AS BIGINT)", BIGINT, value)
+            return strict(
+                f"CAST(({{0}} * CAST({10**kind.scale} AS DECIMAL({kind.scale + 1},0))) AS BIGINT)", BIGINT, value
+            )
         digits = "lpad(replace(replace(CAST({0} AS VARCHAR), '.', ''), '-', ''), 39, '0')"
         # Texts that sort as the numbers do: of negative ones with each digit the other way round.
-        text = f"CASE WHEN {{0}} < 0 THEN '-' || translate({digits}, '0123456789', '9876543210') ELSE '0' || {digits} END"
+        text = (
+            f"CASE WHEN {{0}} < 0 THEN '-' || translate({digits}, '0123456789', '9876543210') ELSE '0' || {digits} END"
+        )
         return strict(f"({text})", STRING, value)
     if kind == FLOAT:
         return strict("CAST({0} AS DOUBLE)", DOUBLE, value)

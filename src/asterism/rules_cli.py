@@ -58,12 +58,15 @@ def list_(source: str, table: str) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        rows = [_row(rule) for rule in _rules_at(source, table).all()]
+        kept = _rules_at(source, table).all()
+        rows = [_row(rule) for rule in kept]
+        several = len({rule.where for rule in kept}) > 1
         shown = Table()
-        for name in ("id", "version", "state", "from", "key", "what"):
+        for name in ("id", "version", "state", "from", "key", "what", *(["file"] if several else [])):
             shown.add_column(name, overflow="fold")
-        for row in rows:
-            shown.add_row(*(Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row)))
+        for rule, row in zip(kept, rows, strict=True):
+            cells = [Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row)]
+            shown.add_row(*cells, *([one_line(rule.where.rpartition("/")[2], 200)] if several else []))
         stdout().print(shown)
         counts = {state: sum(row[2] == state for row in rows) for state in _COLORS}
         click.echo(", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no rules")
@@ -124,6 +127,8 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
 
         found = _rules_at(source, table).all()
         good = _all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
+        if not found:
+            click.echo("no rules")
     if not good:
         sys.exit(1)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import heapq
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -39,8 +39,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 EVENT, CLOCK = "e", "p"
-STUCK = 1000
-"""How often a timer may fire without getting later: one that registers itself again for a time that has passed never ends."""
+ENDLESS = 10_000
+"""How often a timer of a key may fire in one call without getting later, or when all inputs have ended: it would go on so."""
 _USES = "__asterism_uses__"
 """Attribute of functions: for which inputs, and what, they are."""
 
@@ -161,6 +161,10 @@ class _Declared:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else instance.__dict__.get("_tools", {}).get(self.name, self)
 
+    @property
+    def _operator_name(self) -> str:
+        return "" if self.runtime is None else type(self.runtime.operator).__name__
+
     def _check_running(self) -> None:
         if self.runtime is None or not self.runtime.running:
             raise OperatorError(
@@ -208,7 +212,7 @@ class Output(_Declared):
             self.tables.append(rows.select(self.schema.names).cast(self.schema))
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OperatorError(
-                f'the rows do not fit the output "{self.name}"', f"{error}\nColumns: {_columns(self.schema)}"
+                f'the rows do not fit the output "{self.name}"', f"{error}\nColumns: {self._columns}"
             ) from None
 
     def take(self) -> pa.Table | None:
@@ -229,9 +233,13 @@ class Output(_Declared):
                     except MISFITS as error:
                         raise OperatorError(
                             f'a row does not fit the output "{self.name}"',
-                            f"{row!r}\nColumns: {_columns(self.schema)}\n{error}",
+                            f"{row!r}\n{error}\nColumns: {self._columns}\noperator {self._operator_name}",
                         ) from None
                 raise
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(f"{field.name} {field.type}" for field in self.schema)
 
     def _table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist(rows, self.schema)
@@ -274,10 +282,14 @@ class StreamOperator:
         """Called at the end, also after a failure."""
 
     def on_event_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when event time has passed a timer of the key at hand."""
+        """Called when event time has passed a timer of the key at hand.
+
+        When all inputs have ended, every timer fires, also those that are registered then: one that registers itself again and
+        again should ask ``ctx.has_ended``.
+        """
 
     def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when the clock has passed a timer of the key at hand."""
+        """Called when the clock has passed a timer of the key at hand; likewise."""
 
     def select_inputs(self, ctx: Context) -> InputSelection:
         """Which inputs the key at hand wants to read next; elements of others wait, in order. Asked before every element. If
@@ -490,9 +502,9 @@ class Runtime:
         self.heap: list[tuple[int, int, str]] = []
         self.horizon = before
         self.last_fired: dict[tuple[int, str], int] = {}
-        self.stuck: Counts[tuple[int, str]] = Counts()
-        self.spent: set[tuple[int, str]] | None = None
-        """At the end of input, when only timers are left: those that have fired, and do so once."""
+        self.repeated: Counts[tuple[int, str]] = Counts()
+        self.only_timers = False
+        """Is this the end, and nothing left but timers?"""
         self._key_values: list[Any] | None = None
 
     def finish(self) -> None:
@@ -557,8 +569,6 @@ class Runtime:
         entries = self.timer_table.entries(key)
         if time is None:
             entries.pop(domain + name, None)
-            return
-        if self.spent is not None and (key, domain + name) in self.spent:
             return
         entries[domain + name] = (time, FOREVER)
         if domain == EVENT and time <= self.horizon:
@@ -629,18 +639,19 @@ class Runtime:
     def _fire(self, key: int, name: str, time: int) -> None:
         """*name*: with its domain."""
         del self.timer_table.entries(key)[name]
-        if self.spent is not None:
-            self.spent.add((key, name))
-        if self.last_fired.get((key, name), BEFORE_TIME) >= time:
-            self.stuck[key, name] += 1
-        self.last_fired[key, name] = time
         self.key_number, self.element_time, self.input_name, self.timer_name = key, time, None, name[1:]
-        if self.stuck[key, name] > STUCK:
-            raise OperatorError(
-                f'the timer "{name[1:]}" does not come to an end',
-                f"It fired {STUCK} times for a time that had passed, and was registered again.\n{self.place(None)}",
-                "register it for a later time",
-            )
+        if self.only_timers or self.last_fired.get((key, name), BEFORE_TIME) >= time:
+            self.repeated[key, name] += 1
+            if self.repeated[key, name] > ENDLESS:
+                when = "after the end of all inputs" if self.only_timers else "without getting later"
+                raise OperatorError(
+                    f'the timer "{name[1:]}" does not come to an end',
+                    f"It fired {ENDLESS} times {when}, and was registered again each time.\n{self.place(None)}",
+                    'register it again only if not ctx.has_ended("name of an input")'
+                    if self.only_timers
+                    else "register it for a later time",
+                )
+        self.last_fired[key, name] = time
         if name[0] == EVENT or not self.event_time:
             self.time = max(self.time, time)
         self.call(
@@ -653,12 +664,14 @@ class Runtime:
 
     def place(self, function: str | None) -> str:
         """Who is processed now, in words."""
-        parts = [f"operator {type(self.operator).__name__}"]
-        parts += [f"function {function}"] * (function is not None)
-        parts += [f'input "{self.input_name}"'] * (self.input_name is not None)
-        parts += [f'timer "{self.timer_name}"'] * (self.timer_name is not None)
-        parts += [f"key {self.key_value()!r}"] * (self.key_number is not None)
-        return ", ".join(parts)
+        known = {
+            "operator": type(self.operator).__name__,
+            "function": function,
+            "input": None if self.input_name is None else f'"{self.input_name}"',
+            "timer": None if self.timer_name is None else f'"{self.timer_name}"',
+            "key": None if self.key_number is None else repr(self.key_value()),
+        }
+        return ", ".join(f"{what} {value}" for what, value in known.items() if value is not None)
 
     def call(self, function: str, *arguments: Any) -> Any:
         try:
@@ -684,16 +697,27 @@ class Runtime:
         self.input_name, self.element_time = spec.name, time
         self.call(spec.functions["process_late"], element)
 
-    def select(self, key: int) -> Set[str]:
-        """What the key wants to read; empty: anything."""
+    def select(self, key: int) -> set[str] | frozenset[str]:
+        """What the key wants to read; empty: anything.
+
+        :raises OperatorError: its answer is no selection of keyed inputs
+        """
         self.key_number, self.element_time, self.input_name = key, None, None
         selection = self.call("select_inputs")
-        self.key_number = None
-        if not isinstance(selection, Set):
+        if not isinstance(selection, set | frozenset):
             raise OperatorError(
-                f"{type(self.operator).__name__}.select_inputs gave {selection!r}, which is no selection",
-                hint='InputSelection.of("name of an input", ...), or InputSelection.ALL',
+                f"{selection!r} is no selection of inputs",
+                self.place("select_inputs"),
+                'InputSelection.of("name of an input", ...), or InputSelection.ALL',
             )
+        keyed = [name for name, declared in self.inputs.items() if not declared.broadcast]
+        unknown = sorted(str(name) for name in selection.difference(keyed))
+        if unknown:
+            raise OperatorError(
+                f"there is no keyed input {unknown[0]!r} to select",
+                f"Keyed inputs: {', '.join(keyed)}\n{self.place('select_inputs')}",
+            )
+        self.key_number = None
         return selection
 
     def watermark(self, function: str, *watermarks: int) -> None:
@@ -726,10 +750,6 @@ def _fresh(declared: Any, runtime: Runtime) -> Any:
     return mine
 
 
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
 # ---------------------------------------------------------------------- the order of things
 
 
@@ -751,8 +771,7 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
         runtime.time = max(runtime.time, horizon)
     if waiting is not None:  # at the end, what waits comes before the timers of the time after it
         waiting.drain_all(runtime)
-    if runtime.clock == END_OF_TIME:
-        runtime.spent = set()
+    runtime.only_timers = runtime.clock == END_OF_TIME
     runtime.fire_all(limit)
     runtime.time = max(runtime.time, horizon)
 
@@ -831,8 +850,11 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             else:
                 _run_of_batch(runtime, part, rows, begun)
             runtime.left[part.spec.name] -= len(rows)
-        last_number, last_row = order[end - 1].tolist()
-        runtime.time = max(begun, int(arrived[last_number].times[last_row]) - 1)
+        number, row = order[end - 1].tolist()
+        last = int(arrived[number].times[row])
+        runtime.time = begun
+        runtime.fire_before(last)
+        runtime.time = max(runtime.time, last - 1)
         at = end
 
 
@@ -904,12 +926,6 @@ class Waiting:
         while mine:
             selection = runtime.select(key)
             wanted = selection or self.inputs.keys()
-            unknown = sorted(str(name) for name in selection - self.inputs.keys())
-            if unknown:
-                raise OperatorError(
-                    f"there is no keyed input {unknown[0]!r} to select",
-                    f"Keyed inputs of {type(runtime.operator).__name__}: {', '.join(self.inputs)}",
-                )
             at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
             if at is None:
                 if not all(runtime.has_ended(name) for name in wanted):

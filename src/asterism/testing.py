@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.cep import EVENTS as EVENTS_INPUT
-from asterism.cep import CepOperator
+from asterism.cep import CepOperator, OnLimit
 from asterism.compiler import Semantics
 from asterism.errors import ColumnNotFoundError, InvalidEventError
 from asterism.key_group import KEY_HASH
@@ -797,6 +797,7 @@ class PatternHarness(OperatorHarness):
     :param literals: how events are written as words
     :param outputs: what is asked for, by name, instead of matches, timed-out partial matches and late events
     :param pages: pages of state per key group; *key_groups*: as on Spark. The answers must not depend on them
+    :param max_partial_matches: and *on_limit*: see :class:`asterism.cep.CepOperator`
 
     >>> from asterism import Pattern
     >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'").within(timedelta(seconds=10))
@@ -821,6 +822,8 @@ class PatternHarness(OperatorHarness):
         outputs: Mapping[str, OutputSpec] | None = None,
         pages: int = 1,
         key_groups: int = 1,
+        max_partial_matches: int | None = None,
+        on_limit: OnLimit = "error",
     ) -> None:
         if keys is None:
             keys = [literals.key] if literals.key in schema.names else []
@@ -833,7 +836,8 @@ class PatternHarness(OperatorHarness):
         if select is not None:
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
         options: dict[str, Any] = {
-            "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages
+            "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
+            "max_partial_matches": max_partial_matches, "on_limit": on_limit,
         }  # fmt: skip
         self.cep = CepOperator(pattern, schema, **options)
         super().__init__(self.cep, keys=keys, key_groups=key_groups)

@@ -248,13 +248,24 @@ def _in_measures(processor: PatternProcessor) -> list[Found]:
 
 
 def _for_schema(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
-    time = TimeColumn("time", pa.timestamp("us", "UTC"))
-    try:
-        # Which functions there are, the query knows.
-        ProcessorCompiler(schema, (), time, semantics, {}).compile(replace(processor, function=None))
-    except AsterismError as error:
-        return [("", "", error)]
-    return []
+    # Which functions there are, and the event time, the query knows.
+    compiler = ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
+    alone = replace(processor, key=(), select=(), function=None)
+    parts = [
+        (f"/key/{number}", "key: ", replace(alone, key=(text,))) for number, text in enumerate(processor.key or ())
+    ]
+    parts += [
+        (f"/select/{number}", "select: ", replace(alone, select=(text,)))
+        for number, text in enumerate(processor.select)
+    ]
+    found: list[Found] = []
+    for path, where, part in [*parts, ("", "", replace(processor, function=None))]:
+        try:
+            if path or not found:
+                compiler.compile(part)
+        except AsterismError as error:
+            found.append((path, where, error))
+    return found
 
 
 def _in_conditions(reading: Reading, schema: pa.Schema | None) -> list[Found]:

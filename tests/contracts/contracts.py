@@ -1,7 +1,7 @@
 """What operators with any number of inputs do, as operators, timelines and the rows that must come out.
 
-Each contract is kept by the operator without Spark, however its elements are cut (``test_pure.py``), and on Spark, as a stream and
-in batch (``test_spark.py``). Keyed inputs have the key ``k`` and, unless they say otherwise, the time ``t``.
+Each contract is kept by the operator without Spark, however its elements are cut (``test_pure.py``), and on Spark, as a stream
+and in batch (``test_spark.py``). Keyed inputs have the key ``k`` and, unless they say otherwise, the time ``t``.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class OrderOfBoth(OrderOfBatches):
         ctx.register_event_time_timer("soon", e.t + timedelta(seconds=2))
 
     def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
-        self.say(ctx, f"timer at {seconds(timer.time)}")
+        self.say(ctx, f"timer at {seconds(timer.time)} watermark {seconds(ctx.current_watermark)}")
 
 
 contract(
@@ -226,19 +226,19 @@ contract(
         a left 1 at 1s rule None
         a right 4 at 2s rule None
         a right 5 at 3s rule None
-        a timer at 3s
+        a timer at 3s watermark 3s
         a right 6 at 4s rule None
         a left 12 at 5s rule None
-        a timer at 7s
+        a timer at 7s watermark 7s
         a right 11 at 11s rule None
         b right 7 at 1s rule None
         b left 2 at 10s rule None
         b left 13 at 10s rule None
-        b timer at 12s
+        b timer at 12s watermark 12s
         b right 8 at 13s rule None
         c right 9 at 2s rule None
         c left 3 at 3s rule None
-        c timer at 5s
+        c timer at 5s watermark 5s
         c right 10 at 9s rule None
         """),
 )
@@ -384,7 +384,7 @@ contract(
 
 
 class Periodic(Saying):
-    """A timer that registers itself again: at the end of the stream it fires once more."""
+    """A timer that registers itself again until its input has ended."""
 
     clicks = Input(ITEM)
 
@@ -395,7 +395,8 @@ class Periodic(Saying):
 
     def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
         self.say(ctx, f"hour at {seconds(timer.time)}")
-        ctx.register_event_time_timer("hour", timer.time + timedelta(hours=1))
+        if not ctx.has_ended("clicks"):
+            ctx.register_event_time_timer("hour", timer.time + timedelta(hours=1))
 
 
 contract(
@@ -475,6 +476,7 @@ contract(
         a click 4 at 150s
         a event at 170s, clock 150s
         a clock at 160s, clock 160s
+        a event at 210s, clock 160s
         b click 2 at 100s
         b plain 0
         b event at 12s, clock 110s
@@ -490,6 +492,7 @@ contract(
         e click 5 at 150s
         e event at 171s, clock 150s
         e clock at 160s, clock 160s
+        e event at 210s, clock 160s
         """),
     batch=False,
     stream=False,
@@ -510,7 +513,8 @@ class ProcessingTime(Saying):
 
     def on_processing_time_timer(self, timer: Any, ctx: Any) -> None:
         self.say(ctx, f"idle at {seconds(timer.time)} after {self.last.value()}")
-        ctx.register_processing_time_timer("idle", timer.time + timedelta(minutes=1))
+        if not ctx.has_ended("clicks"):
+            ctx.register_processing_time_timer("idle", timer.time + timedelta(minutes=1))
 
 
 contract(
@@ -543,6 +547,48 @@ contract(
         """),
     batch=False,
     stream=False,
+)
+
+
+class Escalating(Saying):
+    """After the end every timer fires, also those that timers register."""
+
+    clicks = Input(ITEM)
+    reminders = ValueState("BIGINT")
+
+    @clicks.process_element
+    def click(self, e: Any, ctx: Any) -> None:
+        self.reminders.clear()
+        ctx.register_event_time_timer("remind", e.t + timedelta(hours=1))
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        number = (self.reminders.value() or 0) + 1
+        self.reminders.update(number)
+        self.say(ctx, f"reminder {number} at {seconds(timer.time)}")
+        if number < 4:
+            ctx.register_event_time_timer("remind", timer.time + timedelta(hours=1))
+
+
+contract(
+    "timers after the end",
+    Escalating(),
+    {"clicks": TIMED},
+    [Send("clicks", items("a 0s 1", "b 0s 1", "a 3601s 2")), Watermark("2h"), Send("clicks", items("c 7201s 2"))],
+    log("""
+        a reminder 1 at 3600s
+        a reminder 1 at 7201s
+        a reminder 2 at 10801s
+        a reminder 3 at 14401s
+        a reminder 4 at 18001s
+        b reminder 1 at 3600s
+        b reminder 2 at 7200s
+        b reminder 3 at 10800s
+        b reminder 4 at 14400s
+        c reminder 1 at 10801s
+        c reminder 2 at 14401s
+        c reminder 3 at 18001s
+        c reminder 4 at 21601s
+        """),
 )
 
 
@@ -1505,7 +1551,11 @@ contract(
     "no key",
     Keyless(),
     {"clicks": {"time": "t"}},
-    [Send("clicks", [{"t": "1s", "v": 1}, {"t": "2s", "v": 2}]), Watermark("1s"), Send("clicks", [{"t": "3s", "v": 4}])],
+    [
+        Send("clicks", [{"t": "1s", "v": 1}, {"t": "2s", "v": 2}]),
+        Watermark("1s"),
+        Send("clicks", [{"t": "3s", "v": 4}]),
+    ],
     {"out": [(1,), (3,), (7,)]},
 )
 
@@ -1539,14 +1589,17 @@ contract(
         "clicks": {
             "key": list(KEY_TYPES),
             "time": "t",
-            "columns": ", ".join(f"{name} {kind}" for name, (kind, _) in KEY_TYPES.items()) + ", t TIMESTAMP, unused DOUBLE",
+            "columns": ", ".join(f"{name} {kind}" for name, (kind, _) in KEY_TYPES.items())
+            + ", t TIMESTAMP, unused DOUBLE",
         }
     },
     [
         step
         for turn in ("1s", "2s")
         for step in (
-            Send("clicks", [{"t": turn} | {name: values[n] for name, (_, values) in KEY_TYPES.items()} for n in (0, 1)]),
+            Send(
+                "clicks", [{"t": turn} | {name: values[n] for name, (_, values) in KEY_TYPES.items()} for n in (0, 1)]
+            ),
             Watermark(turn),
         )
     ],

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def write(rows: list[Row], schema: str, folder: Path, pieces: int, first: int = 
     folder.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist(rows, schema_of(schema))
     cuts = [n * len(rows) // pieces for n in range(pieces + 1)]
-    for number, (begin, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True), first):
+    for number, (begin, end) in enumerate(pairwise(cuts), first):
         path = folder / f"part-{number:04}.parquet"
         pq.write_table(table.slice(begin, end - begin), path)
         os.utime(path, (1_700_000_000 + number,) * 2)

@@ -29,7 +29,13 @@ from asterism.testing import WORDS, End, Send, StreamOperatorHarness, Watermark,
 from tests.contracts.contracts import Contract
 
 FILES = pa.schema(
-    [("contract", pa.int32()), ("step", pa.int32()), ("input", pa.string()), ("watermark", pa.int64()), ("rows", pa.binary())]
+    [
+        ("contract", pa.int32()),
+        ("step", pa.int32()),
+        ("input", pa.string()),
+        ("watermark", pa.int64()),
+        ("rows", pa.binary()),
+    ]
 )
 SEPARATOR = "/"
 
@@ -115,7 +121,9 @@ def write_steps(contracts: Sequence[Contract], folder: Path) -> list[Path]:
                     table = harness.table(input, rows)
                     steps[at].append(row | {"input": input, "rows": batch_to_bytes(table)})
                 case Watermark(to, input):
-                    names = [n for n, spec in harness.streams.inputs.items() if spec.timed] if input is None else [input]
+                    names = (
+                        [n for n, spec in harness.streams.inputs.items() if spec.timed] if input is None else [input]
+                    )
                     steps[at] += [row | {"input": name, "watermark": WORDS.micros(to)} for name in names]
                 case End(str(input)):
                     steps[at].append(row | {"input": input, "watermark": END_OF_TIME})
@@ -131,7 +139,14 @@ class Stream:
     """A query over the files in a folder; :attr:`outputs` and :attr:`counts` have what came out, by contract."""
 
     def __init__(
-        self, spark: SparkSession, contracts: Sequence[Contract], folder: Path, *, key_groups: int, pages: int, files: int
+        self,
+        spark: SparkSession,
+        contracts: Sequence[Contract],
+        folder: Path,
+        *,
+        key_groups: int,
+        pages: int,
+        files: int,
     ) -> None:
         self.spark, self.contracts, self.folder = spark, contracts, folder
         self.together = Together(contracts, key_groups, pages)

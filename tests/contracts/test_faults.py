@@ -192,7 +192,12 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
     def told(what: str) -> dict[int, Any]:
         return {row["id"]: row for row in found.rows if row["what"] == what}
 
-    write([{"id": n, "t": START} for n in range(3)], schema, tmp_path / "orders", 1)
+    def orders(number: int, **seconds: int) -> None:
+        """The watermark stays behind the last of them, which waits."""
+        rows = [{"id": int(name[1:]), "t": START + timedelta(seconds=at)} for name, at in seconds.items()]
+        write(rows, schema, tmp_path / "orders", 1, first=number)
+
+    orders(0, n0=0, n1=0, n2=0, n3=2)
     query = start(trigger={"processingTime": "1 second"})
     try:
         wait_for(lambda: len(told("clock")) == 3, query)
@@ -204,16 +209,17 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
         before = len(found.batches)
         write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
         wait_for(lambda: len(found.batches) >= before + 2, query)
-        write([{"id": 9, "t": START + timedelta(seconds=30)}], schema, tmp_path / "orders", 1, first=1)
-        wait_for(lambda: 9 in told("clock"), query)
+        orders(1, n8=30, n9=32)
+        wait_for(lambda: 8 in told("clock"), query)
     finally:
         query.stop()
     start()
+    after = {0: 10, 1: 10, 2: 10, 3: 12, 8: 40, 9: 42}
     assert {n: (row["rule"], row["due"]) for n, row in told("event").items()} == {
-        n: ("x", round((START + timedelta(seconds=10 if n < 9 else 40)).timestamp() * 1000)) for n in (0, 1, 2, 9)
+        n: ("x", round((START + timedelta(seconds=seconds)).timestamp() * 1000)) for n, seconds in after.items()
     }
-    assert {n: row["rule"] for n, row in told("clock").items()} == {0: None, 1: None, 2: None, 9: "x"}
-    assert len(found.rows) == 8
+    assert {n: row["rule"] for n, row in told("clock").items()} == {n: None if n < 3 else "x" for n in after}
+    assert len(found.rows) == 2 * len(after)
 
 
 # ---------------------------------------------------------------------- bounded inputs

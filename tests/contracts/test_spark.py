@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -13,22 +14,25 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import tests.contracts.contracts
 import tests.contracts.spark_host
 from asterism.operator import InputSpec
+from asterism.schemas import schema_of
 from asterism.spark import plan
 from asterism.spark.connect import OperatorStream, connect
 from asterism.spark.streams import BroadcastStream, KeyedStream
 from asterism.state import batch_from_bytes
+from asterism.stream_operator import Input, Output, StreamOperator
 from asterism.testing import Send, StreamOperatorHarness
-from tests.contracts.contracts import CONTRACTS, Contract
+from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps
 from tests.contracts.test_pure import counted
 
 pytestmark = pytest.mark.spark
 
-for module in (tests.contracts.contracts, tests.contracts.spark_host):
+for module in (tests.contracts.contracts, tests.contracts.spark_host, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # Spark's workers do not find the tests
 
 
@@ -71,10 +75,12 @@ def connected(spark: SparkSession, contract: Contract, **options: Any) -> Operat
     harness = StreamOperatorHarness(contract.operator, contract.inputs)
     streams: dict[str, KeyedStream | BroadcastStream] = {}
     for name, wire in harness.streams.wires.items():
-        tables = [harness.table(name, step.rows) for step in contract.steps if isinstance(step, Send) and step.input == name]
+        tables = [
+            harness.table(name, step.rows) for step in contract.steps if isinstance(step, Send) and step.input == name
+        ]
         table = pa.concat_tables([wire.schema.empty_table(), *tables])
         # One partition, so that there is an order of arrival.
-        df = spark.createDataFrame(table).coalesce(1)
+        df = spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True)).coalesce(1)
         spec: InputSpec = harness.streams.inputs[name]
         streams[name] = BroadcastStream(df, wire.time) if spec.broadcast else KeyedStream(df, wire.keys, wire.time)
     return connect(contract.operator, streams, **options)
@@ -95,3 +101,35 @@ def test_contracts_in_batch(spark: SparkSession) -> None:
             if row.contract == number:
                 outputs[row.output] += batch_from_bytes(bytes(row.chunk), schemas[row.output]).to_pylist()
         check(contract, contract.batch if isinstance(contract.batch, Mapping) else contract.expected, outputs)
+
+
+ECHOED = ", ".join(f"c{n} {kind}" for n, kind in enumerate(TYPES))
+
+
+class Echo(StreamOperator):
+    """Columns of all types go in and out, by element and by batch."""
+
+    clicks = Input(ECHOED)
+    again = Input(ECHOED)
+    out = Output(ECHOED)
+
+    @clicks.process_element
+    def click(self, e: Any, ctx: Any) -> None:
+        self.out.collect(e)
+
+    @again.process_batch
+    def batch(self, batch: pa.Table, ctx: Any) -> None:
+        self.out.collect_batch(batch)
+
+
+def test_types_come_out_as_they_went_in(spark: SparkSession) -> None:
+    schema = schema_of(ECHOED)
+    arrays = [
+        pa.array([values[0], values[-1], None], field.type)
+        for values, field in zip(TYPES.values(), schema, strict=True)
+    ]
+    table = pa.table(arrays, schema=schema)
+    df = spark.createDataFrame(table, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+    found = connect(Echo(), clicks=KeyedStream(df, "c4"), again=KeyedStream(df, "c4")).output("out")
+    assert found.schema == df.schema
+    assert Counter(map(str, found.collect())) == Counter(map(str, [*df.collect(), *df.collect()]))

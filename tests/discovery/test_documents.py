@@ -61,8 +61,7 @@ def test_aliases_repeat_what_they_stand_for() -> None:
 
 def bomb(levels: int) -> str:
     lines = ["- &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    for n in range(1, levels):
-        lines.append(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]")
+    lines += [f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
     return "\n".join(lines)
 
 

@@ -69,7 +69,7 @@ def test_of_a_file_that_was_never_good_the_ids_are_unknown(folder: Path) -> None
     (folder / "one.json").write_text("{", encoding="utf-8")
     found = discoverer(folder).initial_pattern_processors()
     assert versions(found) == {"c": 3}
-    assert [(r.id, r.unidentified) for r in refused(found)] == [("one.json", True)]
+    assert [(Path(str(r.place)).name, r.unidentified) for r in refused(found)] == [("one.json", True)]
 
 
 def test_the_same_id_in_two_files_is_refused_the_second_time(folder: Path) -> None:

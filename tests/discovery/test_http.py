@@ -425,7 +425,7 @@ def test_it_speaks_https_with_a_certificate(tmp_path: Path, certificate: tuple[P
         # Who does not shake hands holds up nobody.
         with socket.create_connection((client.host, client.port)):
             assert client.status("PUT", "/processors/a", rule("a")) == 201
-        with suppress(ConnectionResetError):
+        with suppress(OSError):
             assert client.raw(b"GET /processors HTTP/1.1\r\n\r\n")[:4] != b"HTTP"
         manager.wait_for({"a": 1})
         assert client.status("GET", "/health", token="wrong") == 401
@@ -454,7 +454,7 @@ def test_one_endpoint_can_be_asked_by_another_query(tmp_path: Path) -> None:
     """Its set is in the format of rule files, with an ETag."""
     with endpoint(tmp_path) as (client, _):
         client.ask("PUT", "/processors/a", rule("a"))
-        status, _, headers = client.ask("GET", "/processors")
+        headers = client.ask("GET", "/processors")[2]
         assert client.ask("GET", "/processors", If_None_Match=headers["ETag"])[:2] == (304, None)
         url = f"http://127.0.0.1:{client.port}/processors"
         asking = UrlPatternProcessorDiscovererFactory(

@@ -295,7 +295,7 @@ def test_a_wrong_call_is_refused_alone(place: SqlitePlace, name: str | None, par
     [wrong] = refused(found)
     assert wrong.error.message == problem
     # What it would have made is not known, so nothing may be removed because of it.
-    assert (wrong.place, wrong.unidentified) == ("rules, uid 1", True)
+    assert (wrong.id, wrong.place, wrong.unidentified) == ("uid 1", "rules", True)
 
 
 def test_a_call_that_fails_later_keeps_what_it_made(place: SqlitePlace) -> None:

@@ -197,7 +197,9 @@ class Expressions:
             lambda: f"({x(n)} {self.rng.choice('+-*/%')} {x(n)} {self.rng.choice('+-*/%')} {x(n - 1)})",
             lambda: f"({self.whole(n)} DIV {self.integer(n)})",
             lambda: f"(- {x(n)})",
-            lambda: f"{self.rng.choice(['abs', 'sign', 'ceil', 'floor', 'sqrt', 'round', 'signum', 'ceiling'])}({x(n)})",
+            lambda: (
+                f"{self.rng.choice(['abs', 'sign', 'ceil', 'floor', 'sqrt', 'round', 'signum', 'ceiling'])}({x(n)})"
+            ),
             lambda: f"{self.rng.choice(['round', 'bround'])}({self.rng.choice('demw')}, {self.rng.choice('0123')})",
             lambda: f"{self.rng.choice(['greatest', 'least', 'coalesce', 'nvl', 'ifnull', 'nanvl'])}({x(n)}, {x(n)})",
             lambda: f"nullif({x(0)}, {x(n)})",
@@ -207,17 +209,32 @@ class Expressions:
             lambda: f"CASE WHEN {self.truth(n)} THEN {x(n)} WHEN {self.truth(n)} THEN {x(n)} ELSE {x(n)} END",
             lambda: f"CASE {x(n)} WHEN {x(n)} THEN {x(n)} END",
             lambda: f"CAST({x(n)} AS {self.numeric_type()})",
-            lambda: f"{self.rng.choice(['CAST', 'TRY_CAST'])}({self.text(n)} AS {self.rng.choice(['INT', 'BIGINT', 'DOUBLE', 'TINYINT', 'FLOAT'])})",
+            lambda: (
+                f"{self.rng.choice(['CAST', 'TRY_CAST'])}({self.text(n)} AS {self.rng.choice(['INT', 'BIGINT', 'DOUBLE', 'TINYINT', 'FLOAT'])})"
+            ),
             lambda: f"CAST({self.text(n)} AS DECIMAL(12,3))",
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
+            lambda: f"{self.rng.choice(['tinyint', 'smallint', 'int', 'bigint', 'float', 'double'])}({x(n)})",
+            lambda: f"iff({self.truth(n)}, {x(n)}, {x(n)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )
 
     def numeric_type(self) -> str:
         return self.rng.choice(
-            ["TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(38,18)", "DECIMAL(20,0)", "DECIMAL(7,5)"]
+            [
+                "TINYINT",
+                "SMALLINT",
+                "INT",
+                "BIGINT",
+                "FLOAT",
+                "DOUBLE",
+                "DECIMAL(10,2)",
+                "DECIMAL(38,18)",
+                "DECIMAL(20,0)",
+                "DECIMAL(7,5)",
+            ]
         )
 
     def integer(self, depth: int) -> str:
@@ -225,10 +242,27 @@ class Expressions:
         if self._leaf(depth):
             return self.pick(lambda: self.rng.choice("yhi"), self.small)
         n = depth - 1
-        part = self.rng.choice(["year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear", "hour", "minute", "second"])
-        field = self.rng.choice(["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOW", "DOY", "HOUR", "MINUTE", "DAYOFWEEK"])
+        part = self.rng.choice(
+            [
+                "year",
+                "quarter",
+                "month",
+                "day",
+                "dayofmonth",
+                "dayofweek",
+                "weekday",
+                "dayofyear",
+                "weekofyear",
+                "hour",
+                "minute",
+                "second",
+            ]
+        )
+        field = self.rng.choice(
+            ["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOW", "DOY", "HOUR", "MINUTE", "DAYOFWEEK"]
+        )
         return self.pick(
-            lambda: f"{self.rng.choice(['length', 'octet_length', 'char_length'])}({self.text(n)})",
+            lambda: f"{self.rng.choice(['length', 'octet_length', 'char_length', 'character_length', 'len'])}({self.text(n)})",
             lambda: f"{part}({self.when(n)})",
             lambda: f"EXTRACT({field} FROM {self.when(n)})",
             lambda: f"instr({self.text(n)}, {self.text(n)})",
@@ -266,7 +300,9 @@ class Expressions:
             return self.pick(lambda: self.rng.choice("st"), lambda: self.rng.choice("st"), self.word)
         n, s = depth - 1, self.text
         return self.pick(
-            lambda: f"{self.rng.choice(['upper', 'lower', 'ucase', 'lcase', 'trim', 'ltrim', 'rtrim', 'reverse'])}({s(n)})",
+            lambda: (
+                f"{self.rng.choice(['upper', 'lower', 'ucase', 'lcase', 'trim', 'ltrim', 'rtrim', 'reverse'])}({s(n)})"
+            ),
             lambda: f"concat({s(n)}, {s(n)}, {self.rng.choice('byhilmwst')})",
             lambda: f"({s(n)} || {s(n)})",
             lambda: f"{self.rng.choice(['substring', 'substr'])}({s(n)}, {self.integer(n)}, {self.integer(n)})",
@@ -276,13 +312,21 @@ class Expressions:
             lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, {self.rng.choice(['0', '3', '-1', '8'])}, {s(n)})",
             lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, 4)",
             lambda: f"repeat({s(n)}, {self.rng.choice(['0', '2', '-1'])})",
-            lambda: f"split_part({s(n)}, {self.pick(lambda: s(n), lambda: self.rng.choice(chr(44) * 3).join(chr(39) * 2))}, {self.integer(n)})",
-            lambda: f"CAST({self.rng.choice([self.integer, self.whole, self.truth, self.day, self.clock, self.moment])(n)} AS STRING)",
+            lambda: (
+                f"split_part({s(n)}, {self.pick(lambda: s(n), lambda: self.rng.choice(chr(44) * 3).join(chr(39) * 2))}, {self.integer(n)})"
+            ),
+            lambda: (
+                f"CAST({self.rng.choice([self.integer, self.whole, self.truth, self.day, self.clock, self.moment])(n)} AS STRING)"
+            ),
             lambda: f"CAST({self.rng.choice('mpw')} AS STRING)",
+            lambda: f"string({self.integer(n)})",
+            lambda: f"try_element_at(ars, {self.integer(n)})",
             lambda: f"{self.rng.choice(['coalesce', 'nvl', 'greatest', 'least'])}({s(n)}, {s(n)})",
             lambda: f"nullif({s(0)}, {s(n)})",
             lambda: f"IF({self.truth(n)}, {s(n)}, {s(n)})",
-            lambda: f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END",
+            lambda: (
+                f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END"
+            ),
             lambda: f"{self.rng.choice(['element_at', 'get'])}(ars, {self.integer(n)})",
             lambda: "st.v",
         )
@@ -294,11 +338,17 @@ class Expressions:
 
     def day(self, depth: int) -> str:
         if self._leaf(depth):
-            return self.rng.choice(["day", "d2", "DATE '2024-02-29'", "DATE '1969-12-31'", "DATE'0099-1-5'", "DATE '2024'"])
+            return self.rng.choice(
+                ["day", "d2", "DATE '2024-02-29'", "DATE '1969-12-31'", "DATE'0099-1-5'", "DATE '2024'"]
+            )
         n = depth - 1
         return self.pick(
-            lambda: f"{self.rng.choice(['date_add', 'date_sub', 'add_months'])}({self.day(n)}, {self.rng.choice(['y', 'h', '1', '-13', '400'])})",
-            lambda: f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['y', 'h', '1', '-31', 'INTERVAL 1 DAY', 'INTERVAL 1 MONTH', 'INTERVAL 2 YEARS', 'INTERVAL 1 WEEK'])})",
+            lambda: (
+                f"{self.rng.choice(['date_add', 'dateadd', 'date_sub', 'add_months'])}({self.day(n)}, {self.rng.choice(['y', 'h', '1', '-13', '400'])})"
+            ),
+            lambda: (
+                f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['y', 'h', '1', '-31', 'INTERVAL 1 DAY', 'INTERVAL 1 MONTH', 'INTERVAL 2 YEARS', 'INTERVAL 1 WEEK'])})"
+            ),
             lambda: f"last_day({self.when(n)})",
             lambda: f"trunc({self.when(n)}, '{self.rng.choice(['YEAR', 'quarter', 'MON', 'MM', 'week', 'yy'])}')",
             lambda: f"{self.rng.choice(['to_date', 'date'])}({self.when(n)})",
@@ -314,19 +364,50 @@ class Expressions:
     def moment(self, depth: int) -> str:
         """A TIMESTAMP."""
         if self._leaf(depth):
-            return self.rng.choice(["at", "a2", "TIMESTAMP '2024-03-31 02:30:00'", "TIMESTAMP '2024-10-27 02:30:00'", "TIMESTAMP '1950-01-01 00:00:00.5Z'", "st.w", "TIMESTAMP '2500-07-01'"])
+            return self.rng.choice(
+                [
+                    "at",
+                    "a2",
+                    "TIMESTAMP '2024-03-31 02:30:00'",
+                    "TIMESTAMP '2024-10-27 02:30:00'",
+                    "TIMESTAMP '1950-01-01 00:00:00.5Z'",
+                    "st.w",
+                    "TIMESTAMP '2500-07-01'",
+                ]
+            )
         n = depth - 1
-        unit = self.rng.choice(["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "yyyy", "dd"])
+        unit = self.rng.choice(
+            [
+                "YEAR",
+                "QUARTER",
+                "MONTH",
+                "WEEK",
+                "DAY",
+                "HOUR",
+                "MINUTE",
+                "SECOND",
+                "MILLISECOND",
+                "MICROSECOND",
+                "yyyy",
+                "dd",
+            ]
+        )
         return self.pick(
             lambda: f"date_trunc('{unit}', {self.when(n)})",
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.interval(n)} + {self.moment(n)})",
-            lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '13 MONTHS', '1 YEAR', '-5 MONTH'])})",
-            lambda: f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['INTERVAL 1 HOUR', 'INTERVAL 90 MINUTES'])})",
+            lambda: (
+                f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '13 MONTHS', '1 YEAR', '-5 MONTH'])})"
+            ),
+            lambda: (
+                f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['INTERVAL 1 HOUR', 'INTERVAL 90 MINUTES'])})"
+            ),
             lambda: f"CAST({self.when(n)} AS TIMESTAMP)",
             lambda: f"{self.rng.choice(['to_timestamp', 'timestamp'])}({self.when(n)})",
             lambda: f"CAST({self.text(n)} AS TIMESTAMP)",
-            lambda: f"timestamp_{self.rng.choice(['seconds', 'millis', 'micros'])}({self.rng.choice([self.integer, self.whole])(n)})",
+            lambda: (
+                f"timestamp_{self.rng.choice(['seconds', 'millis', 'micros'])}({self.rng.choice([self.integer, self.whole])(n)})"
+            ),
             lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.moment(n)}, {self.when(n)})",
             lambda: f"IF({self.truth(n)}, {self.moment(n)}, {self.when(n)})",
         )
@@ -341,7 +422,9 @@ class Expressions:
             lambda: f"CAST({self.text(n)} AS TIMESTAMP_NTZ)",
             lambda: f"({self.clock(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.clock(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
-            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.clock(n)}, {self.pick(lambda: self.day(n), lambda: self.clock(n))})",
+            lambda: (
+                f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.clock(n)}, {self.pick(lambda: self.day(n), lambda: self.clock(n))})"
+            ),
         )
 
     def interval(self, depth: int) -> str:
@@ -369,8 +452,12 @@ class Expressions:
         if self._leaf(depth):
             return self.rng.choice(["b", "b", "TRUE", "FALSE", "b", "CAST(NULL AS BOOLEAN)"])
         n, t = depth - 1, self.truth
-        compare = self.rng.choice(["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
-        maker = self.rng.choice([self.number, self.number, self.text, self.day, self.moment, self.clock, self.interval, self.truth])
+        compare = self.rng.choice(
+            ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
+        )
+        maker = self.rng.choice(
+            [self.number, self.number, self.text, self.day, self.moment, self.clock, self.interval, self.truth]
+        )
         negated = self.rng.choice(["", "NOT "])
         pattern = self.rng.choice(["'%'", "'a%'", "'%b_'", "'_'", r"'%\\%%'", "'%ß%'", "'A%C'", "''", r"'a\\\\b'"])
         regex = self.rng.choice(
@@ -400,12 +487,81 @@ class Expressions:
             lambda: f"array_contains(ars, {self.text(n)})",
             lambda: f"CAST({self.number(n)} AS BOOLEAN)",
             lambda: f"CAST({self.text(n)} AS BOOLEAN)",
+            lambda: f"boolean({self.number(n)})",
             lambda: f"IF({t(n)}, {t(n)}, {t(n)})",
             lambda: f"coalesce({t(n)}, {t(n)})",
             lambda: f"CASE WHEN {t(n)} THEN {t(n)} END",
             lambda: f"({self.day(n)} {self.rng.choice(['<', '>=', '='])} '2024-02-29')",
             lambda: f"({self.moment(n)} {self.rng.choice(['<', '>='])} '2024-10-27 02:30:00')",
         )
+
+    # -- special ones
+
+    def like(self, depth: int) -> str:
+        """LIKE with a random pattern."""
+        pieces = ["%", "_", "a", "b", "A", "ß", "😀", ".", "(", r"\\%", r"\\_", r"\\\\", "''", "é", " ", "!%", "!"]
+        pattern = "".join(self.rng.choice(pieces) for _ in range(self.rng.randrange(5)))
+        verb = self.rng.choice(["LIKE", "ILIKE", "NOT LIKE"])
+        return f"{self.rng.choice(['s', 't', self.word()])} {verb} '{pattern}'" + self.rng.choice(
+            ["", "", " ESCAPE '!'"]
+        )
+
+    def regex(self, depth: int) -> str:
+        """RLIKE with a random pattern."""
+        pieces = ["a", "b", "c", "A", ".", "^", "$", "(", ")", "|", "*", "+", "?", "{2}", "{1,3}", "{0,}", "[ab]", "[^a]", "[a-z]", "[A-Z0-9_]",
+                  r"\\d", r"\\D", r"\\s", r"\\S", r"\\w", r"\\W", r"\\.", r"\\$", "ß", "😀", "[à-ÿ]", " ", "-", ",", "%", r"\\n", r"\\r", r"\\t", "[-a]", "[a-]",
+                  r"[\\d.]", "(?:a|b)", "*?", "a$", "b|a", r"[\\s,]+", r"[\\]]", "k", "K"]  # fmt: skip
+        pattern = "".join(self.rng.choice(pieces) for _ in range(self.rng.randrange(7)))
+        pattern = self.rng.choice(["", "", "(?i)"]) + pattern
+        return f"{self.rng.choice(['s', 't', self.word()])} {self.rng.choice(['RLIKE', 'REGEXP', 'NOT RLIKE'])} '{pattern}'"
+
+    def quoted_text(self, depth: int) -> str:
+        """A text that stands literally in an expression, with escapes."""
+        pieces = ["a", " ", "''", r"\'", r"\"", "%", "_", r"\%", r"\_", r"\\\\", r"\n", r"\t", r"\r", r"\b", r"\Z", r"\q", r"\u00e4", r"\U0001F600",
+                  r"\101", r"\0", "ä", "😀", "--", "/*", ";", "{0}", "$x", "`", "\n", "c1"]  # fmt: skip
+        text = "".join(self.rng.choice(pieces) for _ in range(self.rng.randrange(6)))
+        return self.rng.choice([f"'{text}'", f"'{text}'", f"concat('{text}', s)", f"r'{text}'", f"'{text}' = s"])
+
+    def without_brackets(self, depth: int) -> str:
+        """Operators side by side."""
+        names = ["b", "i", "h", "l", "e", "s", "m", "1", "2", "'a'", "NULL", "TRUE", "-1", "- i", "~ h", "! b"]
+        operators = [
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "DIV",
+            "||",
+            "&",
+            "|",
+            "^",
+            "=",
+            "<>",
+            "<",
+            ">=",
+            "<=>",
+            "AND",
+            "OR",
+            "AND NOT",
+            "OR NOT",
+        ]
+        tests = ["", "", "", " IS NULL", " IS NOT NULL", " IS TRUE", " BETWEEN 1 AND 2", " NOT BETWEEN 0 AND i", " IN (1, 2)", " LIKE 'a%'", "::INT"]  # fmt: skip
+        numbers, sums = (
+            ["i", "h", "l", "1", "2", "- h", "~ i", "e", "m"],
+            ["+", "-", "*", "%", "&", "|", "^", "/", "DIV", "<", "="],
+        )
+        if self.rng.random() < 0.6:
+            names, operators = numbers, sums
+        text = self.rng.choice(["", "", "NOT ", "! "]) + self.rng.choice(names)
+        for _ in range(self.rng.randrange(1, 4)):
+            text += f" {self.rng.choice(operators)} {self.rng.choice(names)}{self.rng.choice(tests)}"
+        return text
+
+    def not_exact(self, depth: int) -> str:
+        one = self.rng.choice(["exp", "ln", "log10", "log2"])
+        x = self.number(1)
+        return self.pick(lambda: f"{one}({x})", lambda: f"{self.rng.choice(['pow', 'power'])}({x}, {self.number(0)})")
 
 
 # ---------------------------------------------------------------------------------------------------- answers
@@ -505,7 +661,9 @@ class Comparison:
                 self._values(answers[middle:], tolerance)
             else:
                 reason = str(problem).split("\n")[0][:150]
-                self.differences.append(f"{answers[0].text}\n    here {answers[0].type}, in Spark {type(problem).__name__}: {reason}")
+                self.differences.append(
+                    f"{answers[0].text}\n    here {answers[0].type}, in Spark {type(problem).__name__}: {reason}"
+                )
             return
         order = {row: at for at, row in enumerate(found.column(0).to_pylist())}
         for number, answer in enumerate(answers):
@@ -515,11 +673,15 @@ class Comparison:
             wrong = [
                 (row, mine, values[order[row]])
                 for row, mine in enumerate(answer.values)
-                if row not in (answer.errors or {}) and not same(mine, values[order[row]]) and not near(mine, values[order[row]], tolerance)
+                if row not in (answer.errors or {})
+                and not same(mine, values[order[row]])
+                and not near(mine, values[order[row]], tolerance)
             ]
             if wrong:
                 row, mine, other = wrong[0]
-                self.differences.append(f"{answer.text}\n    row {self._row(row, answer.text)}\n    here {mine!r}, in Spark {other!r}")
+                self.differences.append(
+                    f"{answer.text}\n    row {self._row(row, answer.text)}\n    here {mine!r}, in Spark {other!r}"
+                )
             elif str(theirs.type) != str(answer.type):
                 self.differences.append(f"{answer.text}\n    here {answer.type}, in Spark {theirs.type}")
             else:

@@ -19,7 +19,30 @@ from asterism.pattern import Pattern
 from asterism.state import MemoryStore
 from tests.property.sql_expressions import Expressions, table
 
-COLUMNS = ("b", "y", "h", "i", "l", "f", "d", "e", "m", "p", "w", "s", "t", "day", "d2", "at", "a2", "nt", "arr", "ars", "st", "mp")
+COLUMNS = (
+    "b",
+    "y",
+    "h",
+    "i",
+    "l",
+    "f",
+    "d",
+    "e",
+    "m",
+    "p",
+    "w",
+    "s",
+    "t",
+    "day",
+    "d2",
+    "at",
+    "a2",
+    "nt",
+    "arr",
+    "ars",
+    "st",
+    "mp",
+)
 _COLUMN = re.compile(r"'(?:[^'\\]|\\.|'')*'|(?<![\w.'])(" + "|".join(COLUMNS) + r")\b(?!\s*\()", re.DOTALL)
 
 
@@ -47,7 +70,10 @@ def pairs(rng: random.Random, zone: str, count: int = 30) -> tuple[pa.Table, pa.
     """(events of stage ``a``, events after them, both side by side and the columns of an empty stage ``z``)"""
     first, second = (table(rng, zone, count).drop_columns(["row"]) for _ in range(2))
     metadata = first.schema.metadata
-    columns = {**{f"a_{name}": first.column(name) for name in COLUMNS}, **{name: second.column(name) for name in COLUMNS}}
+    columns = {
+        **{f"a_{name}": first.column(name) for name in COLUMNS},
+        **{name: second.column(name) for name in COLUMNS},
+    }
     columns |= {f"z_{name}": pa.nulls(count, first.schema.field(name).type) for name in COLUMNS}
     keys = pa.array(range(count))
 
@@ -62,7 +88,11 @@ def matched(condition: str, first: pa.Table, second: pa.Table) -> set[int]:
     """The keys for which the condition holds of the second event."""
     pattern = Pattern.begin("a").where("stage = 'a'").next("z").where("stage = 'z'").where(condition)
     operator = CepOperator(
-        pattern, first.schema, time="ts", keys=["key"], outputs={"m": OutputSpec(OutputKind.MATCHES, ("COUNT(a.*) AS n",))}
+        pattern,
+        first.schema,
+        time="ts",
+        keys=["key"],
+        outputs={"m": OutputSpec(OutputKind.MATCHES, ("COUNT(a.*) AS n",))},
     )
     store = MemoryStore()
     events = operator.prepare(EVENTS, pa.concat_tables([first, second]))

@@ -33,7 +33,7 @@ def test_payments_are_converted_at_the_rate_of_their_time(spark: SparkSession, t
     assert found["unknown"] == [{"id": 4, "account": "bob", "currency": "CHF"}]
     console, text = printed()
     exchange_rates.show(console, found)
-    assert "10.00 GBP │ 1.20 │ 12.00 │ 198.50" in text.getvalue()
+    assert "10.00 GBP  │ 1.20 │ 12.00 │ 198.50" in text.getvalue()
     assert "Payment 4: no rate of CHF was in force" in text.getvalue()
 
 
@@ -50,16 +50,18 @@ def test_orders_tell_what_they_miss_after_their_deadline(spark: SparkSession, tm
     console, text = printed()
     order_journey.show(console, found)
     assert "cid      │ 03 Mar 11:00 │ payment and shipment" in text.getvalue()
-    assert "A payment for order 9, which does not exist" in text.getvalue()
+    assert "A payment for order 9, which is not open" in text.getvalue()
 
 
 def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
     found = thresholds.watch(spark, tmp_path)
     assert [(f"{row['time']:%H:%M}", row["oven"], row["threshold"], row["what"]) for row in found] == [
+        ("12:01", "west", 250.0, "too hot"),
+        ("12:02", "west", 250.0, "well again"),
         ("12:03", "east", 230.0, "too hot"),
         ("12:03", "west", 230.0, "too hot"),
         ("12:05", "west", 230.0, "well again"),
     ]
     console, text = printed()
     thresholds.show(console, found)
-    assert "12:03 │ west │ 260 °C      │ 230 °C    │ too hot" in text.getvalue()
+    assert "12:01 │ west │ 255 °C      │ 250 °C    │ too hot" in text.getvalue()

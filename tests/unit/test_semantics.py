@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from asterism.compiler import Semantics
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from asterism.testing import match
 from tests.unit.harness import Run, chain, in_flink, ms, run, stage
 
 GAP = WithinType.PREVIOUS_AND_CURRENT
@@ -131,3 +133,11 @@ def test_what_both_agree_on(run_: Callable[[Pattern, str], Run]) -> None:
     """Without windows and skip strategies there is no difference."""
     pattern = Pattern.begin("a").where("name = 'a'").one_or_more().next("b").where("name = 'b'")
     assert sorted(run_(pattern, "a1 a2 b3 x4").matches) == ["a1 a2 b3 @3", "a2 b3 @3"]
+
+
+def test_in_flink_a_key_that_a_forbidden_event_has_ended_stays_so_beside_other_keys() -> None:
+    group = Pattern.begin(Pattern.begin("g").where("kind = 'g'").optional())
+    pattern = group.not_followed_by("n").where("kind = 'n'").followed_by("b").where("kind = 'b'")
+    for text in ("u.n1 | u.g3 | u.b4 |", "u.n1 | v.x2 | u.g3 | u.b4 |", "u.n1 | v.x2 | v.b3 | u.g4 | u.b5 |"):
+        found = match(pattern, text, keys=["key"], semantics=Semantics.FLINK).matches
+        assert [one for one in found if one.startswith("u")] == []

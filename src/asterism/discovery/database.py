@@ -128,7 +128,7 @@ class Database:
         return PatternProcessorError(f"{shown_url(self.url)} cannot be used", self._told(error))
 
     def _told(self, error: Exception) -> str:
-        told = str(getattr(error, "orig", None) or error).strip()
+        told = "\n".join(" ".join(line.split()) for line in str(getattr(error, "orig", None) or error).splitlines())
         for secret in sorted(self._secrets, key=len, reverse=True):
             for form in {secret, quote(secret, safe=""), quote_plus(secret)}:
                 told = told.replace(form, "***")

@@ -26,6 +26,8 @@ MAX_NODES = 500_000  # of a YAML document, those that aliases repeat counted eac
 MAX_DEPTH = 200  # of a YAML document; groups of patterns may be nested 50 deep
 YAML = (".yaml", ".yml")
 SUFFIXES = (".json", *YAML)
+WHOLE = "the whole file"
+"""Stands for the id where a file cannot be read at all."""
 _PROCESSORS = "processors"
 
 

@@ -17,7 +17,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from asterism.discovery.database import Database, parsed_url
-from asterism.discovery.documents import SUFFIXES, YAML, Document, read_document, replace_file, written
+from asterism.discovery.documents import (
+    MAX_BYTES,
+    SUFFIXES,
+    WHOLE,
+    YAML,
+    Document,
+    read_document,
+    replace_file,
+    written,
+)
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql import TABLE, Table
 from asterism.errors import AsterismError, PatternProcessorError
@@ -196,12 +205,11 @@ class FileRules(Rules):
 
 
 def _rules_in(path: Path) -> Iterator[Rule]:
+    text = _bytes_of(path)
     try:
-        document = _read(path)
+        document = read_document(text, path)
     except PatternProcessorError as error:
-        if not path.exists():
-            raise
-        yield Rule(path.name, None, WRONG, str(path), error=error)
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
         return
     for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
         fields = item if isinstance(item, Mapping) else {}
@@ -220,11 +228,18 @@ def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]
     return document.place(pointer + rest)
 
 
-def _read(path: Path) -> Document:
+def _bytes_of(path: Path) -> bytes:
     try:
-        return read_document(path.read_bytes(), path)
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+
+
+def _read(path: Path) -> Document:
+    text = _bytes_of(path)
+    try:
+        return read_document(text, path)
     except PatternProcessorError as error:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from asterism.discovery.documents import MAX_BYTES, SUFFIXES, read_document
+from asterism.discovery.documents import MAX_BYTES, SUFFIXES, WHOLE, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.processors import (
@@ -183,7 +183,7 @@ def _read(name: str, content: _Content, last: _File | None) -> _File:
         found = items.processors(read_document(content.text, name).items, name)
     except PatternProcessorError as error:
         if ids is None:
-            found = [RefusedProcessor(Path(name).name, error, place=name, unidentified=True)]
+            found = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
         else:
             found = [RefusedProcessor(id, error, place=name) for id in ids]
         return _File(kept, found, ids, items)

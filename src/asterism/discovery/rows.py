@@ -51,10 +51,12 @@ def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discove
 
 def discovered_in(row: Row, place: str | None = None) -> Discovered:
     """The processor in a row, whether or not it is enabled; or why there is none."""
+    version = None
     try:
+        version = version_of(row)
         item = item_of(row)
     except PatternProcessorError as error:
-        return RefusedProcessor(str(row["id"]), error, place=place)
+        return RefusedProcessor(str(row["id"]), error, version, place)
     found = processor_from(item, "NULL", place)
     assert found is not None, "the item does not say that it is disabled"
     return found
@@ -114,7 +116,8 @@ def _json(text: str, name: str) -> Any:
     try:
         return decode(text_of(text))
     except JsonTextError as error:
-        raise PatternProcessorError(f"{name}: {error.message}", error.detail, error.hint) from None
+        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+        raise PatternProcessorError(f"{name}: {error.message}", detail, error.hint) from None
 
 
 def called(row: Row) -> tuple[str, list[Any]]:

@@ -298,10 +298,9 @@ class SqlDiscoverer(PollingDiscoverer):
         return found
 
     def _not_created(self, uid: str, error: AsterismError) -> list[RefusedProcessor]:
-        place = f"{self.table}, uid {uid}"
         if uid not in self._made:
-            return [RefusedProcessor(f"uid {uid}", error, place=place, unidentified=True)]
-        return [RefusedProcessor(id, error, place=place) for id in self._made[uid]]
+            return [RefusedProcessor(f"uid {uid}", error, place=self.table, unidentified=True)]
+        return [RefusedProcessor(id, error, place=f"{self.table}, uid {uid}") for id in self._made[uid]]
 
 
 _Changes = tuple[Table, Digests, set[str | None], list[Row]]

@@ -14,6 +14,6 @@ CHUNKS = "key_group int, input string, seq bigint, watermark bigint, chunk binar
 """Events of one input for one key group (*chunk*), a watermark that holds after them, or both; *seq* orders a micro-batch."""
 RESULTS = "output string, chunk binary, metrics map<string, bigint>"
 """Rows of one output, or counts."""
-CONTROL = "control"
-"""Name of the control source among the inputs."""
+CONTROL = "(control)"
+"""Name of the control source among the inputs; no input of an operator can have it."""
 END_OF_INPUT = b"end of input"

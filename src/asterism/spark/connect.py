@@ -60,9 +60,9 @@ def connect(
     :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
     :param pages: pages of state per key group, likewise
     :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
-    :param co_partitioned: batch: the inputs are tables that are bucketed (or storage-partitioned) by their keys, all alike: they
-        are read, and meet, in one stage, without a shuffle. Where they are not, Spark shuffles, and the results are the same.
-        There can be no broadcast input.
+    :param co_partitioned: batch: the inputs are tables that are bucketed by their keys, all alike: they are read, and meet, in
+        one stage, without a shuffle. Where they are not, Spark shuffles, and the results are the same. There can be no
+        broadcast input.
     :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
 
     Examples that run: docs/operators.md.
@@ -91,6 +91,12 @@ class OperatorStream:
                 raise StreamDefinitionError(
                     f'the input "{name}" is connected to a {type(stream).__name__}',
                     hint="KeyedStream(df, key=..., time=...) or BroadcastStream(df)",
+                )
+            if isinstance(stream, KeyedStream) and stream.order_by:
+                raise StreamDefinitionError(
+                    f'the input "{name}" has an order_by',
+                    "An operator gets elements with equal times in the order of their arrival.",
+                    "leave it out; put what must be in order together in a list state, and sort it in a timer",
                 )
         if not streams:
             raise StreamDefinitionError("an operator needs inputs", hint="connect(operator, orders=KeyedStream(...))")

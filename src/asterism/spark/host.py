@@ -163,7 +163,9 @@ class OperatorHost(StatefulProcessor):
         )
         calls = [self.operator.process(store, self._arrivals(part), now) for part in parts]
         if ends:
-            calls.append(self.operator.process(store, [], Now(END_OF_TIME, END_OF_TIME)))
+            # Where processing time decides nothing it stays what it is: conditions may ask for it.
+            clock = END_OF_TIME if self.operator.processing_time else now.processing_time
+            calls.append(self.operator.process(store, [], Now(END_OF_TIME, clock)))
         return calls
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:

@@ -71,8 +71,8 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
     """Join *probe* with small tables in the stage that reads it: it is not shuffled, however many they are.
 
     Rows have the columns of the probe, then those of each table in turn. A table can be joined on what one before it brought.
-    The tables are read again by every micro-batch of a stream, and are as large as an executor's memory allows; for one that
-    changes while the query runs, and at a time that matters, there are broadcast inputs.
+    Every micro-batch of a stream reads and broadcasts the tables anew. For one whose changes matter, and when they came, there
+    are broadcast inputs.
 
     :param probe: a batch or streaming DataFrame
     :param sides: the tables; or as keywords: ``multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))``

@@ -88,7 +88,9 @@ class Function:
         try:
             inspect.signature(self.build).bind(zone, *arguments)
         except TypeError:
-            raise UnsupportedError(f"{self.name} does not take {len(arguments)} arguments", self.usage) from None
+            raise UnsupportedError(
+                f"{self.name.upper()} does not take {len(arguments)} arguments", self.usage
+            ) from None
         return limited(self.build(zone, *arguments))
 
 
@@ -109,7 +111,27 @@ def function(group: str, usage: str, *others: str, note: str = "") -> Callable[[
 
 
 NOT_PURE = frozenset(
-    ["current_date", "current_time", "current_timestamp", "current_timezone", "current_user", "localtimestamp", "now", "rand", "randn", "random", "randstr", "session_user", "uniform", "user", "uuid", "input_file_name", "monotonically_increasing_id", "spark_partition_id", "curdate"]
+    [
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_timezone",
+        "current_user",
+        "localtimestamp",
+        "now",
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "session_user",
+        "uniform",
+        "user",
+        "uuid",
+        "input_file_name",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "curdate",
+    ]
 )
 """Their answers do not depend on the event alone."""
 
@@ -178,7 +200,13 @@ def _if(zone: str, condition: Sql, a: Sql, b: Sql) -> Sql:
     return choose([(condition, a)], b, zone, "IF")
 
 
-@function("Choices and NULL", "coalesce(a, ...)", "ifnull", "nvl", note="what comes after the first that is not NULL cannot fail")
+@function(
+    "Choices and NULL",
+    "coalesce(a, ...)",
+    "ifnull",
+    "nvl",
+    note="what comes after the first that is not NULL cannot fail",
+)
 def _coalesce(zone: str, first: Sql, *others: Sql) -> Sql:
     values = unify([first, *others], zone, "COALESCE")
     joined = ", ".join(value.text for value in values)
@@ -231,9 +259,7 @@ def _extreme(name: str, values: list[Sql], zone: str) -> Sql:
         raise UnsupportedError(f"{name} does not take arrays, maps and structs")
     values = unify(values, zone, name, texts=False)
     joined = ", ".join(value.text for value in values)
-    return Sql(
-        f"{name}({joined})", values[0].type, None, any(v.raises for v in values), max(v.growth for v in values)
-    )
+    return Sql(f"{name}({joined})", values[0].type, None, any(v.raises for v in values), max(v.growth for v in values))
 
 
 @function("Choices and NULL", "isnan(x)", note="FALSE for NULL")
@@ -388,12 +414,18 @@ def _bit_count(zone: str, n: Sql) -> Sql:
 # ---------------------------------------------------------------------------------------------------- texts
 
 
-@function("Texts", "concat(a, ...)", note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING")
+@function(
+    "Texts",
+    "concat(a, ...)",
+    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING",
+)
 def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
     parts = [cast(part, STRING, zone) for part in (first, *others)]
     if len(parts) == 1:
         return replace(parts[0], constant=None)
-    joined = strict("(" + " || ".join(f"{{{number}}}" for number in range(len(parts))) + ")", STRING, *parts, eager=True)
+    joined = strict(
+        "(" + " || ".join(f"{{{number}}}" for number in range(len(parts))) + ")", STRING, *parts, eager=True
+    )
     return replace(joined, growth=sum(part.growth for part in parts))
 
 
@@ -439,6 +471,10 @@ def _rtrim(zone: str, value: Sql) -> Sql:
 @function("Texts", "substring(text, start[, length])", "substr", note="from 1; a negative start counts from the end")
 def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> Sql:
     value, start = text(value, zone), integer(start, zone)
+    if isinstance(start.constant, Decimal) and start.constant > 0:
+        shortened = "" if length is None else ", greatest({2}, 0)"
+        parts = [] if length is None else [integer(length, zone)]
+        return strict(f"substring({{0}}, {{1}}{shortened})", STRING, value, start, *parts, guarded=True)
     length = number_constant(Decimal(2**31 - 1), INT) if length is None else length
     place = "CASE WHEN {1} > 0 THEN {1} - 1 WHEN {1} < 0 THEN length({0}) + {1} ELSE 0 END"
     inside = f"greatest(least(({place}) + CAST({{2}} AS BIGINT), 2147483647) - greatest({place}, 0), 0)"
@@ -515,7 +551,11 @@ def _reverse(zone: str, value: Sql) -> Sql:
     return strict("reversed_text({0})", STRING, text(value, zone))
 
 
-@function("Texts", "split_part(text, separator, n)", note="from 1; a negative n counts from the end; 0 fails; '' where there is none")
+@function(
+    "Texts",
+    "split_part(text, separator, n)",
+    note="from 1; a negative n counts from the end; 0 fails; '' where there is none",
+)
 def _split_part(zone: str, value: Sql, separator: Sql, n: Sql) -> Sql:
     value, separator, n = text(value, zone), text(separator, zone), integer(n, zone)
     found = (
@@ -586,7 +626,11 @@ def _unit(value: Sql, allowed: int) -> str:
     return units[name]
 
 
-@function(_WHEN, "date_trunc('unit', when)", note="YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND, MILLISECOND, MICROSECOND")
+@function(
+    _WHEN,
+    "date_trunc('unit', when)",
+    note="YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND, MILLISECOND, MICROSECOND",
+)
 def _date_trunc(zone: str, unit: Sql, when: Sql) -> Sql:
     name = _unit(unit, len(_UNITS))
     when = cast(moment(when, zone), pa.timestamp("us", zone), zone)
@@ -716,7 +760,10 @@ def _array(value: Sql) -> Sql:
 
 @function("Arrays and maps", "size(a)", "cardinality", note="of an ARRAY or a MAP; NULL of NULL")
 def _size(zone: str, value: Sql) -> Sql:
-    return int_of("cardinality({0})" if pa.types.is_map(value.type) else "len({0})", value if pa.types.is_map(value.type) else _array(value))
+    return int_of(
+        "cardinality({0})" if pa.types.is_map(value.type) else "len({0})",
+        value if pa.types.is_map(value.type) else _array(value),
+    )
 
 
 @function("Arrays and maps", "array_size(array)")
@@ -728,10 +775,13 @@ def _array_size(zone: str, value: Sql) -> Sql:
 def _array_contains(zone: str, array: Sql, value: Sql) -> Sql:
     item = _array(array).type.value_type
     if value.type == NULL or is_nested(item) or common_type(item, value.type) != item:
-        raise UnsupportedError(f"{name_of(array.type)} cannot hold {name_of(value.type)}", f"CAST(... AS {name_of(item)})")
+        raise UnsupportedError(
+            f"{name_of(array.type)} cannot hold {name_of(value.type)}", f"CAST(... AS {name_of(item)})"
+        )
     value = cast(value, item, zone)
-    text = "(CASE WHEN list_contains({0}, {1}) THEN TRUE WHEN len(list_filter({0}, lambda item: item IS NULL)) = 0 THEN FALSE END)"
-    return strict(text, BOOLEAN, array, value, nulls=True, guarded=True)
+    nulls = "len(list_filter({0}, lambda item: item IS NULL))"
+    found = f"CASE WHEN list_contains({{0}}, {{1}}) THEN TRUE WHEN {nulls} = 0 THEN FALSE END"
+    return strict(found, BOOLEAN, array, value, nulls=True, guarded=True)
 
 
 @function("Arrays and maps", "get(array, i)", note="from 0; NULL outside")
@@ -739,7 +789,11 @@ def _get(zone: str, array: Sql, i: Sql) -> Sql:
     return _picked("CASE WHEN {1} >= 0 THEN list_extract({0}, {1} + 1) END", _array(array), integer(i, zone, BIGINT))
 
 
-@function("Arrays and maps", "element_at(array, i)", note="from 1; a negative i counts from the end; fails outside. element_at(map, key): as map[key]")
+@function(
+    "Arrays and maps",
+    "element_at(array, i)",
+    note="from 1; a negative i counts from the end; fails outside. element_at(map, key): as map[key]",
+)
 def _element_at(zone: str, collection: Sql, i: Sql) -> Sql:
     if pa.types.is_map(collection.type):
         return item_of(collection, i, zone)
@@ -783,4 +837,9 @@ def field_of(value: Sql, name: str) -> Sql:
     if len(alike) != 1 or names.count(alike[0]) != 1:
         raise UnsupportedError(f"unknown field {name!r}", f"fields: {', '.join(names)}")
     label = "'" + alike[0].replace("'", "''") + "'"
-    return strict(f"struct_extract({{0}}, {label.replace('{', '{{').replace('}', '}}')})", value.type.field(alike[0]).type, value, nulls=True)
+    return strict(
+        f"struct_extract({{0}}, {label.replace('{', '{{').replace('}', '}}')})",
+        value.type.field(alike[0]).type,
+        value,
+        nulls=True,
+    )

@@ -109,8 +109,7 @@ def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
     value, *choices = _comparable("IN", [value, *choices], zone)
     if any(choice.raises for choice in choices):
         # Spark stops at the first that is equal.
-        found = disjunction([compare("=", value, choice, zone) for choice in choices])
-        return found
+        return disjunction([compare("=", value, choice, zone) for choice in choices])
     text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
     return limited(Sql(text, BOOLEAN, None, value.raises))
 
@@ -125,7 +124,9 @@ def is_null(value: Sql, *, negated: bool) -> Sql:
 
 def is_truth(value: Sql, truth: bool) -> Sql:
     value = boolean(value, "IS")
-    return limited(Sql(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, (), value.raises))
+    return limited(
+        Sql(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, (), value.raises)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- logic
@@ -235,7 +236,9 @@ def remainder(a: Sql, b: Sql) -> Sql:
     """``a % b`` of two values of one type."""
     if a.type in INTEGERS:
         # The smallest integer divided by -1 overflows, its remainder does not.
-        return _unless_zero(f"({{1}} % CASE {{0}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{0}} END)", a.type, a, b)
+        return _unless_zero(
+            f"({{1}} % CASE {{0}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{0}} END)", a.type, a, b
+        )
     return _unless_zero("({1} % {0})", a.type, a, b)
 
 

@@ -106,7 +106,7 @@ def regex(pattern: str) -> tuple[str, bool]:
         elif character in "]}":
             raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
         else:
-            parts.append(_class([(ord(character), ord(character))], False, fold))
+            parts.append(_class(_one(character), False, fold))
     if groups:
         raise UnsupportedError("a ( in the pattern is not closed")
     return "".join(parts), any_end
@@ -134,16 +134,20 @@ _CLASSES: dict[str, Ranges] = {
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
+def _one(character: str) -> Ranges:
+    return [(ord(character), ord(character))]
+
+
 def _escape(text: str, at: int) -> tuple[Ranges, bool, int]:
     """(ranges, all but these?, where to go on) of what stands after a backslash"""
     character = text[at : at + 1]
     if character.lower() in _CLASSES and character:
         return _CLASSES[character.lower()], character.isupper(), at + 1
     if character in _CONTROLS and character:
-        return [(ord(_CONTROLS[character]),) * 2], False, at + 1  # type: ignore[list-item]
+        return _one(_CONTROLS[character]), False, at + 1
     if not character or (character.isascii() and character.isalnum()):
         raise UnsupportedError(f"\\{character} is not supported in a pattern", _HINT)
-    return [(ord(character), ord(character))], False, at + 1
+    return _one(character), False, at + 1
 
 
 def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
@@ -159,7 +163,7 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
             return negated, ranges, at + 1
         if character in "[]^&" or (character == "-" and ranges and text[at + 1 : at + 2] != "]"):
             raise UnsupportedError(f"a {character} between [ and ] needs a backslash", _HINT)
-        found, inverse, at = _escape(text, at + 1) if character == "\\" else ([(ord(character),) * 2], False, at + 1)
+        found, inverse, at = _escape(text, at + 1) if character == "\\" else (_one(character), False, at + 1)
         if inverse:
             raise UnsupportedError("\\D, \\S and \\W between [ and ] are not supported in a pattern", _HINT)
         if text.startswith("-", at) and text[at + 1 : at + 2] not in ("]", "") and found[0][0] == found[-1][1]:
@@ -175,7 +179,7 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
             if ord(last) < found[0][0]:
                 raise UnsupportedError("a range in the pattern goes backwards")
             found, at = [(found[0][0], ord(last))], after
-        ranges += found  # type: ignore[arg-type]
+        ranges += found
 
 
 def _class(ranges: Ranges, negated: bool, fold: bool) -> str:

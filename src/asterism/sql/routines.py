@@ -33,8 +33,10 @@ _FARTHEST = 2**63 - 2 * _DAY
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions known to DuckDB."""
+    from duckdb.func import PythonUDFType
+
     text, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
-    for function, parameters, result in (
+    routines: list[tuple[Callable[..., pa.Array], list[Any], str]] = [
         (upper_case, [text], text),
         (lower_case, [text], text),
         (reversed_text, [text], text),
@@ -44,16 +46,21 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         (instant_near, [text, moment, moment], moment),
         (decimal_result, [text, text, text, number, number], text),
         (text_to_decimal, [text, number, number], text),
+        (double_to_decimal, ["DOUBLE", number, number], text),
         (text_to_date, [text], "DATE"),
         (text_to_wall_clock, [text], moment),
         (text_to_instant, [text, text], moment),
-    ):
-        connection.create_function(function.__name__, _unless_empty(function, result), parameters, result, type="arrow")
+    ]
+    for function, parameters, result in routines:
+        call = _unless_empty(function, result)
+        connection.create_function(function.__name__, call, parameters, result, type=PythonUDFType.ARROW)
 
 
 def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:
     """Where all rows have a null there is nothing left, not even the constants."""
-    empty = pa.array([], {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32()}.get(result, pa.timestamp("us")))
+    empty = pa.array(
+        [], {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32()}.get(result, pa.timestamp("us"))
+    )
 
     @functools.wraps(function)
     def call(*arrays: pa.ChunkedArray) -> pa.Array:
@@ -168,7 +175,7 @@ def read_decimal(text: str, digits: int, scale: int) -> str:
     """The decimal of a text; ValueError or OverflowError if it is none to Spark."""
     stripped = text.strip(CONTROL)
     if not _DECIMAL.fullmatch(stripped):
-        raise ValueError(f"{text!r} is not a DECIMAL")
+        raise ValueError(f"{text!r} is not a valid DECIMAL")
     exact = decimal.Decimal(stripped)
     if exact.adjusted() > digits and exact != 0:
         raise OverflowError(f"{text} does not fit into {digits} digits")
@@ -178,6 +185,19 @@ def read_decimal(text: str, digits: int, scale: int) -> str:
 def text_to_decimal(texts: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     digits, places = _constant(precision), _constant(scale)
     return _each(texts, lambda text: read_decimal(text, digits, places), pa.string())
+
+
+def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
+    """By the shortest decimal that is this double."""
+    digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
+
+    def fit(value: float) -> str:
+        exact = decimal.Decimal(repr(value))
+        if exact.adjusted() > digits:
+            raise OverflowError(f"{value} does not fit into {digits} digits")
+        return _fitted(exact, digits, unit)
+
+    return pa.array([fit(value) for value in values.to_pylist()], pa.string())
 
 
 # ---------------------------------------------------------------------------------------------------- time zones
@@ -243,15 +263,15 @@ def zone_of(name: str) -> Zone:
     first, weekly, last = (int((when - _EPOCH).total_seconds()) for when in (_DAILY, _WEEKLY, _LAST))
     samples = [*range(first, weekly, 86_400), *range(weekly, last, 7 * 86_400)]
     at = [offset_at(seconds) for seconds in samples]
-    instants, offsets = [], [at[0]]
+    instants: list[int] = []
+    offsets = [at[0]]
     for number in range(1, len(samples)):
         while offsets[-1] != at[number]:
-            # The first second after which the offset is no longer the one before.
-            before = offsets[-1]
-            begin = instants[-1] if instants and instants[-1] > samples[number - 1] else samples[number - 1]
-            change = bisect_right(range(begin, samples[number]), False, key=lambda s, old=before: offset_at(s) != old)
-            instants.append(begin + change)
-            offsets.append(offset_at(begin + change))
+            begin = max(samples[number - 1], instants[-1] if instants else first)
+            changed = functools.partial(lambda old, seconds: offset_at(seconds) != old, offsets[-1])
+            change = begin + bisect_right(range(begin, samples[number]), False, key=changed)
+            instants.append(change)
+            offsets.append(offset_at(change))
     micros, steps = np.array(instants, np.int64) * 1_000_000, np.array(offsets, np.int64) * 1_000_000
     return Zone(micros, micros + np.maximum(steps[:-1], steps[1:]), steps)
 
@@ -311,12 +331,12 @@ def read_date(text: str) -> int:
     match = _DATE.fullmatch(text.strip(CONTROL))
     if match is not None:
         try:
-            number = _day_number(*match.groups())  # type: ignore[arg-type]
+            number = _day_number(*match.groups())
         except ValueError:
             number = 2**31
         if -(2**31) < number < 2**31:
             return number
-    raise ValueError(f"{text!r} is not a DATE")
+    raise ValueError(f"{text!r} is not a valid DATE")
 
 
 def read_timestamp(text: str, zone: str | None) -> int:

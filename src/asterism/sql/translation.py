@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.sql import operators, patterns
-from asterism.sql.functions import EXTRACTED, FUNCTIONS, NOT_PURE, field, field_of, item_of, text
+from asterism.sql.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, text
 from asterism.sql.types import (
     BIGINT,
     BINARY,
@@ -84,11 +84,15 @@ def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
     if re.fullmatch(r"[+-]?\d{1,18}", length) and name in _UNIT_MONTHS:
         months = int(length) * _UNIT_MONTHS[name]
         limit, kind = 2**31, MONTHS
-    elif name in _UNIT_MICROS and re.fullmatch(r"[+-]?\d{1,18}" + (r"(\.\d{1,9})?" if name == "SECOND" else ""), length):
+    elif name in _UNIT_MICROS and re.fullmatch(
+        r"[+-]?\d{1,18}" + (r"(\.\d{1,9})?" if name == "SECOND" else ""), length
+    ):
         months = int(decimal.Decimal(length) * _UNIT_MICROS[name])
         limit, kind = 2**63, DAYS if name in ("DAY", "WEEK") else TIME
     else:
-        raise UnsupportedError(f"{length!r} {unit.name} is not an interval", "INTERVAL 90 MINUTES, INTERVAL '1.5' SECOND")
+        raise UnsupportedError(
+            f"{length!r} {unit.name} is not an interval", "INTERVAL 90 MINUTES, INTERVAL '1.5' SECOND"
+        )
     if abs(months) >= limit:
         raise UnsupportedError(f"an interval of {length} {unit.name} is too long")
     return months, kind
@@ -112,18 +116,17 @@ class Translator:
 
     def _visit(self, node: exp.Expr) -> Sql:
         kind = type(node)
-        parts = (node.this, node.args.get("expression")) if isinstance(node, exp.Binary) else ()
         if isinstance(node, exp.Paren):
             return self.translate(node.this)
         if isinstance(node, exp.And | exp.Or):
             values = [self.translate(part) for part in node.flatten()]
             return operators.conjunction(values) if isinstance(node, exp.And) else operators.disjunction(values)
         if kind in COMPARISONS:
-            return operators.compare(COMPARISONS[kind], *map(self.translate, parts), self.zone)
+            return operators.compare(COMPARISONS[kind], *self._sides(node), self.zone)
         if kind in ARITHMETIC:
-            return operators.arithmetic(ARITHMETIC[kind], *map(self.translate, parts), self.zone)
+            return operators.arithmetic(ARITHMETIC[kind], *self._sides(node), self.zone)
         if kind in _BITWISE:
-            return operators.bitwise(_BITWISE[kind], *map(self.translate, parts), self.zone)
+            return operators.bitwise(_BITWISE[kind], *self._sides(node), self.zone)
         match node:
             case exp.Column():
                 return self._column(node)
@@ -142,7 +145,7 @@ class Translator:
             case exp.BitwiseNot():
                 return operators.bitwise_not(self.translate(node.this))
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                a, b = map(self.translate, parts)
+                a, b = self._sides(node)
                 return operators.null_safe(a, b, self.zone, distinct=isinstance(node, exp.NullSafeNEQ))
             case exp.Is():
                 return self._is(node, negated=False)
@@ -151,14 +154,15 @@ class Translator:
                     self.translate(node.this), [self.translate(part) for part in node.expressions], self.zone
                 )
             case exp.Between():
-                low, high = node.args["low"], node.args["high"]
-                return operators.between(*map(self.translate, (node.this, low, high)), self.zone)
+                value = self.translate(node.this)
+                low, high = self.translate(node.args["low"]), self.translate(node.args["high"])
+                return operators.between(value, low, high, self.zone)
             case exp.Like() | exp.ILike() | exp.Escape():
                 return self._like(node)
             case exp.RegexpLike():
                 return self._regex(node)
             case exp.DPipe():
-                return FUNCTIONS["concat"](self.zone, [self.translate(part) for part in parts])
+                return FUNCTIONS["concat"](self.zone, list(self._sides(node)))
             case exp.Case():
                 return self._case(node)
             case exp.Cast():
@@ -178,6 +182,9 @@ class Translator:
             case exp.Anonymous():
                 return self._call(node)
         raise self._syntax(f"{node.key.upper()} is not supported here", node)
+
+    def _sides(self, node: exp.Expr) -> tuple[Sql, Sql]:
+        return self.translate(node.this), self.translate(node.args["expression"])
 
     def _syntax(self, problem: str, node: exp.Expr, hint: str | None = DOCUMENTATION) -> ExpressionError:
         return ExpressionSyntaxError.at(problem, self.source, position_of(node), hint)
@@ -259,9 +266,11 @@ class Translator:
         if not any_end:
             return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown)
         end = text_constant(patterns.TERMINATOR)
-        without = "regexp_matches(regexp_replace({0}, {2}, ''), {1})"
-        found = f"CASE WHEN regexp_matches({{0}}, {{1}}) THEN TRUE WHEN regexp_matches({{0}}, {{2}}) THEN {without} ELSE FALSE END"
-        return strict(f"CASE WHEN {{0}} IS NOT NULL THEN {found} END", BOOLEAN, value, shown, end)
+        found = (
+            "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
+            "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
+        )
+        return strict(found, BOOLEAN, value, shown, end, guarded=True)
 
     def _constant_text(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)
@@ -315,7 +324,10 @@ class Translator:
         try:
             return entry(self.zone, arguments)
         except UnsupportedError as problem:
-            raise UnsupportedError(f"{name.upper()}: {problem.problem}", problem.hint) from None
+            named = problem.problem.startswith(entry.name.upper())
+            raise UnsupportedError(
+                problem.problem if named else f"{name.upper()}: {problem.problem}", problem.hint
+            ) from None
 
 
 def _floating(digits: str, data_type: pa.DataType) -> Sql:
@@ -330,4 +342,3 @@ def _is_suffixed(node: exp.Expr) -> bool:
         and not node.this.is_string
         and not node.meta.get("called")
     )
-

@@ -212,7 +212,9 @@ def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         scale = max(a.scale, b.scale)
         whole = max(a.precision - a.scale, b.precision - b.scale)
         # Where both do not fit, the digits before the point are kept.
-        return pa.decimal128(min(whole + scale, MAX_DIGITS), scale if whole + scale <= MAX_DIGITS else MAX_DIGITS - whole)
+        return pa.decimal128(
+            min(whole + scale, MAX_DIGITS), scale if whole + scale <= MAX_DIGITS else MAX_DIGITS - whole
+        )
     if a in INTEGERS and b in INTEGERS:
         return max(a, b, key=INTEGERS.index)
     return FLOAT if a == b == FLOAT else DOUBLE

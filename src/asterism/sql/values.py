@@ -125,7 +125,9 @@ def strict(
     """
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
-    tests = [] if eager else [part for part in (parts if guarded else parts[:skipping]) if part.null_texts or part.raises]
+    tests = (
+        [] if eager else [part for part in (parts if guarded else parts[:skipping]) if part.null_texts or part.raises]
+    )
     # Spark does not look at what follows a NULL.
     cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
     # DuckDB does not look at what stands next to one, before it or after it.
@@ -179,7 +181,8 @@ def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
         return replace(value, type=TIME)
     converted = _cast(value, to, zone, safe)
     if converted is None:
-        hint = {STRING: "round(...) it and CAST it to a DECIMAL" if is_decimal(value.type) else None}.get(to)
+        # How Java writes floating point numbers depends on its version.
+        hint = "CAST(CAST(... AS DECIMAL(20,6)) AS STRING)" if value.type in FLOATS and to == STRING else None
         raise UnsupportedError(f"CAST from {name_of(value.type)} to {name_of(to)} is not supported", hint)
     return replace(converted, nulls=None) if safe else converted
 
@@ -231,14 +234,24 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
             whole = f"CASE WHEN {{0}} = 9223372036854775808 THEN 9223372036854775807 ELSE {whole} END"
             whole = f"CAST({whole} AS BIGINT)"
         return strict(whole, to, value, raises=not safe)
-    if (to == DOUBLE and is_decimal(source) and source.precision > EXACT_DIGITS) or (to == FLOAT and is_decimal(source)):
+    if (to == DOUBLE and is_decimal(source) and source.precision > EXACT_DIGITS) or (
+        to == FLOAT and is_decimal(source)
+    ):
         return strict(f"CAST(CAST({{0}} AS VARCHAR) AS {target})", to, value)
     if to == FLOAT and source == DOUBLE:
         infinite = "CASE WHEN {0} > 0 THEN CAST('inf' AS FLOAT) WHEN {0} < 0 THEN CAST('-inf' AS FLOAT) END"
         return strict(f"COALESCE(TRY_CAST({{0}} AS FLOAT), {infinite})", to, value)
     if to in FLOATS:
         return strict(f"CAST({{0}} AS {target})", to, value)
-    if is_decimal(to) and source not in FLOATS:
+    if is_decimal(to) and source in FLOATS:
+        double = "CAST({0} AS DOUBLE)"
+        text = f"CAST(double_to_decimal({double}, {to.precision}, {to.scale}) AS {target})"
+        if to.scale < EXACT_DIGITS:
+            near = f"CAST(rounded({double}, {to.scale}, FALSE) AS {target})"
+            text = f"CASE WHEN abs({{0}}) < 1e{EXACT_DIGITS - to.scale} THEN {near} ELSE {text} END"
+        text = f"(CASE WHEN isfinite({{0}}) THEN {text} END)"
+        return None if safe else strict(text, to, value, raises=True, nulls=True)
+    if is_decimal(to):
         have = pa.decimal128(DIGITS[source], 0) if source in INTEGERS else source
         fits = to.precision - to.scale >= have.precision - have.scale + (to.scale < have.scale)
         return strict(f"{'CAST' if fits else verb}({{0}} AS {target})", to, value, raises=not fits and not safe)
@@ -249,7 +262,9 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
 
 def _written(text: str, kind: str) -> str:
     """A date or time as text: only with years of four digits do both write the same."""
-    first, last = ("0001-01-01", "9999-12-31") if kind == "DATE" else ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    first, last = (
+        ("0001-01-01", "9999-12-31") if kind == "DATE" else ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    )
     inside = f"{text} BETWEEN {kind} '{first}' AND {kind} '{last}'"
     outside = error("a year before 1 or after 9999 cannot be written as text")
     return f"CAST(CASE WHEN NOT {inside} THEN {outside} ELSE CAST({text} AS VARCHAR) END AS VARCHAR)"
@@ -258,6 +273,7 @@ def _written(text: str, kind: str) -> str:
 _ENDS = r"[\x00-\x20\x7f]"  # what Spark takes away at both ends of a text; of one for a floating point number, less
 _FLOAT_ENDS = r"[\x00-\x20]"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
+_NO_NUMBER = "(?i:[+-]?inf(inity)?|nan)|[+-]?NaN"
 _BOOLEANS = {"TRUE": ("t", "true", "y", "yes", "1"), "FALSE": ("f", "false", "n", "no", "0")}
 
 
@@ -275,7 +291,7 @@ def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) 
         return None if safe else strict(routine, to, value, raises=True)  # routines cannot fail softly
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
     inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
-    wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a {name_of(to)}')})"
+    wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a valid {name_of(to)}')})"
     if to in INTEGERS:
         verb = "TRY_CAST" if safe else "CAST"
         text = f"CASE WHEN regexp_full_match({inner}, '[+-]?[0-9]+') THEN {verb}({inner} AS {target}) ELSE {wrong} END"
@@ -284,7 +300,7 @@ def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) 
         text = (
             f"CASE WHEN regexp_full_match({inner}, '{_NUMBER}') "
             f"THEN CAST(regexp_replace({inner}, '[dDfF]$', '') AS {target}) "
-            f"WHEN regexp_full_match({inner}, '(?i)[+-]?inf(inity)?|nan|[+-]?(?-i)NaN') THEN CAST({word} AS {target}) "
+            f"WHEN regexp_full_match({inner}, '{_NO_NUMBER}') THEN CAST({word} AS {target}) "
             f"ELSE {wrong} END"
         )
     elif to == BOOLEAN:
@@ -318,9 +334,22 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
             limit = 2 ** (to.bit_width - 1)
             if re.fullmatch(r"[+-]?[0-9]{1,30}", stripped) and -limit <= int(stripped) < limit:
                 return Sql(number_constant(decimal.Decimal(int(stripped)), to).text, to, ())
-            raise ValueError(f"{constant!r} is not a {name_of(to)}")
+            raise ValueError(f"{constant!r} is not a valid {name_of(to)}")
+        if to in FLOATS:
+            number = constant.strip(routines.CONTROL[:33])
+            if re.fullmatch(_NUMBER, number):
+                return Sql(f"CAST('{re.sub('[dDfF]$', '', number)}' AS {duckdb_type(to)})", to, ())
+            if not re.fullmatch(_NO_NUMBER, number):
+                raise ValueError(f"{constant!r} is not a valid {name_of(to)}")
+        if to == BOOLEAN:
+            truth = next((truth for truth, words in _BOOLEANS.items() if stripped.lower() in words), None)
+            if truth is None:
+                raise ValueError(f"{constant!r} is not a valid BOOLEAN")
+            return boolean_constant(truth == "TRUE")
         if is_decimal(to):
-            return Sql(f"CAST('{routines.read_decimal(constant, to.precision, to.scale)}' AS {duckdb_type(to)})", to, ())
+            return Sql(
+                f"CAST('{routines.read_decimal(constant, to.precision, to.scale)}' AS {duckdb_type(to)})", to, ()
+            )
     except (ValueError, OverflowError) as problem:
         raise UnsupportedError(str(problem)) from None
     return None

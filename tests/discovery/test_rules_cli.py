@@ -1,0 +1,317 @@
+"""The command ``asterism rules``, on files, SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from asterism.cli import main
+from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
+from asterism.discovery.editing import rules_at
+from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory
+from tests.discovery.kit import Rule, graph, rule, versions
+from tests.discovery.postgresql import Server
+
+FULL: Rule = rule(
+    "full",
+    3,
+    timestamp="2026-01-31T12:00:00+00:00",
+    key=["user", "LOWER(item)"],
+    select=["LAST(a.price) AS p"],
+    timedOut=True,
+)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["rules", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def done(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def failed(*arguments: object, status: int = 2) -> str:
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def written(path: Path, *rules: Any) -> Path:
+    path.write_text(json.dumps(rules), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(params=["json", "yaml", "sqlite", "postgresql"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "sqlite":
+            source = f"sqlite:///{tmp_path / 'rules.db'}"
+            done("create", source)
+        case "postgresql":
+            source = str(request.getfixturevalue("database"))
+            done("create", source)
+        case suffix:
+            source = str(tmp_path / f"kept.{suffix}")
+    return source
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return tmp_path / "new.json"
+
+
+def in_use(source: str) -> dict[str, int]:
+    """What a query finds there."""
+    factory: PatternProcessorDiscovererFactory = (
+        SqlPatternProcessorDiscovererFactory(source)
+        if "://" in source
+        else FilePatternProcessorDiscovererFactory(source)
+    )
+    return versions(factory.create_pattern_processor_discoverer().initial_pattern_processors())
+
+
+def test_a_rule_from_its_first_version_to_its_end(source: str, new: Path) -> None:
+    assert done("add", source, written(new, rule("a"), FULL)) == "a version 1 added\nfull version 3 added\n"
+    assert in_use(source) == {"a": 1, "full": 3}
+    assert done("disable", source, "a") == "a disabled\n"
+    assert in_use(source) == {"full": 3}
+    assert done("enable", source, "a", "full").startswith("a ")
+    assert in_use(source) == {"a": 1, "full": 3}
+    assert done("add", source, written(new, rule("a", 2))).startswith("a version 2 added")
+    assert in_use(source) == {"a": 2, "full": 3}
+    assert done("remove", source, "a", "full") == "a removed\nfull removed\n"
+    assert in_use(source) == {}
+
+
+def test_every_field_is_kept(source: str, new: Path) -> None:
+    done("add", source, written(new, FULL, rule("off", enabled=False), rule("f", function="report", key=[])))
+    found = {one.id: one for one in rules_at(source).all()}
+    assert {id: one.state for id, one in found.items()} == {"full": "on", "off": "off", "f": "on"}
+    for wanted in (FULL, rule("f", function="report", key=[])):
+        assert PatternProcessor.from_dict(found[wanted["id"]].item) == PatternProcessor.from_dict(wanted)
+
+
+def test_a_version_is_added_once(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", 2)))
+    assert done("add", source, new) == "a version 2 was there already\n"
+    told = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
+    assert "a version 2 is there already, and it is another one" in told
+    assert in_use(source) == {"a": 2}  # b was not added, either
+
+
+def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path) -> None:
+    kept = written(tmp_path / "kept.json", rule("a", 2, pattern={}))
+    done("add", kept, written(new, rule("a", 2)))
+    assert in_use(str(kept)) == {"a": 2}
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", url)
+    done("add", url, new)
+    import sqlite3
+
+    connection = sqlite3.connect(tmp_path / "rules.db")
+    with connection:
+        connection.execute("UPDATE pattern_processors SET pattern = '{}'")
+    connection.close()
+    assert in_use(url) == {}
+    done("add", url, new)
+    assert in_use(url) == {"a": 2}
+
+
+def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
+    told = failed("add", source, written(new, rule("a"), rule("b", -1), rule("a", 2)), status=1)
+    column = new.read_text().index('{"id": "b"') + 1
+    assert told.splitlines() == [
+        f"{new}: a version 1: 2 processors have this id",
+        f"{new}:1:{column}: b version -1: a version is an integer from 0 to 2147483647, not -1",
+        f"{new}: a version 2: 2 processors have this id",
+    ]
+    assert "://" not in source or in_use(source) == {}
+
+
+def test_what_is_not_there_is_told(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a")))
+    for arguments in (("remove", source, "b"), ("disable", source, "b"), ("enable", source, "b")):
+        assert failed(*arguments) == "Error: there is no processor 'b'\n"
+    assert failed("enable", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
+    assert failed("remove", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
+    assert in_use(source) == {"a": 1}
+
+
+def test_list_shows_all(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", enabled=False), FULL))
+    lines = [line for line in done("list", source).splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert cells == [
+        ["a", "1", "off", "", "", "1 stage (a), NO_SKIP"],
+        [
+            "full",
+            "3",
+            "on",
+            "2026-01-31T12:00:00+00:00",
+            "user, LOWER(item)",
+            "1 stage (a), NO_SKIP; LAST(a.price) AS p",
+        ],
+    ]
+
+
+def test_validate_says_what_is_wrong(source: str, new: Path) -> None:
+    done("add", source, written(new, FULL, rule("off", enabled=False)))
+    columns = [part for name in ("user", "item") for part in ("--column", f"{name}:string")]
+    told = done("validate", source, *columns, "--column", "price:double")
+    assert [line.partition(": ")[2] for line in told.splitlines()] == [
+        "full version 3: ok, 1 stage (a), NO_SKIP",
+        "off version 1: ok, off, 1 stage (a), NO_SKIP",
+    ]
+    told = failed("validate", source, *columns, status=1)
+    assert told.count("pattern: a: condition: unknown column 'price'") == 2
+
+
+# ---------------------------------------------------------------------- databases
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", url)
+    return url
+
+
+def test_a_table_keeps_older_versions(table: str, new: Path) -> None:
+    for version in (1, 2, 3):
+        done("add", table, written(new, rule("a", version)))
+    assert [(one.version, one.state) for one in rules_at(table).all()] == [(1, "older"), (2, "older"), (3, "on")]
+    assert "version 2 is not" not in failed("add", table, written(new, rule("a", 0)))
+    # Off means off: no older version comes back.
+    done("disable", table, "a")
+    assert in_use(table) == {}
+    assert done("enable", table, "a") == "a version 3 enabled\n"
+    assert in_use(table) == {"a": 3}
+    assert done("enable", table, "a", "--version", 2) == "a version 2 enabled\n"
+    assert in_use(table) == {"a": 2}
+    assert done("remove", table, "a", "--version", 2) == "a version 2 removed\n"
+    assert in_use(table) == {}
+    done("enable", table, "a", "--version", 1)
+    done("remove", table, "a")
+    assert rules_at(table).all() == []
+
+
+def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
+    done("add", table, written(new, rule("a", 5)))
+    told = failed("add", table, written(new, rule("a", 4)))
+    assert told == "Error: a version 4 would not be used, version 5 is there\n  Hint: raise the version\n"
+
+
+def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
+    done("add", table, written(new, rule("a", 1), rule("b", 1)))
+    done("add", table, written(new, rule("a", 2)))
+    assert done("validate", table).splitlines() == [
+        "pattern_processors: a version 2: ok, 1 stage (a), NO_SKIP",
+        "pattern_processors: b version 1: ok, 1 stage (a), NO_SKIP",
+    ]
+
+
+def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: Path) -> None:
+    assert failed("create", table) == "Error: there is a table 'pattern_processors' already\n"
+    assert done("create", table, "--table", "others") == "table others made\n"
+    assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
+
+
+def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            'CREATE TABLE rules (id TEXT, version BIGINT, "timestamp" BIGINT, key JSONB, pattern JSONB, "select" TEXT,'
+            " enabled SMALLINT, timed_out BOOLEAN)"
+        )
+    done("add", database, written(new, FULL, rule("a")), "--table", "rules")
+    found = {one.id: one for one in rules_at(database, "rules").all()}
+    assert PatternProcessor.from_dict(found["full"].item) == PatternProcessor.from_dict(FULL)
+    done("disable", database, "a", "--table", "rules")
+    assert [one.state for one in rules_at(database, "rules").all()] == ["off", "on"]
+    told = failed("add", database, written(new, rule("f", function="report")), "--table", "rules")
+    assert told == "Error: the table 'rules' has no column function\n"
+
+
+def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: Path) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE rules (uid INT, className TEXT, constructorParams TEXT)")
+        connection.execute(
+            """INSERT INTO rules VALUES (1, 'Dummy', '[{"type": "int", "value": 7}]'), (2, 'Dummy', '[5]')"""
+        )
+    told = done("list", database, "--table", "rules")
+    assert "Dummy(7)" in told
+    assert "parameter 1 must have a type and a value" in told
+    assert failed("validate", database, "--table", "rules", status=1).splitlines()[:2] == [
+        "rules: 1: ok, Dummy with 1 parameters",
+        "rules:1:1: 2: parameter 1 must have a type and a value",
+    ]
+    for arguments in (
+        ("add", database, written(new, rule("a"))),
+        ("remove", database, "1"),
+        ("disable", database, "1"),
+    ):
+        assert "the table 'rules' has FLIP-200's form" in failed(*arguments, "--table", "rules")
+
+
+def test_a_password_is_not_told(postgresql: Server) -> None:
+    url = f"{postgresql.address}/nothing"
+    told = failed("list", url)
+    assert postgresql.password not in told
+    assert 'database "nothing" does not exist' in told
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_folder_is_shown_and_its_files_are_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    written(folder / "one.json", rule("a"), rule("b"))
+    written(folder / "two.json", rule("c"))
+    (folder / "bad.json").write_text("{", encoding="utf-8")
+    assert [(one.id, one.state) for one in rules_at(str(folder)).all()] == [
+        ("the whole file", "wrong"), ("a", "on"), ("b", "on"), ("c", "on"),
+    ]  # fmt: skip
+    assert "1 wrong" in done("list", folder)
+    assert "two.json: c version 1: ok" in failed("validate", folder, status=1)
+    assert "bad.json" in done("list", folder)
+    assert "bad.json" in failed("disable", folder, "c")
+    (folder / "bad.json").unlink()
+    done("disable", folder, "c")
+    done("remove", folder, "a")
+    assert in_use(str(folder)) == {"b": 1}
+    assert "is a folder" in failed("add", folder, folder / "one.json")
+
+
+def test_comments_in_yaml_are_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("# why\n- " + json.dumps(rule("a")), encoding="utf-8")
+    before = path.read_bytes()
+    assert "seems to have comments" in failed("disable", path, "a")
+    assert path.read_bytes() == before
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert "cannot be read" in failed("list", tmp_path / "none.json")
+    assert "there is no database" in failed("list", f"sqlite:///{tmp_path / 'none.db'}")
+    assert "the URL of the database cannot be read" in failed("list", "://")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_cannot_command_the_terminal(tmp_path: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("a\x1b[2J", pattern={"\x1b[2J": 1}), {"id": "\x1b[2J"})
+    for command in ("list", "validate"):
+        assert "\x1b[2J" not in run(command, path).output
+
+
+def test_the_command_says_what_it_can_do() -> None:
+    told = done("--help")
+    for command in ("add", "create", "disable", "enable", "list", "remove", "validate"):
+        assert f"  {command} " in told
+        assert done(command, "--help")
