@@ -232,9 +232,16 @@ class Coordinator(PatternProcessorManager):
                 continue
             refused[item.id] = str(error)
             if self.status.refused.get(item.id) != str(error):
-                _log.warning("pattern processor %s version %s refused: %s", item.id, item.version, error)
+                what = (
+                    str(item)
+                    if isinstance(item, RefusedProcessor)
+                    else f"pattern processor {item.id} {item.version}: {error}"
+                )
+                _log.warning("refused: %s", what)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
+        if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
+            after = {**before, **after}  # it may have been any of those that are missing
         return list(after.values()), refused
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:

@@ -219,7 +219,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self._changed = False
         """Has a set arrived in this call?"""
         self._compiled: dict[int, Compiled] = {}
-        """By identity: equal processors are one object (``processor_sets.processor_of``), and hashing a pattern takes its time."""
+        """By identity: equal processors are one object (``processor_sets.processor_of``), and hashing a pattern takes time."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": {}, "_entries": []}

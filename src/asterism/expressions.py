@@ -98,6 +98,13 @@ class _Parser(SparkParser):
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
+    def _parse_paren(self) -> exp.Expr | None:
+        """Brackets that are in the text: the parser adds some of its own."""
+        node: exp.Expr | None = super()._parse_paren()
+        if isinstance(node, exp.Paren):
+            node.meta["typed"] = True
+        return node
+
     def _parse_called_cast(self, safe: bool | None) -> exp.Expr:
         """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
         node: exp.Expr = self._parse_cast(False, safe=safe)
@@ -150,6 +157,10 @@ def parse(text: str) -> exp.Expr:
         raise ExpressionSyntaxError.at("AS needs a name", text)
     for node in inner.walk():
         _check(node, text)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
+            after = node.this.meta.get("end", -1) + 1
+            if not text[after : after + 1].isalpha():  # 5::BIGINT, not 5L
+                node.meta["called"] = True
     if _height(inner) > MAX_OPERATIONS:
         raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
     return tree
@@ -172,6 +183,10 @@ def _check(node: exp.Expr, text: str) -> None:
         if isinstance(node, _SUPPORTED):
             word = " ".join([word, *(name.upper() for name in others)])
         raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
+    if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
+        raise ExpressionSyntaxError.at(
+            "IS is followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
+        )
     if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
         raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
     for part in _operands(node):
@@ -204,6 +219,8 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
         return
     for name in ("this", "expression", "low", "high"):
         part = node.args.get(name)
+        while isinstance(part, exp.Paren) and "typed" not in part.meta:
+            part = part.this
         if isinstance(part, exp.Expr):
             yield part
 

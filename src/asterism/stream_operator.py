@@ -1,8 +1,8 @@
 """Operators of one's own: any number of named inputs, keyed and broadcast state, timers, side outputs.
 
 A user writes a :class:`StreamOperator`: inputs, states, outputs and counters are declared as class attributes, functions say what
-to do with what arrives. ``docs/operators.md`` shows how. :class:`BoundOperator` makes it an
-:class:`asterism.operator.Operator`.
+to do with what arrives. ``docs/operators.md`` shows how. :class:`asterism.multiple_input.MultipleInputOperator` makes
+it an :class:`asterism.operator.Operator`.
 
 The order of things, which depends on the events alone:
 

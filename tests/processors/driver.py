@@ -19,7 +19,13 @@ from asterism.processors import PatternProcessor
 from asterism.state import MemoryStore
 
 SCHEMA = pa.schema(
-    [("ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("item", pa.int64()), ("kind", pa.string()), ("x", pa.float64())]
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("user", pa.string()),
+        ("item", pa.int64()),
+        ("kind", pa.string()),
+        ("x", pa.float64()),
+    ]
 )
 Event = tuple[int, str, int, str, float]
 """Second, user, item, kind, x."""
@@ -58,7 +64,9 @@ class Sets:
 class Driver:
     """:param key_groups: each with a store of its own"""
 
-    def __init__(self, *, keys: Sequence[str] = ("user",), key_groups: int = 1, time: str | None = "ts", **more: Any) -> None:
+    def __init__(
+        self, *, keys: Sequence[str] = ("user",), key_groups: int = 1, time: str | None = "ts", **more: Any
+    ) -> None:
         self.sets = Sets()
         self.operator = DynamicCepOperator(SCHEMA, keys=keys, time=time, source=self.sets, **more)
         self.stores = [MemoryStore() for _ in range(key_groups)]

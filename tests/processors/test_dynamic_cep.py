@@ -113,7 +113,9 @@ def test_a_processor_sees_no_event_that_arrived_before_it() -> None:
 
 
 def test_timeouts_late_events_and_measures() -> None:
-    told = processor("ab", 1, chain("a", "b", within=5), timed_out=True, select=("LAST(a.x) + 1 AS x", "COUNT(b.*) AS bs"))
+    told = processor(
+        "ab", 1, chain("a", "b", within=5), timed_out=True, select=("LAST(a.x) + 1 AS x", "COUNT(b.*) AS bs")
+    )
     driver = Driver().batch([e(1, "a", x=2.5)], sets=[told], watermark=4)
     driver.batch([e(3, "b")], watermark=20)
     assert [(row["measures"], row["timeout_time"]) for row in driver.rows[TIMED_OUT]] == [
@@ -182,7 +184,9 @@ def test_a_long_random_run_equals_a_simple_model(seed: int) -> None:
                     if name in current:
                         lives.append((current[name], begun[name], position))
                     versions += 1
-                    pattern = chain(*rng.sample(kinds, rng.choice([2, 3])), strict=rng.random() < 0.4, within=rng.choice([5, 20]))
+                    pattern = chain(
+                        *rng.sample(kinds, rng.choice([2, 3])), strict=rng.random() < 0.4, within=rng.choice([5, 20])
+                    )
                     key = rng.choice([None, ("item",), ("user", "item")])
                     current[name], begun[name] = processor(name, versions, pattern, key=key), position
             new = list(current.values())

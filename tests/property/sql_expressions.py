@@ -216,7 +216,6 @@ class Expressions:
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
             lambda: f"{self.rng.choice(['tinyint', 'smallint', 'int', 'bigint', 'float', 'double'])}({x(n)})",
-            lambda: f"iff({self.truth(n)}, {x(n)}, {x(n)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )

@@ -236,6 +236,9 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(spark: SparkSession) -
     assert refused(lambda: multi_broadcast_join(probe, {"a": Side(side, on="id")}, a=Side(side, on="id"))) == (
         'the table "a" is joined twice'
     )
+    assert refused(lambda: multi_broadcast_join(probe, people=side)) == (
+        '"people" is a DataFrame\n  Hint: people=Side(people, on="a column of both")'
+    )
     assert refused(lambda: multi_broadcast_join(probe, rates=Side(stream, on="id"))) == (
         '"rates" is a stream, and only a table can be broadcast whole\n'
         "  Hint: read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator"

@@ -27,7 +27,7 @@ class Side:
         partner) or ``left_anti`` (those that have none)
     :param select: the columns that this table brings; default: all but those it is joined on. The last two kinds bring none.
     :param prefix: put before the names of the columns that it brings
-    :raises StreamDefinitionError, ColumnNotFoundError: the table is a stream, lacks a column, or cannot be joined so
+    :raises StreamDefinitionError, ColumnNotFoundError: the table cannot be joined so, or lacks a column
     """
 
     df: DataFrame
@@ -91,6 +91,10 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
             hint='multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))',
         )
     for name, side in every.items():
+        if not isinstance(side, Side):
+            raise StreamDefinitionError(
+                f'"{name}" is a {type(side).__name__}', hint=f'{name}=Side({name}, on="a column of both")'
+            )
         if side.df.isStreaming:
             raise StreamDefinitionError(
                 f'"{name}" is a stream, and only a table can be broadcast whole',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -12,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
@@ -147,8 +149,22 @@ def run(
             hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
         )
     if drain:
-        start(True, availableNow=True).awaitTermination()
+        query = start(True, availableNow=True)
+        query.awaitTermination()
+        if not _has_ended(query):  # its one micro-batch was an old one, which a failure had left unfinished
+            start(True, availableNow=True).awaitTermination()
     return None
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    """Has the query carried the end of input?"""
+
+    def messages(offset: str) -> int:
+        found = json.loads(offset)
+        return int(found.get("messages", 0)) if isinstance(found, dict) else 0
+
+    sources = [source for progress in query.recentProgress for source in progress.sources]
+    return any(messages(source.endOffset) > messages(source.startOffset) for source in sources)
 
 
 @contextmanager
@@ -164,7 +180,7 @@ def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator
 
 
 def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
-    struct = spark_schema(results.sparkSession, schema)
+    struct = spark_schema(schema)
     return results.where(F.col("output") == output).select("chunk").mapInArrow(unpack(schema), struct)
 
 
@@ -179,10 +195,9 @@ def arrow_schema(spark: SparkSession, schema: T.StructType) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in arrow], metadata={TIME_ZONE: zone})
 
 
-def spark_schema(spark: SparkSession, schema: pa.Schema) -> T.StructType:
-    # Spark Connect infers no schema from a table without rows.
-    row = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
-    return spark.createDataFrame(row).schema
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """A timestamp without a zone is one in Spark, too, and not an instant in UTC."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def configure_state_store(spark: SparkSession) -> None:

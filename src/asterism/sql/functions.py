@@ -195,7 +195,7 @@ def int_of(template: str, *parts: Sql, raises: bool = False) -> Sql:
 # ---------------------------------------------------------------------------------------------------- choices and nulls
 
 
-@function("Choices and NULL", "if(condition, a, b)", "iff", note="the side that is not chosen cannot fail")
+@function("Choices and NULL", "if(condition, a, b)", note="the side that is not chosen cannot fail")
 def _if(zone: str, condition: Sql, a: Sql, b: Sql) -> Sql:
     return choose([(condition, a)], b, zone, "IF")
 

@@ -219,11 +219,12 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     if operator == "%":
         return remainder(a, b)
     symbol = "//" if operator == "DIV" else "/"
-    return _unless_zero(f"({{1}} {symbol} {{0}})", kind, a, b)
+    return _unless_zero(f"({{a}} {symbol} {{b}})", kind, a, b)
 
 
 def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
-    """What divides ``{1}`` by ``{0}``: Spark computes the divisor first."""
+    """What divides ``{a}`` by ``{b}``."""
+    template = template.replace("{a}", "{1}").replace("{b}", "{0}")  # Spark computes the divisor first
     if b.constant:  # a number other than 0
         return strict(template, data_type, b, a, raises="//" in template and b.constant == -1)
     zero = f"{{0}} = CAST(0 AS {duckdb_type(b.type)})"
@@ -236,10 +237,9 @@ def remainder(a: Sql, b: Sql) -> Sql:
     """``a % b`` of two values of one type."""
     if a.type in INTEGERS:
         # The smallest integer divided by -1 overflows, its remainder does not.
-        return _unless_zero(
-            f"({{1}} % CASE {{0}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{0}} END)", a.type, a, b
-        )
-    return _unless_zero("({1} % {0})", a.type, a, b)
+        divisor = f"CASE {{b}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{b}} END"
+        return _unless_zero(f"({{a}} % {divisor})", a.type, a, b)
+    return _unless_zero("({a} % {b})", a.type, a, b)
 
 
 def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
@@ -254,34 +254,38 @@ def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
     return replace(divided, nulls=None)
 
 
+_LONG_DIGITS = 18  # that fit into 64 bits
+
+
 def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     x, y = exact_decimal(a), exact_decimal(b)
     a, b = cast(a, x, zone), cast(b, y, zone)
-    whole = max(x.precision - x.scale, y.precision - y.scale)
-    scale = max(x.scale, y.scale)
-    exact = True
+    whole, scale = max(x.precision - x.scale, y.precision - y.scale), max(x.scale, y.scale)
+    digits = whole + scale  # of the exact result
     if operator in "+-":
-        digits = whole + scale + 1
+        digits += 1
         kind = bounded(digits, scale)
-    elif operator == "*":
-        digits = x.precision + y.precision
-        kind = bounded(digits + 1, x.scale + y.scale)
     elif operator == "%":
-        digits = whole + scale
         kind = bounded(min(x.precision - x.scale, y.precision - y.scale) + scale, scale)
+    elif operator == "*":
+        digits, scale = x.precision + y.precision, x.scale + y.scale
+        kind = bounded(digits + 1, scale)
+        if max(x.precision, y.precision) <= _LONG_DIGITS < digits <= MAX_DIGITS:
+            # DuckDB multiplies in 64 bits unless one of the two has more.
+            a = cast(replace(a, constant=None), pa.decimal128(MAX_DIGITS - y.precision, x.scale), zone)
     else:
-        exact, digits = False, MAX_DIGITS
         places = max(6, x.scale + y.precision + 1)
         kind = bounded(x.precision - x.scale + y.scale + places, places)
-    if exact and digits <= MAX_DIGITS and kind.scale == max(scale, x.scale + y.scale if operator == "*" else scale):
-        template, raises = f"CAST(({{0}} {operator} {{1}}) AS {duckdb_type(kind)})", operator != "%"
+    result = duckdb_type(kind)
+    native = operator != "/" and digits <= MAX_DIGITS and kind.scale == scale
+    if native:
+        template = f"CAST(({{a}} {operator} {{b}}) AS {result})"
     else:
-        sides = "CAST({0} AS VARCHAR), CAST({1} AS VARCHAR)"
-        template = f"CAST(decimal_result('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {duckdb_type(kind)})"
-        raises = True
+        sides = "CAST({a} AS VARCHAR), CAST({b} AS VARCHAR)"
+        template = f"CAST(decimal_result('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {result})"
     if operator in "+-*":
-        return strict(template, kind, a, b, raises=raises and digits > MAX_DIGITS)
-    return _unless_zero(template.replace("{0}", "{a}").replace("{1}", "{0}").replace("{a}", "{1}"), kind, a, b)
+        return strict(template.replace("{a}", "{0}").replace("{b}", "{1}"), kind, a, b, raises=not native)
+    return _unless_zero(template, kind, a, b)
 
 
 def negative(value: Sql, zone: str) -> Sql:
