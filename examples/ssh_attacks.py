@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -156,8 +157,9 @@ def watch(
         if view is not None:
             view.found = sum(map(len, found.values()))
 
-    # 128 key groups, the default, are for clusters.
-    matches = CEP.pattern(stream, pattern, key_groups=4)
+    observed = replace(stream, df=stream.df.observe("read", F.max("ts").alias("up_to")))  # for the progress below
+    # 32 key groups, the default, are for clusters.
+    matches = CEP.pattern(observed, pattern, key_groups=4)
     with ExitStack() as stack:
         if view is not None:
             stack.enter_context(view.following(stream.df.sparkSession))
@@ -211,8 +213,9 @@ class View(StreamingQueryListener):
         events = sum(s.numInputRows for s in progress.sources if s.description.startswith("FileStreamSource"))
         self.batches += events > 0
         self.events += events
-        if "max" in progress.eventTime:
-            self.reached = f"{datetime.fromisoformat(progress.eventTime['max']):%d %b %H:%M}"
+        read = progress.observedMetrics.get("read")
+        if read is not None and read.up_to is not None:
+            self.reached = f"{read.up_to:%d %b %H:%M}"
         status = f"batch {self.batches:2}  {self.events:4} events, up to {self.reached}  found {self.found}"
         if self.console.is_terminal:
             self.bar.update(self.task, completed=self.batches, status=status)

@@ -158,8 +158,10 @@ def parse(text: str) -> exp.Expr:
     for node in inner.walk():
         _check(node, text)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
-            after = node.this.meta.get("end", -1) + 1
-            if not text[after : after + 1].isalpha():  # 5::BIGINT, not 5L
+            end = node.this.meta.get("end")
+            if end is None:
+                raise ExpressionSyntaxError.at("the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))")
+            if not text[end].isalpha():  # 5::BIGINT, not 5L
                 node.meta["called"] = True
     if _height(inner) > MAX_OPERATIONS:
         raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
@@ -497,6 +499,8 @@ class Vectorized:
         try:
             self._run([value.text], [given], self.schema.empty_table())
         except _DuckDBError as error:
+            if "expression depth" in str(error):
+                raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
             raise ExpressionTypeError.at(str(error), text) from None
         return given
 

@@ -33,8 +33,8 @@ def schema_of(columns: str | pa.Schema) -> pa.Schema:
 
     >>> print(schema_of("id BIGINT, tags ARRAY<STRING>"))
     id: int64
-    tags: list<element: string>
-      child 0, element: string
+    tags: list<item: string>
+      child 0, item: string
     """
     if isinstance(columns, pa.Schema):
         return columns

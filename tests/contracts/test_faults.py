@@ -205,11 +205,12 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
     query = start(trigger={"processingTime": "1 second"})
     try:
         wait_for(lambda: len(told("clock")) == 3, query)
-        # The first micro-batch at or after the time: within one trigger interval, if Spark keeps up.
+        # The first micro-batch that begins after the time: within one trigger interval, if Spark keeps up.
         begins = [round(datetime.fromisoformat(p.timestamp).timestamp() * 1000) for p in query.recentProgress]
         for row in told("clock").values():
             assert row["due"] <= row["clock"]
-            assert not any(row["due"] <= begin < row["clock"] for begin in begins)
+            # Its clock is read after it has begun.
+            assert sum(row["due"] <= begin < row["clock"] for begin in begins) <= 1
         before = len(found.batches)
         write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
         wait_for(lambda: len(found.batches) >= before + 2, query)

@@ -380,7 +380,7 @@ def _pow(zone: str, x: Sql, y: Sql) -> Sql:
     # Unlike C, Java has no answer for 1 to the power of NaN or infinity, nor for -1 to that of infinity.
     unknown = "isnan({1}) OR (abs({0}) = 1 AND isinf({1}))"
     text = f"CASE WHEN {unknown} THEN CAST('nan' AS DOUBLE) ELSE pow({{0}}, {{1}}) END"
-    return strict(f"CAST({text} AS DOUBLE)", DOUBLE, number(x, zone), number(y, zone))
+    return strict(f"CAST({text} AS DOUBLE)", DOUBLE, number(x, zone), number(y, zone), guarded=True)
 
 
 @function("Numbers", "mod(a, b)", note="as a % b")

@@ -5,6 +5,7 @@ Each takes values and gives a value, or raises :class:`~asterism.sql.values.Unsu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -52,36 +53,34 @@ from asterism.sql.values import (
 )
 
 OPERATORS: dict[str, str] = {
-    "a = b, a == b": "NaN is equal to itself, as everywhere in Spark",
-    "a <> b, a != b": "",
-    "a < b, a <= b, a > b, a >= b": "texts by the bytes of UTF-8; NaN is larger than any number; FALSE is less than TRUE",
+    "a = b; a == b": "NaN is equal to itself, as everywhere in Spark",
+    "a <> b; a != b": "",
+    "a < b; a <= b; a > b; a >= b": "texts by the bytes of UTF-8; NaN is larger than any number; FALSE is less than TRUE",
     "a <=> b": "equal or both NULL",
-    "a IS DISTINCT FROM b, a IS NOT DISTINCT FROM b": "",
-    "a BETWEEN b AND c, a NOT BETWEEN b AND c": "",
-    "a IN (b, ...), a NOT IN (b, ...)": "NULL where it is not in a list that holds a NULL",
-    "a IS NULL, a IS NOT NULL": "",
-    "a IS TRUE, a IS FALSE, a IS UNKNOWN": "also with NOT",
-    "a AND b, a OR b, NOT a, ! a": "what the left side decides alone is decided by it: `x <> 0 AND 1 / x > 2` does not fail",
-    "a LIKE 'pattern' [ESCAPE 'c'], a ILIKE 'pattern'": "`%` is any text, `_` one character; the pattern stands literally in the "
+    "a IS DISTINCT FROM b; a IS NOT DISTINCT FROM b": "",
+    "a BETWEEN b AND c; a NOT BETWEEN b AND c": "",
+    "a IN (b, ...); a NOT IN (b, ...)": "NULL where it is not in a list that holds a NULL",
+    "a IS NULL; a IS NOT NULL": "",
+    "a IS TRUE; a IS FALSE; a IS UNKNOWN": "also with NOT",
+    "a AND b; a OR b; NOT a; ! a": "what the left side decides alone is decided by it: `x <> 0 AND 1 / x > 2` does not fail",
+    "a LIKE 'pattern' [ESCAPE 'c']; a ILIKE 'pattern'": "`%` is any text, `_` one character; the pattern stands literally in the "
     "expression",
-    "a RLIKE 'pattern', a REGEXP 'pattern'": "see below; the pattern stands literally in the expression",
+    "a RLIKE 'pattern'; a REGEXP 'pattern'": "see below; the pattern stands literally in the expression",
     "CASE WHEN a THEN b ... [ELSE c] END": "branches that are not chosen cannot fail",
     "CASE a WHEN b THEN c ... [ELSE d] END": "",
-    "a + b, a - b, a * b, - a": "fail where the result does not fit; also times and intervals, see below",
+    "a + b; a - b; a * b; - a": "fail where the result does not fit; also times and intervals, see below",
     "a / b": "fails where b is 0; integers are divided as DOUBLE",
     "a % b": "has the sign of a; fails where b is 0",
     "a DIV b": "the whole part of the quotient, a BIGINT; integers",
-    "a & b, a | b, a ^ b, ~ a": "integers; of two different ones one needs brackets",
+    "a & b; a | b; a ^ b; ~ a": "integers; of two different ones one needs brackets",
     "a || b": "as concat",
     "a.b": "a field of a STRUCT",
     "a[i]": "an element of an ARRAY, from 0, fails outside; the value of a key of a MAP, NULL if it has none",
-    "CAST(a AS type), a :: type": "see below",
+    "CAST(a AS type); a :: type": "see below",
     "TRY_CAST(a AS type)": "NULL where CAST fails; not for texts that are to be a DECIMAL, a date or a time",
     "EXTRACT(field FROM a)": "YEAR, QUARTER, MONTH, WEEK, DAY, DAYOFWEEK, DOY, HOUR, MINUTE",
 }
 """What there is, and what is to be known about it, for the documentation."""
-
-_SYMBOLS = {"=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 # ---------------------------------------------------------------------------------------------------- comparison
@@ -154,16 +153,22 @@ def disjunction(parts: Sequence[Sql]) -> Sql:
 
 def _joined(parts: Sequence[Sql], operator: str, decisive: str) -> Sql:
     """AND or OR of all; what comes after a part that decides is not computed, if it could fail."""
-    *earlier, text = (part.text for part in parts)
-    raises = parts[-1].raises
-    for part, before in zip(reversed(parts[:-1]), reversed(earlier), strict=True):
+    # What cannot fail stands side by side, so that a long row is not deep.
+    runs = [list(run) for _, run in itertools.groupby(parts, key=lambda part: part.raises)]
+    units = [unit for run in runs for unit in (run if run[0].raises else [Sql(_side_by_side(run, operator), BOOLEAN)])]
+    text = units[-1].text
+    for number in range(len(units) - 2, -1, -1):
+        before = units[number].text
         text = f"({before} {operator} {text})"
-        if raises:
-            text = f"CASE WHEN {before} IS NOT DISTINCT FROM {decisive} THEN {decisive} ELSE {text} END"
-            text = f"CAST({text} AS BOOLEAN)"
-        raises = raises or part.raises
+        if any(unit.raises for unit in units[number + 1 :]):
+            text = f"(CASE WHEN {before} IS NOT DISTINCT FROM {decisive} THEN {decisive} ELSE {text} END)"
         limited(Sql(text, BOOLEAN))
-    return Sql(text, BOOLEAN, None, raises)
+    return Sql(text, BOOLEAN, None, any(part.raises for part in parts))
+
+
+def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
+    texts = f" {operator} ".join(part.text for part in parts)
+    return f"({texts})" if len(parts) > 1 else texts
 
 
 def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str, where: str = "CASE") -> Sql:

@@ -364,12 +364,17 @@ def is_fixed(zone: str) -> bool:
     return not len(known.instants) and not known.offsets[0]
 
 
+def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
+    """The same value as another type, with a text of its own: values with one text are computed once."""
+    return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts)
+
+
 def wall_clock(value: Sql, zone: str) -> Sql:
     """What the clocks of the session show at a TIMESTAMP; a TIMESTAMP_NTZ is that already."""
     if not is_instant(value.type):
         return value
     if is_fixed(zone):
-        return replace(value, type=NTZ)
+        return _retyped(value, NTZ)
     return strict(f"wall_clock({quoted(zone)}, {{0}})", NTZ, value)
 
 
@@ -379,7 +384,7 @@ def instant(clock: Sql, zone: str) -> Sql:
     if is_instant(clock.type):
         return clock
     if is_fixed(zone):
-        return replace(clock, type=data_type)
+        return _retyped(clock, data_type)
     return strict(f"instant({quoted(zone)}, {{0}})", data_type, clock)
 
 
@@ -388,7 +393,7 @@ def instant_near(clock: Sql, near: Sql, zone: str) -> Sql:
     if not is_instant(near.type):
         return clock
     if is_fixed(zone):
-        return replace(clock, type=near.type)
+        return _retyped(clock, near.type)
     return strict(f"instant_near({quoted(zone)}, {{0}}, {{1}})", near.type, clock, near)
 
 
