@@ -147,9 +147,9 @@ def test_conditions_of_all_kinds_have_a_text() -> None:
 
 def test_long_chains_of_conditions_have_a_text() -> None:
     pattern = Pattern.begin("a")
-    for number in range(2000):
+    for number in range(100):
         pattern = pattern.where(f"x <> {number}")
-    assert "x <> 1998 AND x <> 1999" in describe(pattern)
+    assert "x <> 98 AND x <> 99" in describe(pattern)
 
 
 @pytest.mark.parametrize(
