@@ -1,9 +1,9 @@
 """SQL text over events: parsed by sqlglot, checked against a schema, and evaluated.
 
 A text falls into two parts. What reads only the current event is *pure*: :class:`Vectorized` evaluates it by DuckDB for a
-whole batch at once, each distinct expression once. What reads earlier events of the match, by an aggregate over a stage
-(``LAST(a.price)``), becomes a :class:`Program` for a small stack machine that the kernel runs; the pure parts inside it are
-hoisted into *slots*, columns computed in advance.
+whole batch at once, each distinct expression once, in the words of :mod:`asterism.sql`. What reads earlier events of the match,
+by an aggregate over a stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel runs
+(:mod:`asterism.programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
 
 Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
 """
@@ -160,7 +160,9 @@ def parse(text: str) -> exp.Expr:
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
             end = node.this.meta.get("end")
             if end is None:
-                raise ExpressionSyntaxError.at("the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))")
+                raise ExpressionSyntaxError.at(
+                    "the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))"
+                )
             if not text[end].isalpha():  # 5::BIGINT, not 5L
                 node.meta["called"] = True
     if _height(inner) > MAX_OPERATIONS:
