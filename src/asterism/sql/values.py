@@ -44,6 +44,9 @@ MAX_GROWTH = 10_000  # times that a text may become longer
 EXACT_DIGITS = 15  # a decimal of so many digits divided by a power of ten is the nearest double
 
 
+_COLUMN = re.compile(r"\bc\d+\b")
+
+
 class UnsupportedError(Exception):
     """What cannot be said in DuckDB's words, and what to say instead."""
 
@@ -130,8 +133,9 @@ def strict(
     )
     # Spark does not look at what follows a NULL.
     cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
-    # DuckDB does not look at what stands next to one, before it or after it.
-    empty = next((number for number, part in enumerate(parts) if part.text == _null_text(part.type)), 0)
+    # DuckDB does not look at what stands next to a NULL that does not depend on events, before it or after it.
+    fixed = (number for number, part in enumerate(parts) if part.nulls != () and not _COLUMN.search(part.text))
+    empty = next(fixed, 0) if any(part.raises for part in parts) else 0
     computed = [part.text for part in (parts if eager else parts[:empty]) if part.raises]
     if computed:
         # Of an OR it would not look at what follows a TRUE.
