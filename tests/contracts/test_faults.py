@@ -215,7 +215,12 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
         write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
         wait_for(lambda: len(found.batches) >= before + 2, query)
         orders(1, n8=30, n9=32)
-        wait_for(lambda: 8 in told("clock"), query)
+        wait_for(lambda: 3 in told("event"), query)
+    finally:
+        query.stop()
+    query = start(trigger={"processingTime": "1 second"})
+    try:
+        wait_for(lambda: 8 in told("clock"), query)  # if not before, then after the restart, to which nothing comes
     finally:
         query.stop()
     with pytest.raises(StreamingQueryException, match="the sink fails"):

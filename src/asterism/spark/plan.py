@@ -22,7 +22,7 @@ from asterism.operator import Operator
 from asterism.spark import RESULTS
 from asterism.spark.control_source import ControlSource
 from asterism.spark.exchange import unpack
-from asterism.spark.host import OperatorHost
+from asterism.spark.host import PROCESSING_TIME, OperatorHost
 from asterism.sql.types import TIME_ZONE
 
 Sink = Callable[[DataFrame, int], None]
@@ -71,6 +71,7 @@ def stateful(
         .option("keyGroups", key_groups)
         .option("definition", operator.fingerprint.hex())
         .option("drain", str(drain).lower())
+        .option("timers", str(time_mode == PROCESSING_TIME).lower())
         .options(**(options or {}))
         .load()
     )
