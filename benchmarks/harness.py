@@ -148,7 +148,9 @@ class PeakMemory:
 
 @dataclass(slots=True)
 class Run:
-    """One run of one thing. ``first_batch_s`` and ``rest_*`` are of micro-batches; ``rest`` are all but the first."""
+    """One run of one thing. Of its micro-batches, ``first_batch_s`` is the first, ``rest_*`` are the others that bring events,
+    and ``end_s`` those that bring none: the end of the stream.
+    """
 
     workload: str
     mode: str
@@ -161,6 +163,7 @@ class Run:
     rest_s: float | None = None
     rest_events: int | None = None
     rest_events_per_s: int | None = None
+    end_s: float | None = None
     batches: int | None = None
     matches: int | None = None
     checksum: str | None = None

@@ -84,7 +84,8 @@ class Benchmark:
 
     def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
         result = streaming.run(self.spark, workload, self.files, self.batches, progress, key_groups=self.key_groups)
-        first, *rest = result.batches
+        first, *others = result.batches
+        rest = [batch for batch in others if batch.events]
         run = Run(
             workload.name,
             STREAM,
@@ -94,6 +95,7 @@ class Benchmark:
             first_batch_s=first.seconds,
             rest_s=sum(batch.seconds for batch in rest),
             rest_events=self.events - first.events,
+            end_s=sum(batch.seconds for batch in others if not batch.events),
             batches=len(result.batches),
         )
         return self._checked(run, workload, result.matches)
@@ -118,6 +120,7 @@ def summary(runs: list[Run]) -> Table:
         "events/s",
         "first batch s",
         "rest events/s",
+        "end s",
         "ratio",
         "ratio of rest",
         "to",
@@ -146,6 +149,7 @@ def summary(runs: list[Run]) -> Table:
             shown(speed, 0),
             shown(median(group, "first_batch_s"), 2),
             shown(rest, 0),
+            shown(median(group, "end_s"), 2),
             shown(speed / other if speed and other else None, 2),
             shown(rest / other if rest and other else None, 2),
             against[1] if against and other else "",
@@ -177,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
-    cli.add_argument("--batches", type=int, default=4, help="micro-batches that bring events")
+    cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
     cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)

@@ -27,6 +27,8 @@ from asterism.spark.plan import DEFAULT_KEY_GROUPS
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000
+_FILES = "FileStreamSource"
+"""What Spark calls the source of the events; the other one is the operator's control source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Batch:
 
     number: int
     events: int
+    """0: it only carries a watermark, or the end of the stream."""
     seconds: float
     durations_ms: dict[str, int]
 
@@ -64,7 +67,8 @@ class Progress(StreamingQueryListener):
         with self._changed:
             if "addBatch" in durations:  # otherwise it only reports that nothing has come
                 seconds = durations["triggerExecution"] / 1000
-                self.batches.append(Batch(progress.batchId, progress.numInputRows, seconds, durations))
+                events = sum(source.numInputRows for source in progress.sources if _FILES in source.description)
+                self.batches.append(Batch(progress.batchId, events, seconds, durations))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         with self._changed:

@@ -468,7 +468,10 @@ class Vectorized:
     def add_value(self, value: Sql, text: str) -> int:
         """As :meth:`add`, of what is in DuckDB's words already."""
         if value.text not in self.texts:
-            self.types.append(self._type(value, text))
+            data_type = self._type(value, text)
+            if plain_column(value.text) is None:
+                self._try_out(value, data_type, text)
+            self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
         return self.texts.index(value.text)
@@ -497,14 +500,16 @@ class Vectorized:
             return self.schema.field(plain).type
         if value.type == MONTHS:
             raise ExpressionTypeError.at(f"an expression cannot be of type {name_of(value.type)}", text)
-        given = given_type(value.type, self._label or self.zone)
+        return given_type(value.type, self._label or self.zone)
+
+    def _try_out(self, value: Sql, data_type: pa.DataType, text: str) -> None:
+        """On no rows: what DuckDB does not take must not be found out by the first event."""
         try:
-            self._run([value.text], [given], self.schema.empty_table())
+            self._run([value.text], [data_type], self.schema.empty_table())
         except _DuckDBError as error:
             if "expression depth" in str(error):
                 raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
             raise ExpressionTypeError.at(str(error), text) from None
-        return given
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
         """One column per expression, in the order in which they were added."""

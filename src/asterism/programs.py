@@ -523,6 +523,8 @@ class _Compiler:
                 raise UnsupportedError(f"{operator} needs numbers, not {name_of(part.type)}", hint)
         if operator == "/":
             return self.divide(a, b, failing=True)
+        kinds = [part.type for part in (a, b) if part.type != NULL] or [DOUBLE]
+        a, b = (_null(kinds[0]) if part.type == NULL else part for part in (a, b))
         kind = common_type(a.type, b.type)
         if is_decimal(kind):
             return self.decimal_arithmetic(operator, a, b)

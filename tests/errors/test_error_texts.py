@@ -29,6 +29,7 @@ from asterism.matcher import Matcher
 from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from asterism.sql.types import TIME_ZONE
 from asterism.state import GroupHeader, MemoryStore, Page
 from asterism.testing import match
 from asterism.trace import trace
@@ -406,6 +407,11 @@ CONDITIONS: dict[str, str] = {
     "sql_cast_to_unknown": "CAST(price AS money2) > 1",
 }
 
+
+def in_zone(zone: str) -> Provocation:
+    return lambda: Matcher(begin().where("hour(at) = 3"), SCHEMA.with_metadata({TIME_ZONE: zone}))
+
+
 # ---------------------------------------------------------------------------------------------------- the operator
 
 
@@ -639,6 +645,7 @@ TABLE: dict[str, Provocation] = (
     | {name: reading(document) for name, document in DOCUMENTS.items()}
     | WRITING
     | {name: bound(text) for name, text in CONDITIONS.items()}
+    | {"sql_unknown_zone": in_zone("Mars/Olympus_Mons")}
     | OPERATOR
     | KIT
     | TRACE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -165,6 +166,9 @@ class Expressions:
     def pick(self, *makers: Callable[[], str]) -> str:
         return self.rng.choice(makers)()
 
+    def one(self, words: str) -> str:
+        return self.rng.choice(words.split())
+
     def _leaf(self, depth: int) -> bool:
         return depth <= 0 or self.rng.random() < 0.15
 
@@ -175,13 +179,10 @@ class Expressions:
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
     def small(self) -> str:
-        return self.rng.choice(["0", "1", "2", "3", "-1", "-2", "5", "10", "1Y", "2S"])
+        return self.one("0 1 2 3 -1 -2 5 10 1Y 2S")
 
     def literal(self) -> str:
-        return self.rng.choice(
-            ["0", "1", "2", "-3", "7", "100", "2147483647", "2147483648", "-9223372036854775808", "5L", "0L", "3S", "1Y", "0.5", "1.25",
-             ".1", "-2.50", "100.", "1e3", "2.5D", "-0.0D", "1.5F", "0.1D", "12345678901234567890", "NULL"]
-        )  # fmt: skip
+        return self.one("0 1 2 -3 7 100 2147483647 2147483648 -9223372036854775808 5L 0L 3S 1Y 0.5 1.25 .1 -2.50 100. 1e3 2.5D -0.0D 1.5F 0.1D 12345678901234567890 NULL")  # fmt: skip
 
     # -- numbers
 
@@ -195,25 +196,21 @@ class Expressions:
             lambda: f"({x(n)} {self.rng.choice('+-*/%')} {x(n)} {self.rng.choice('+-*/%')} {x(n - 1)})",
             lambda: f"({self.whole(n)} DIV {self.integer(n)})",
             lambda: f"(- {x(n)})",
-            lambda: (
-                f"{self.rng.choice(['abs', 'sign', 'ceil', 'floor', 'sqrt', 'round', 'signum', 'ceiling'])}({x(n)})"
-            ),
-            lambda: f"{self.rng.choice(['round', 'bround'])}({self.rng.choice('demw')}, {self.rng.choice('0123')})",
-            lambda: f"{self.rng.choice(['greatest', 'least', 'coalesce', 'nvl', 'ifnull', 'nanvl'])}({x(n)}, {x(n)})",
+            lambda: f"{self.one('abs sign ceil floor sqrt round signum ceiling')}({x(n)})",
+            lambda: f"{self.one('round bround')}({self.rng.choice('demw')}, {self.rng.choice('0123')})",
+            lambda: f"{self.one('greatest least coalesce nvl ifnull nanvl')}({x(n)}, {x(n)})",
             lambda: f"nullif({x(0)}, {x(n)})",
-            lambda: f"{self.rng.choice(['mod', 'pmod', 'try_divide'])}({x(n)}, {x(n)})",
+            lambda: f"{self.one('mod pmod try_divide')}({x(n)}, {x(n)})",
             lambda: f"IF({self.truth(n)}, {x(n)}, {x(n)})",
             lambda: f"nvl2({self.any(n)}, {x(n)}, {x(n)})",
             lambda: f"CASE WHEN {self.truth(n)} THEN {x(n)} WHEN {self.truth(n)} THEN {x(n)} ELSE {x(n)} END",
             lambda: f"CASE {x(n)} WHEN {x(n)} THEN {x(n)} END",
             lambda: f"CAST({x(n)} AS {self.numeric_type()})",
-            lambda: (
-                f"{self.rng.choice(['CAST', 'TRY_CAST'])}({self.text(n)} AS {self.rng.choice(['INT', 'BIGINT', 'DOUBLE', 'TINYINT', 'FLOAT'])})"
-            ),
+            lambda: f"{self.one('CAST TRY_CAST')}({self.text(n)} AS {self.one('INT BIGINT DOUBLE TINYINT FLOAT')})",
             lambda: f"CAST({self.text(n)} AS DECIMAL(12,3))",
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
-            lambda: f"{self.rng.choice(['tinyint', 'smallint', 'int', 'bigint', 'float', 'double'])}({x(n)})",
+            lambda: f"{self.one('tinyint smallint int bigint float double')}({x(n)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )
@@ -239,37 +236,20 @@ class Expressions:
         if self._leaf(depth):
             return self.pick(lambda: self.rng.choice("yhi"), self.small)
         n = depth - 1
-        part = self.rng.choice(
-            [
-                "year",
-                "quarter",
-                "month",
-                "day",
-                "dayofmonth",
-                "dayofweek",
-                "weekday",
-                "dayofyear",
-                "weekofyear",
-                "hour",
-                "minute",
-                "second",
-            ]
-        )
-        field = self.rng.choice(
-            ["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOW", "DOY", "HOUR", "MINUTE", "DAYOFWEEK"]
-        )
+        part = self.one("year quarter month day dayofmonth dayofweek weekday dayofyear weekofyear hour minute second")
+        field = self.one("YEAR QUARTER MONTH WEEK DAY DOW DOY HOUR MINUTE DAYOFWEEK")
         return self.pick(
-            lambda: f"{self.rng.choice(['length', 'octet_length', 'char_length', 'character_length', 'len'])}({self.text(n)})",
+            lambda: f"{self.one('length octet_length char_length character_length len')}({self.text(n)})",
             lambda: f"{part}({self.when(n)})",
             lambda: f"EXTRACT({field} FROM {self.when(n)})",
             lambda: f"instr({self.text(n)}, {self.text(n)})",
-            lambda: f"{self.rng.choice(['locate', 'position'])}({self.text(n)}, {self.text(n)})",
-            lambda: f"{self.rng.choice(['datediff', 'date_diff'])}({self.day(n)}, {self.day(n)})",
+            lambda: f"{self.one('locate position')}({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.one('datediff date_diff')}({self.day(n)}, {self.day(n)})",
             lambda: f"unix_date({self.day(n)})",
             lambda: f"bit_count({self.integer(n)})",
-            lambda: f"{self.rng.choice(['size', 'cardinality', 'array_size'])}({self.rng.choice(['arr', 'ars'])})",
+            lambda: f"{self.one('size cardinality array_size')}({self.one('arr ars')})",
             lambda: "size(mp)",
-            lambda: f"{self.rng.choice(['element_at', 'get', 'try_element_at'])}(arr, {self.integer(n)})",
+            lambda: f"{self.one('element_at get try_element_at')}(arr, {self.integer(n)})",
             lambda: f"arr[{self.integer(n)}]",
             lambda: self.rng.choice(["st.u", "mp['a']", f"element_at(mp, {self.text(n)})", f"mp[{self.text(n)}]"]),
             lambda: f"({self.integer(n)} {self.rng.choice('+-*%&|^')} {self.integer(n)})",
@@ -279,13 +259,13 @@ class Expressions:
     def whole(self, depth: int) -> str:
         """A BIGINT."""
         if self._leaf(depth):
-            return self.rng.choice(["l", "5L", "-7L", "10000000000"])
+            return self.one("l 5L -7L 10000000000")
         n = depth - 1
-        unix = self.rng.choice(["unix_seconds", "unix_timestamp", "unix_millis", "unix_micros"])
+        unix = self.one("unix_seconds unix_timestamp unix_millis unix_micros")
         return self.pick(
             lambda: f"{unix}({self.moment(n)})",
             lambda: f"CAST({self.moment(n)} AS BIGINT)",
-            lambda: f"({self.whole(n)} {self.rng.choice(['+', '-', '*', '%', 'DIV', '&', '|', '^'])} {self.whole(n)})",
+            lambda: f"({self.whole(n)} {self.one('+ - * % DIV & | ^')} {self.whole(n)})",
             lambda: f"floor({self.number(n)})",
             lambda: f"bigint({self.number(n)})",
         )
@@ -297,34 +277,28 @@ class Expressions:
             return self.pick(lambda: self.rng.choice("st"), lambda: self.rng.choice("st"), self.word)
         n, s = depth - 1, self.text
         return self.pick(
-            lambda: (
-                f"{self.rng.choice(['upper', 'lower', 'ucase', 'lcase', 'trim', 'ltrim', 'rtrim', 'reverse'])}({s(n)})"
-            ),
+            lambda: f"{self.one('upper lower ucase lcase trim ltrim rtrim reverse')}({s(n)})",
             lambda: f"concat({s(n)}, {s(n)}, {self.rng.choice('byhilmwst')})",
             lambda: f"({s(n)} || {s(n)})",
-            lambda: f"{self.rng.choice(['substring', 'substr'])}({s(n)}, {self.integer(n)}, {self.integer(n)})",
+            lambda: f"{self.one('substring substr')}({s(n)}, {self.integer(n)}, {self.integer(n)})",
             lambda: f"substring({s(n)}, {self.integer(n)})",
-            lambda: f"{self.rng.choice(['left', 'right'])}({s(n)}, {self.integer(n)})",
+            lambda: f"{self.one('left right')}({s(n)}, {self.integer(n)})",
             lambda: f"replace({s(n)}, {s(n)}, {self.word()})",
-            lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, {self.rng.choice(['0', '3', '-1', '8'])}, {s(n)})",
-            lambda: f"{self.rng.choice(['lpad', 'rpad'])}({s(n)}, 4)",
-            lambda: f"repeat({s(n)}, {self.rng.choice(['0', '2', '-1'])})",
-            lambda: (
-                f"split_part({s(n)}, {self.pick(lambda: s(n), lambda: self.rng.choice(chr(44) * 3).join(chr(39) * 2))}, {self.integer(n)})"
-            ),
-            lambda: (
-                f"CAST({self.rng.choice([self.integer, self.whole, self.truth, self.day, self.clock, self.moment])(n)} AS STRING)"
-            ),
+            lambda: f"{self.one('lpad rpad')}({s(n)}, {self.one('0 3 -1 8')}, {s(n)})",
+            lambda: f"{self.one('lpad rpad')}({s(n)}, 4)",
+            lambda: f"repeat({s(n)}, {self.one('0 2 -1')})",
+            lambda: f"split_part({s(n)}, {s(n)}, {self.integer(n)})",
+            lambda: f"split_part({s(n)}, ',', {self.integer(n)})",
+            lambda: f"CAST({self.rng.choice([self.integer, self.whole, self.truth])(n)} AS STRING)",
+            lambda: f"CAST({self.when(n)} AS STRING)",
             lambda: f"CAST({self.rng.choice('mpw')} AS STRING)",
             lambda: f"string({self.integer(n)})",
             lambda: f"try_element_at(ars, {self.integer(n)})",
-            lambda: f"{self.rng.choice(['coalesce', 'nvl', 'greatest', 'least'])}({s(n)}, {s(n)})",
+            lambda: f"{self.one('coalesce nvl greatest least')}({s(n)}, {s(n)})",
             lambda: f"nullif({s(0)}, {s(n)})",
             lambda: f"IF({self.truth(n)}, {s(n)}, {s(n)})",
-            lambda: (
-                f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END"
-            ),
-            lambda: f"{self.rng.choice(['element_at', 'get'])}(ars, {self.integer(n)})",
+            lambda: f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END",
+            lambda: f"{self.one('element_at get')}(ars, {self.integer(n)})",
             lambda: "st.v",
         )
 
@@ -340,20 +314,18 @@ class Expressions:
             )
         n = depth - 1
         return self.pick(
-            lambda: (
-                f"{self.rng.choice(['date_add', 'dateadd', 'date_sub', 'add_months'])}({self.day(n)}, {self.rng.choice(['y', 'h', '1', '-13', '400'])})"
-            ),
-            lambda: (
-                f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['y', 'h', '1', '-31', 'INTERVAL 1 DAY', 'INTERVAL 1 MONTH', 'INTERVAL 2 YEARS', 'INTERVAL 1 WEEK'])})"
-            ),
+            lambda: f"{self.one('date_add dateadd date_sub add_months')}({self.day(n)}, {self.one('y h 1 -13 400')})",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} {self.one('y h 1 -31')})",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 DAY', '1 WEEK'])})",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEARS'])})",
             lambda: f"last_day({self.when(n)})",
-            lambda: f"trunc({self.when(n)}, '{self.rng.choice(['YEAR', 'quarter', 'MON', 'MM', 'week', 'yy'])}')",
-            lambda: f"{self.rng.choice(['to_date', 'date'])}({self.when(n)})",
+            lambda: f"trunc({self.when(n)}, '{self.one('YEAR quarter MON MM week yy')}')",
+            lambda: f"{self.one('to_date date')}({self.when(n)})",
             lambda: f"CAST({self.when(n)} AS DATE)",
             lambda: f"CAST({self.text(n)} AS DATE)",
             lambda: f"make_date({self.integer(n)}, {self.integer(n)}, {self.integer(n)})",
-            lambda: f"date_from_unix_date({self.rng.choice(['y', 'h', '-1000', '20000'])})",
-            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.day(n)}, {self.day(n)})",
+            lambda: f"date_from_unix_date({self.one('y h -1000 20000')})",
+            lambda: f"{self.one('coalesce greatest least')}({self.day(n)}, {self.day(n)})",
             lambda: f"IF({self.truth(n)}, {self.day(n)}, {self.day(n)})",
             lambda: f"coalesce({self.day(n)}, '2024-05-06')",
         )
@@ -373,39 +345,19 @@ class Expressions:
                 ]
             )
         n = depth - 1
-        unit = self.rng.choice(
-            [
-                "YEAR",
-                "QUARTER",
-                "MONTH",
-                "WEEK",
-                "DAY",
-                "HOUR",
-                "MINUTE",
-                "SECOND",
-                "MILLISECOND",
-                "MICROSECOND",
-                "yyyy",
-                "dd",
-            ]
-        )
+        unit = self.one("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND yyyy dd")
         return self.pick(
             lambda: f"date_trunc('{unit}', {self.when(n)})",
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.interval(n)} + {self.moment(n)})",
-            lambda: (
-                f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '13 MONTHS', '1 YEAR', '-5 MONTH'])})"
-            ),
-            lambda: (
-                f"({self.day(n)} {self.rng.choice('+-')} {self.rng.choice(['INTERVAL 1 HOUR', 'INTERVAL 90 MINUTES'])})"
-            ),
+            lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.one('1 13 -5')} MONTHS)",
+            lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL 1 YEAR)",
+            lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 HOUR', '90 MINUTES'])})",
             lambda: f"CAST({self.when(n)} AS TIMESTAMP)",
-            lambda: f"{self.rng.choice(['to_timestamp', 'timestamp'])}({self.when(n)})",
+            lambda: f"{self.one('to_timestamp timestamp')}({self.when(n)})",
             lambda: f"CAST({self.text(n)} AS TIMESTAMP)",
-            lambda: (
-                f"timestamp_{self.rng.choice(['seconds', 'millis', 'micros'])}({self.rng.choice([self.integer, self.whole])(n)})"
-            ),
-            lambda: f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.moment(n)}, {self.when(n)})",
+            lambda: f"timestamp_{self.one('seconds millis micros')}({self.rng.choice([self.integer, self.whole])(n)})",
+            lambda: f"{self.one('coalesce greatest least')}({self.moment(n)}, {self.when(n)})",
             lambda: f"IF({self.truth(n)}, {self.moment(n)}, {self.when(n)})",
         )
 
@@ -419,9 +371,8 @@ class Expressions:
             lambda: f"CAST({self.text(n)} AS TIMESTAMP_NTZ)",
             lambda: f"({self.clock(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.clock(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
-            lambda: (
-                f"{self.rng.choice(['coalesce', 'greatest', 'least'])}({self.clock(n)}, {self.pick(lambda: self.day(n), lambda: self.clock(n))})"
-            ),
+            lambda: f"{self.one('coalesce greatest least')}({self.clock(n)}, {self.clock(n)})",
+            lambda: f"{self.one('coalesce greatest least')}({self.clock(n)}, {self.day(n)})",
         )
 
     def interval(self, depth: int) -> str:
@@ -466,7 +417,7 @@ class Expressions:
             lambda: f"({maker(0)} {negated}BETWEEN {maker(n)} AND {maker(n)})",
             lambda: f"({maker(n)} {negated}IN ({maker(n)}, {maker(n)}, {maker(0)}))",
             lambda: f"({self.any(n)} IS {negated}NULL)",
-            lambda: f"({t(n)} IS {negated}{self.rng.choice(['TRUE', 'FALSE', 'UNKNOWN'])})",
+            lambda: f"({t(n)} IS {negated}{self.one('TRUE FALSE UNKNOWN')})",
             lambda: f"({t(n)} AND {t(n)})",
             lambda: f"({t(n)} OR {t(n)})",
             lambda: f"({t(n)} AND {t(n)} OR {t(n)} AND NOT {t(n - 1)})",
@@ -476,8 +427,8 @@ class Expressions:
             lambda: f"({self.text(n)} {negated}ILIKE {pattern})",
             lambda: f"({self.text(n)} LIKE 'a!%_' ESCAPE '!')",
             lambda: f"({self.text(n)} {negated}RLIKE {regex})",
-            lambda: f"{self.rng.choice(['startswith', 'endswith', 'contains'])}({self.text(n)}, {self.text(n)})",
-            lambda: f"{self.rng.choice(['isnull', 'isnotnull'])}({self.any(n)})",
+            lambda: f"{self.one('startswith endswith contains')}({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",
             lambda: f"equal_null({maker(n)}, {maker(n)})",
             lambda: f"array_contains(arr, {self.integer(n)})",
@@ -488,8 +439,8 @@ class Expressions:
             lambda: f"IF({t(n)}, {t(n)}, {t(n)})",
             lambda: f"coalesce({t(n)}, {t(n)})",
             lambda: f"CASE WHEN {t(n)} THEN {t(n)} END",
-            lambda: f"({self.day(n)} {self.rng.choice(['<', '>=', '='])} '2024-02-29')",
-            lambda: f"({self.moment(n)} {self.rng.choice(['<', '>='])} '2024-10-27 02:30:00')",
+            lambda: f"({self.day(n)} {self.one('< >= =')} '2024-02-29')",
+            lambda: f"({self.moment(n)} {self.one('< >=')} '2024-10-27 02:30:00')",
         )
 
     # -- special ones
@@ -556,9 +507,9 @@ class Expressions:
         return text
 
     def not_exact(self, depth: int) -> str:
-        one = self.rng.choice(["exp", "ln", "log10", "log2"])
+        one = self.one("exp ln log10 log2")
         x = self.number(1)
-        return self.pick(lambda: f"{one}({x})", lambda: f"{self.rng.choice(['pow', 'power'])}({x}, {self.number(0)})")
+        return self.pick(lambda: f"{one}({x})", lambda: f"{self.one('pow power')}({x}, {self.number(0)})")
 
 
 # ---------------------------------------------------------------------------------------------------- answers
@@ -698,8 +649,6 @@ class Comparison:
         )
 
     def _row(self, row: int, text: str) -> dict[str, Any]:
-        import re
-
         names = set(re.findall(r"[a-z]\w*", text))
         values = self.events.slice(row, 1).to_pylist()[0]
         return {name: value for name, value in values.items() if name in names}

@@ -22,7 +22,7 @@ from tests.property.sql_expressions import Comparison, Expressions, table
 pytestmark = pytest.mark.spark
 
 LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
-EXAMPLES, EXPRESSIONS = (150, 300) if LONG else (2, 150)
+EXAMPLES, EXPRESSIONS = (150, 300) if LONG else (2, 120)
 ZONES = ["Europe/Madrid", "America/New_York", "UTC"]
 if LONG:
     ZONES += [

@@ -24,7 +24,7 @@ def test_columns_of_files(tmp_path: Path) -> None:
     assert lines[0] == f"{files[0]}: ok, 2 stages (fails, login), within 10 min, SKIP_PAST_LAST_EVENT"
     assert [line.partition(": ")[2] for line in lines[1:]] == [
         "a: condition: unknown column 'evnt'",
-        "b: condition: SUM needs numbers, not a string",
+        "b: condition: SUM needs numbers, not STRING",
     ]
     assert result.exit_code == 1
 
@@ -36,5 +36,5 @@ def test_event_time_is_that_of_match(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"ts": "2025-01-01T00:00:00Z"}\n', encoding="utf-8")
     arguments = ["validate", str(tmp_path / "pattern.json"), "--input", str(tmp_path / "events.jsonl")]
     as_text = CliRunner().invoke(main, arguments)
-    assert "cannot take a string together with a interval" in as_text.stdout
+    assert "+ cannot take STRING and INTERVAL DAY TO SECOND together" in as_text.stdout
     assert CliRunner().invoke(main, [*arguments, "--time", "ts"]).exit_code == 0

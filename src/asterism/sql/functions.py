@@ -91,7 +91,7 @@ class Function:
             raise UnsupportedError(
                 f"{self.name.upper()} does not take {len(arguments)} arguments", self.usage
             ) from None
-        return limited(self.build(zone, *arguments))
+        return limited(replace(self.build(zone, *arguments), constant=None))  # what is computed is no literal
 
 
 FUNCTIONS: dict[str, Function] = {}

@@ -42,8 +42,6 @@ from asterism.sql.types import (
 MAX_LENGTH = 200_000  # characters of DuckDB's text; what is used twice is written twice
 MAX_GROWTH = 10_000  # times that a text may become longer
 EXACT_DIGITS = 15  # a decimal of so many digits divided by a power of ten is the nearest double
-
-
 _COLUMN = re.compile(r"\bc\d+\b")
 
 
@@ -238,9 +236,7 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
             whole = f"CASE WHEN {{0}} = 9223372036854775808 THEN 9223372036854775807 ELSE {whole} END"
             whole = f"CAST({whole} AS BIGINT)"
         return strict(whole, to, value, raises=not safe)
-    if (to == DOUBLE and is_decimal(source) and source.precision > EXACT_DIGITS) or (
-        to == FLOAT and is_decimal(source)
-    ):
+    if is_decimal(source) and (to == FLOAT or (to == DOUBLE and source.precision > EXACT_DIGITS)):
         return strict(f"CAST(CAST({{0}} AS VARCHAR) AS {target})", to, value)
     if to == FLOAT and source == DOUBLE:
         infinite = "CASE WHEN {0} > 0 THEN CAST('inf' AS FLOAT) WHEN {0} < 0 THEN CAST('-inf' AS FLOAT) END"
@@ -282,16 +278,16 @@ _BOOLEANS = {"TRUE": ("t", "true", "y", "yes", "1"), "FALSE": ("f", "false", "n"
 
 
 def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) -> Sql | None:
-    if is_decimal(to) or is_temporal(to):
-        routine = (
-            f"CAST(text_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
-            if is_decimal(to)
-            else "text_to_date({0})"
-            if to == DATE
-            else f"text_to_instant({quoted(zone)}, {{0}})"
-            if is_instant(to)
-            else "text_to_wall_clock({0})"
-        )
+    routine = None
+    if is_decimal(to):
+        routine = f"CAST(text_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
+    elif to == DATE:
+        routine = "text_to_date({0})"
+    elif to == NTZ:
+        routine = "text_to_wall_clock({0})"
+    elif is_instant(to):
+        routine = f"text_to_instant({quoted(_known(zone))}, {{0}})"
+    if routine is not None:
         return None if safe else strict(routine, to, value, raises=True)  # routines cannot fail softly
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
     inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
@@ -331,7 +327,7 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
         if to == DATE:
             return Sql(f"make_date({routines.read_date(constant)})", to, ())
         if is_temporal(to):
-            micros = routines.read_timestamp(constant, zone if is_instant(to) else None)
+            micros = routines.read_timestamp(constant, _known(zone) if is_instant(to) else None)
             return Sql(f"make_timestamp(CAST({micros} AS BIGINT))", to, ())
         stripped = constant.strip(routines.CONTROL)
         if to in INTEGERS:
@@ -362,10 +358,18 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
 # ---------------------------------------------------------------------------------------------------- points in time
 
 
+def _known(zone: str) -> str:
+    try:
+        routines.zone_of(zone)
+    except (KeyError, ValueError):
+        raise UnsupportedError(f"unknown time zone {zone!r}", "a name such as Europe/Madrid, or +02:00") from None
+    return zone
+
+
 def is_fixed(zone: str) -> bool:
     """Do clocks show the points in time themselves?"""
-    known = routines.zone_of(zone)
-    return not len(known.instants) and not known.offsets[0]
+    found = routines.zone_of(_known(zone))
+    return not len(found.instants) and not found.offsets[0]
 
 
 def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
