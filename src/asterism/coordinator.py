@@ -16,7 +16,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from asterism.dynamic_cep import ProcessorCompiler
+from asterism.bound_processors import ProcessorCompiler
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.processor_sets import ProcessorSet
 from asterism.processors import (

@@ -1,9 +1,9 @@
 """Many patterns that change while the stream runs, as one operator.
 
 The events are a keyed input, the sets of pattern processors a broadcast one. Before the exchange an event is copied for each
-key that some processor groups by, if it can matter to one of them; a copy belongs to a *selector*, the list of key expressions.
-In a key group every processor in force sees the copies of its selector that arrived since the set that brought it and whose
-times it covers. Partial matches of a processor live in a page of their own, several of which share a bucket of state.
+key that some processor groups by (:mod:`asterism.copies`). In a key group every processor in force sees the copies of its
+selector that arrived since the set that brought it and whose times it covers; all of them are matched in one call
+(:mod:`asterism.matcher_set`).
 
 Source: FLIP-200.
 """
@@ -13,146 +13,41 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.bound_processors import BoundProcessor, ProcessorCompiler, key_values
 from asterism.cep import PROCESSING_TIME
 from asterism.compiler import Semantics
-from asterism.errors import AsterismError, InvalidEventError, PatternProcessorError
-from asterism.expressions import Scope, Vectorized, parse
-from asterism.key_group import KEY_HASH, Group, KeyGroupOperator
+from asterism.copies import FAILED, FIRST, KEY, SELECTOR, SINCE, copies_of, copies_schema
+from asterism.errors import InvalidEventError, PatternProcessorError
 from asterism.key_group import LATE as LATE_ELEMENTS
-from asterism.matcher import Matcher, Step
+from asterism.key_group import Group, KeyGroupOperator
+from asterism.matcher import Found, Step, rows_of
+from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
-from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, late_table
+from asterism.outputs import TimeColumn, late_table
 from asterism.processor_sets import Entry, ProcessorSet, ProcessorSource, passed, updated
-from asterism.processors import PatternProcessor
-from asterism.state import Page, StateStore, tables_from_bytes, tables_to_bytes
+from asterism.state import Page, StateStore
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
 BY_PROCESSOR = "matches_by_processor"
 """The metrics that count the matches of each processor: this, a slash, its id."""
-BUCKETS = 16
 SETS_PAGE = 256
 """The page of state that has the entries."""
-SELECTOR, KEY, SINCE, FIRST = "__selector", "__key", "__since", "__first"
-"""Columns of prepared events: the selector's number, the key as text, the set in force at arrival, is it the first copy?"""
-DISABLED = "disabled"
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _TEXTS = pa.map_(pa.string(), pa.string())
+_LENGTH = struct.Struct("<I")
 _log = logging.getLogger("asterism.processors")
-
-
-def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> tuple[str, ...]:
-    """The expressions that a processor groups by: its own, or the stream's."""
-    return processor.key if processor.key is not None else tuple(keys)
-
-
-def selector_number(selector: Sequence[str]) -> int:
-    """The same in every process."""
-    return int.from_bytes(hashlib.sha256(json.dumps(list(selector)).encode()).digest()[:8], "big", signed=True)
-
-
-def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
-    """Keys as texts, from which :func:`key_values` reads them back: each value after its length, ``-`` for a null."""
-    if not columns:
-        return pa.array([""] * rows, pa.string())
-    parts = []
-    for column in columns:
-        text = pc.cast(column, pa.string())
-        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(text), pa.string()), text, ":")
-        parts.append(pc.fill_null(part, "-"))
-    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def key_values(text: str) -> list[str | None]:
-    """The values in a key text.
-
-    >>> key_values("3:ann-2:42")
-    ['ann', None, '42']
-    """
-    found: list[str | None] = []
-    at = 0
-    while at < len(text):
-        if text[at] == "-":
-            found.append(None)
-            at += 1
-        else:
-            colon = text.index(":", at)
-            end = colon + 1 + int(text[at:colon])
-            found.append(text[colon + 1 : end])
-            at = end
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A processor bound to the schema of the events."""
-
-    processor: PatternProcessor
-    matcher: Matcher
-    outputs: Mapping[str, MatchOutput]
-    selector: tuple[str, ...]
-    number: int
-
-    @property
-    def needs_all(self) -> bool:
-        """Must it see events that meet none of its conditions?"""
-        return not self.matcher.relevant_only
-
-
-class ProcessorCompiler:
-    """Binds processors to a stream's schema; the same object for the coordinator, which refuses what it cannot bind.
-
-    :param keys: the stream's own key
-    :param functions: what processors may name as their function: from a table of matches to a table of as many rows
-    """
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        keys: Sequence[str],
-        time: TimeColumn,
-        semantics: Semantics,
-        functions: Mapping[str, Any],
-    ) -> None:
-        self.schema, self.keys, self.time = schema, list(keys), time
-        self.semantics, self.functions = semantics, dict(functions)
-
-    def compile(self, processor: PatternProcessor) -> Compiled:
-        """:raises AsterismError: the pattern, a key or a measure means nothing for these events"""
-        selector = selector_of(processor, self.keys)
-        scope = Scope(self.schema)
-        for text in selector:
-            Vectorized(self.schema).add(scope.resolve(parse(text), text), text)
-        if processor.function is not None and processor.function not in self.functions:
-            raise PatternProcessorError(
-                f"the function {processor.function!r:.120} is not known",
-                f"Known: {', '.join(sorted(self.functions)) or 'none'}",
-                "functions={name: function} in CEP.pattern_processors",
-            )
-        stages = [stage.name for stage in processor.pattern.atoms()]
-        kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
-        measures = processor.select or None
-        outputs = {
-            kind.value: MatchOutput(OutputSpec(kind, measures=measures), self.schema, (), self.time, stages)
-            for kind in kinds
-        }
-        carried = {column for output in outputs.values() for column in output.carried}
-        matcher = Matcher(
-            processor.pattern, self.schema, [name for name in self.schema.names if name in carried], self.semantics
-        )
-        return Compiled(processor, matcher, outputs, selector, selector_number(selector))
 
 
 class DynamicCepOperator(KeyGroupOperator):
@@ -162,9 +57,9 @@ class DynamicCepOperator(KeyGroupOperator):
     :param keys: the stream's own key: columns or SQL expressions; none: processors without a key see one key
     :param time: the event-time column; None: processing time
     :param source: where :meth:`prepare` finds the sets
-    :param functions: see :class:`ProcessorCompiler`
-    :param disable_on_error: a processor that fails is disabled in the key group where it failed, and reported in the output
-        ``errors``; otherwise the query fails
+    :param functions: see :class:`~asterism.bound_processors.ProcessorCompiler`
+    :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event on at which it
+        did, and reported in the output ``errors``; otherwise the query fails
     """
 
     def __init__(
@@ -175,7 +70,7 @@ class DynamicCepOperator(KeyGroupOperator):
         time: str | None,
         source: ProcessorSource,
         semantics: Semantics = Semantics.DEFAULT,
-        functions: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
         disable_on_error: bool = False,
     ) -> None:
         self.schema = schema
@@ -184,16 +79,9 @@ class DynamicCepOperator(KeyGroupOperator):
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn(time, schema.field(time).type)
         self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {})
-        self.pages = BUCKETS
+        self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
-        copies = [
-            pa.field(SELECTOR, pa.int64()),
-            pa.field(KEY, pa.string()),
-            pa.field(TIME, pa.int64()),
-            pa.field(SINCE, pa.int64()),
-            pa.field(FIRST, pa.bool_()),
-        ]
-        prepared = pa.schema([*copies, *(field.with_name("e:" + field.name) for field in schema)])
+        prepared = copies_schema(schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
             EVENTS: InputSpec(schema, prepared, timed=time is not None),
@@ -218,18 +106,9 @@ class DynamicCepOperator(KeyGroupOperator):
         """Those of the key group at hand, during a call."""
         self._changed = False
         """Has a set arrived in this call?"""
-        self._compiled: dict[int, Compiled] = {}
-        """By identity: equal processors are one object (``processor_sets.processor_of``), and hashing a pattern takes time."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": {}, "_entries": []}
-
-    def compiled(self, processor: PatternProcessor) -> Compiled:
-        """A processor bound to the schema; kept for as long as the process lives."""
-        found = self._compiled.get(id(processor))
-        if found is None or found.processor is not processor:
-            found = self._compiled[id(processor)] = self.compiler.compile(processor)
-        return found
+        return self.__dict__ | {"_entries": []}
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -244,42 +123,11 @@ class DynamicCepOperator(KeyGroupOperator):
         """The copies of the events, with KEY_HASH."""
         if name == PROCESSORS:
             raise AssertionError("sets come as prepared_set makes them")
-        from asterism.hashing import hash_texts
-
-        count = events.num_rows
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
-        times = pa.array(np.zeros(count, np.int64)) if self.processing_time else self._times(full)
+        times = pa.array(np.zeros(events.num_rows, np.int64)) if self.processing_time else self._times(full)
         processors = {id(p): p for found in self.source.retained() for p in found.processors}
-        compiled = [self.compiled(processor) for processor in processors.values()]
-        values = _Values(full, compiled)
-        seen = np.zeros(count, np.bool_)
-        parts = []
-        for selector in sorted({c.selector for c in compiled}):
-            mine = [c for c in compiled if c.selector == selector]
-            wanted = self._wanted(mine, full, values)
-            rows = pa.array(np.flatnonzero(wanted))
-            expressions = Vectorized(self.schema)
-            scope = Scope(self.schema)
-            numbers = [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
-            kept = full.take(rows)
-            evaluated = expressions.evaluate(kept) if selector else []
-            keys = key_texts([evaluated[number] for number in numbers], len(rows))
-            first = ~seen[wanted]
-            seen |= wanted
-            number = mine[0].number
-            columns = [
-                pa.array(np.full(len(rows), number, np.int64)),
-                keys,
-                times.take(rows),
-                pa.array(np.zeros(len(rows), np.int64)),
-                pa.array(first),
-                *kept.columns,
-            ]
-            table = pa.table(columns, schema=self.inputs[EVENTS].prepared)
-            hashes = (hash_texts(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
-            parts.append(table.append_column(KEY_HASH, pa.array(hashes)))
-        empty = self.inputs[EVENTS].prepared.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))
-        return pa.concat_tables([empty, *parts])
+        bound = [self.compiler.bind(processor) for processor in processors.values()]
+        return copies_of(full, times, bound, self.compiler, forgiving=self.disable_on_error)
 
     def _times(self, events: pa.Table) -> pa.ChunkedArray:
         column = self.time.to_micros(events.column(self.time.name))
@@ -290,16 +138,6 @@ class DynamicCepOperator(KeyGroupOperator):
                 "filter such events out",
             )
         return column
-
-    @staticmethod
-    def _wanted(compiled: Sequence[Compiled], events: pa.Table, values: _Values) -> npt.NDArray[np.bool_]:
-        """The events that can matter to one of the processors."""
-        wanted = np.zeros(events.num_rows, np.bool_)
-        for one in compiled:
-            if one.needs_all:
-                return np.ones(events.num_rows, np.bool_)
-            wanted |= _meets_any(one.matcher, one.matcher.prepare(events, values.of(one)))
-        return wanted
 
     # ------------------------------------------------------------------ with state
 
@@ -338,216 +176,167 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         entries = [entry for entry in self._entries if not entry.disabled]
-        compiled = {entry.name: self.compiled(entry.processor) for entry in entries}
-        copies = self._copies(ready.get(EVENTS), list(compiled.values()))
-        for bucket in range(BUCKETS):
-            mine = [entry for entry in entries if bucket_of(entry) == bucket]
-            self._advance_bucket(group, bucket, mine, compiled, copies, horizon)
+        copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if entries:
+            failed = {entries[number].name for number in self._match(group, entries, copies, horizon)}
+            self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        else:
+            group.write_page(0, group.read_page(0), None, END_OF_TIME)
         self._entries = passed(self._entries, horizon)
 
-    def _copies(self, events: pa.Table | None, compiled: Sequence[Compiled]) -> dict[int, _Copies]:
-        """The events by selector, with all conditions evaluated once; those of no selector in use are surplus."""
-        found: dict[int, _Copies] = {}
-        if events is None:
-            return found
-        numbers = events.column(SELECTOR).to_numpy()
-        for number in np.unique(numbers).tolist():
-            mine = [one for one in compiled if one.number == number]
-            if mine:
-                found[number] = _Copies.of(events.filter(pa.array(numbers == number)), self.schema, mine)
-        return found
-
-    def _advance_bucket(
-        self,
-        group: Group,
-        bucket: int,
-        entries: Sequence[Entry],
-        compiled: Mapping[tuple[str, int], Compiled],
-        copies: Mapping[int, _Copies],
-        horizon: int,
-    ) -> None:
-        exists = bool(group.exists[bucket])
-        concerned = {}
-        for entry in entries:
-            one = compiled[entry.name]
-            if one.number in copies:
-                events = copies[one.number].for_entry(entry, one)
-                if events is not None:
-                    concerned[entry.name] = events
-        due = group.header.wakes[bucket] <= horizon or group.watermark == END_OF_TIME or self._changed
-        over = any(entry.until is not None and entry.until <= horizon for entry in entries)
-        if not concerned and not (exists and (due or over)):
-            return
-        old = group.read_page(bucket)
-        pages = _pages_from(old)
-        kept: dict[tuple[str, int], tuple[int, bytes]] = {}
-        for entry in entries:
-            wake, stored = pages.get(entry.name, (END_OF_TIME, None))
-            events = concerned.get(entry.name)
-            limit = horizon if entry.until is None else min(horizon, entry.until - 1)
-            if events is None and (stored is None or (wake > limit and group.watermark != END_OF_TIME)):
-                if stored is not None:
-                    kept[entry.name] = wake, stored
-            else:
-                page = self._run(group, entry, compiled[entry.name], stored, events, limit)
-                if page is not None:
-                    kept[entry.name] = page
-            if entry.until is not None and entry.until <= horizon:
-                kept.pop(entry.name, None)
-        new = _pages_to(kept) if kept else None
-        wakes = [wake for wake, _ in kept.values()]
-        group.write_page(bucket, old, new, min(wakes, default=END_OF_TIME))
-
-    def _run(
-        self, group: Group, entry: Entry, one: Compiled, stored: bytes | None, events: pa.Table | None, limit: int
-    ) -> tuple[int, bytes] | None:
-        """Show *events* to a processor; its page afterwards, with the time at which it has something to do."""
-        matcher = one.matcher
-        page = (
-            Page.empty(_KEYS, matcher.event_schema)
-            if stored is None
-            else Page.from_bytes(stored, _KEYS, matcher.event_schema)
-        )
-        if events is None:
-            events = _prepared_schema(matcher).empty_table()
-        try:
-            step = matcher.advance(
-                [page], events.select([KEY]), None, events, limit, processing_time=group.processing_time
-            )
-            for name, output in one.outputs.items():
-                found = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
-                if len(found):
-                    group.emit(name, self._rows(one, name, output, step, found))
-                    group.metrics[name] += len(found)
-                    if name == MATCHES:
-                        group.metrics[f"{BY_PROCESSOR}/{entry.processor.id}"] += len(found)
-        except Exception as error:
+    def _match(self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int) -> dict[int, Failure]:
+        """Show *copies* to the processors; those that failed, by number."""
+        bound = [self.compiler.bind(entry.processor) for entry in entries]
+        matchers = MatcherSet.of(bound)
+        old = group.read_page(0)
+        page = _page_from(old, entries, matchers.event_schema)
+        spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
+        failures = {failure.entry: failure for failure in _failures_before(copies, bound, spans)}
+        while True:
+            # A processor that fails at some time has been in force until then, wherever the micro-batch began.
+            limited = [
+                replace(span, until=failures[number].time) if number in failures else span
+                for number, span in enumerate(spans)
+            ]
+            step = matchers.advance(page, copies, limited, horizon)
+            made = step if isinstance(step, Failure) else self._outputs(bound, step)
+            if not isinstance(made, Failure):
+                break
             if not self.disable_on_error:
-                if isinstance(error, AsterismError):
-                    raise PatternProcessorError(
-                        f'the pattern processor "{entry.processor.id}" version {entry.processor.version} failed',
-                        str(error),
-                    ) from error
-                raise
-            self._disable(group, entry, error)
-            return None
-        new = step.pages[0]
-        return (step.wakes[0], new.to_bytes()) if new.keys.num_rows else None
+                raise PatternProcessorError(f"{bound[made.entry].name} failed", str(made.error)) from made.error
+            failures[made.entry] = made
+        for name, table, counts in made:
+            group.emit(name, table)
+            group.metrics[name] += table.num_rows
+            if name == MATCHES:
+                for processor, count in counts.items():
+                    group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
+        for number, failure in failures.items():
+            self._report(group, entries[number], failure)
+        assert isinstance(step, Step)
+        (new,) = step.pages
+        group.write_page(0, old, _page_to(new, entries) if new.keys.num_rows else None, step.wakes[0])
+        return failures
 
-    def _disable(self, group: Group, entry: Entry, error: Exception) -> None:
-        self._entries = [replace(e, disabled=True) if e is entry else e for e in self._entries]
-        _log.error("pattern processor %s version %s is disabled: %s", *entry.name, error)
-        time = self.time.from_micros(np.array([max(group.watermark, 0)], np.int64))
-        row = [[entry.processor.id], [entry.processor.version], time, [f"{type(error).__name__}: {error}"]]
+    def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
+        _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
+        time = self.time.from_micros(np.array([failure.time], np.int64))
+        error = f"{type(failure.error).__name__}: {failure.error}"
+        row = [[entry.processor.id], [entry.processor.version], time, [error]]
         group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
         group.metrics[ERRORS] += 1
 
-    def _rows(self, one: Compiled, name: str, output: MatchOutput, step: Step, found: Any) -> pa.Table:
-        """Matches in the form that is the same for all processors."""
+    # ------------------------------------------------------------------ outputs
+
+    def _outputs(
+        self, bound: Sequence[BoundProcessor], step: Step
+    ) -> list[tuple[str, pa.Table, dict[str, int]]] | Failure:
+        """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made."""
+        made = []
+        entry_of_key = step.keys.column(ENTRY).to_numpy()
+        for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
+            entries = entry_of_key[found.key]
+            parts = []
+            counts: dict[str, int] = {}
+            default = np.zeros(len(found), np.bool_)
+            for number in np.unique(entries).tolist():
+                one = bound[number]
+                if name not in one.outputs:
+                    continue
+                mine = entries == number
+                counts[one.processor.id] = int(mine.sum())
+                if not one.processor.select and one.processor.function is None:
+                    default |= mine
+                    continue
+                own = _some(found, mine)
+                try:
+                    parts.append(self._rows(name, bound, step, own, self._own_columns(one, name, step, own)))
+                except Exception as error:
+                    return Failure(number, int(found.emitted[mine].min()), error)
+            if default.any():
+                own = _some(found, default)
+                parts.append(self._rows(name, bound, step, own, {"events": self._events(bound, step, own)}))
+            if parts:
+                made.append((name, pa.concat_tables(parts), counts))
+        return made
+
+    def _rows(
+        self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
+    ) -> pa.Table:
         schema = self.output_schemas[name]
-        count = len(found)
-        made = output.build(step, found)
-        base = output.base(step, found)
-        keys = step.keys.column(KEY).take(pa.array(found.key)).to_pylist()
-        columns: dict[str, Any] = {
-            "processor_id": pa.array([one.processor.id] * count, pa.string()),
-            "processor_version": pa.array([one.processor.version] * count, pa.int64()),
-            "key": pa.array([key_values(key) for key in keys], pa.list_(pa.string())),
-            **{column: base.column(column) for column in base.column_names},
-            "events": pa.nulls(count, schema.field("events").type),
-            "measures": pa.nulls(count, _TEXTS),
-            "result": pa.nulls(count, pa.string()),
-        }
+        entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
+        used, place = np.unique(found.key, return_inverse=True)
+        keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
+        first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
+        columns = [
+            pa.array([one.processor.id for one in bound]).take(entries),
+            pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
+            pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
+            *(self.time.from_micros(at) for at in (step.times[first], step.times[last], found.emitted)),
+        ]
+        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
+        return pa.table(columns, schema=schema)
+
+    def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
+        """The default record: for each match its events in order of acceptance, each with the name of its stage."""
+        names = [one.matcher.nfa.stages for one in bound]
+        begins = np.cumsum([0, *(len(stages) for stages in names)])
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
+        events = pa.StructArray.from_arrays(
+            [step.events.column("e:" + field.name).combine_chunks() for field in self.schema], fields=list(self.schema)
+        ).take(pa.array(found.events))
+        stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
+        pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
+        lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
+        return lists.cast(self.output_schemas[MATCHES].field("events").type)
+
+    def _own_columns(self, one: BoundProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
+        """What a processor's measures or its function make of its matches."""
+        made = one.outputs[name].build(step, found)
         if one.processor.select:
             names = made.column_names
             texts = [_as_texts(made.column(column)) for column in names]
             rows = [list(zip(names, values, strict=True)) for values in zip(*texts, strict=True)]
-            columns["measures"] = pa.array(rows, _TEXTS)
-        elif one.processor.function is not None:
-            columns["result"] = self._result(one, made)
-        else:
-            columns["events"] = output.events_in_order(step, found).cast(schema.field("events").type)
-        return pa.table([columns[column] for column in schema.names], schema=schema)
-
-    def _result(self, one: Compiled, matches: pa.Table) -> pa.Array:
-        name = one.processor.function
-        assert name is not None
-        rows = self.compiler.functions[name](matches)
-        if not isinstance(rows, pa.Table) or rows.num_rows != matches.num_rows:
-            raise PatternProcessorError(f"the function {name!r} must return a pyarrow.Table with a row for each match")
-        return pa.array([json.dumps(row, default=str) for row in rows.to_pylist()], pa.string())
+            return {"measures": pa.array(rows, _TEXTS)}
+        function = one.processor.function
+        assert function is not None
+        answer = self.compiler.functions[function](made)
+        if not isinstance(answer, pa.Table) or answer.num_rows != made.num_rows:
+            raise PatternProcessorError(
+                f"the function {function!r} must return a pyarrow.Table with a row for each match"
+            )
+        return {"result": pa.array([json.dumps(row, default=str) for row in answer.to_pylist()], pa.string())}
 
 
-_KEYS = pa.schema([(KEY, pa.string())])
+def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
+    """Some of the matches."""
+    counts = np.diff(found.offsets)
+    events = np.repeat(wanted, counts)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
+    return Found(found.key[wanted], found.emitted[wanted], offsets, found.events[events], found.stages[events])
 
 
-class _Values:
-    """The expressions of many processors over the same events, each distinct one evaluated once."""
-
-    def __init__(self, events: pa.Table, compiled: Sequence[Compiled]) -> None:
-        union = Vectorized(events.schema)
-        for one in compiled:
-            own = one.matcher.vectorized
-            for text, kind, source in zip(own.texts, own.types, own.sources, strict=True):
-                if text not in union.texts:
-                    union.texts.append(text)
-                    union.types.append(kind)
-                    union.sources.append(source)
-        self._by_text = dict(zip(union.texts, union.evaluate(events) if union.texts else [], strict=True))
-
-    def of(self, one: Compiled) -> list[pa.ChunkedArray]:
-        return [self._by_text[text] for text in one.matcher.vectorized.texts]
-
-
-@dataclass(slots=True)
-class _Copies:
-    """Ready events of one selector."""
-
-    keys: pa.ChunkedArray
-    times: npt.NDArray[np.int64]
-    since: npt.NDArray[np.int64]
-    events: pa.Table
-    values: _Values
-
-    @classmethod
-    def of(cls, copies: pa.Table, schema: pa.Schema, compiled: Sequence[Compiled]) -> _Copies:
-        events = pa.table([copies.column("e:" + name) for name in schema.names], schema=schema)
-        return cls(
-            copies.column(KEY),
-            copies.column(TIME).to_numpy(),
-            copies.column(SINCE).to_numpy(),
-            events,
-            _Values(events, compiled),
-        )
-
-    def for_entry(self, entry: Entry, one: Compiled) -> pa.Table | None:
-        """The prepared events that the processor is to see; None if there are none."""
-        wanted = self.since >= entry.since
-        if entry.begins is not None:
-            wanted &= self.times >= entry.begins
-        if entry.until is not None:
-            wanted &= self.times < entry.until
-        columns = one.matcher.prepare(self.events, self.values.of(one))
-        if not one.needs_all:
-            wanted &= _meets_any(one.matcher, columns)
-        if not wanted.any():
-            return None
-        table = pa.table([self.keys, pa.array(self.times), *columns], schema=_prepared_schema(one.matcher))
-        return table if wanted.all() else table.filter(pa.array(wanted))
-
-
-def _prepared_schema(matcher: Matcher) -> pa.Schema:
-    return pa.schema(
-        [pa.field(KEY, pa.string()), pa.field(TIME, pa.int64()), *matcher.bit_fields, *matcher.event_schema]
-    )
-
-
-def _meets_any(matcher: Matcher, columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.bool_]:
-    """The events that meet one of the conditions, by the columns of :meth:`Matcher.prepare`."""
-    met = np.zeros(len(columns[0]), np.bool_)
-    for word in range(matcher.words):
-        met |= columns[word].to_numpy() != 0
-    return met
+def _failures_before(copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
+    """The processors of which a condition or the key could not be computed, with the time of the first such event."""
+    lists = copies.column(FAILED).combine_chunks()
+    numbers = lists.flatten().to_numpy(zero_copy_only=False)
+    if not len(numbers):
+        return []
+    rows = np.repeat(np.arange(len(lists)), pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
+    times, since = copies.column(TIME).to_numpy()[rows], copies.column(SINCE).to_numpy()[rows]
+    selectors = copies.column(SELECTOR).to_numpy()[rows]
+    found = []
+    for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
+        asked = np.isin(numbers, [*one.conditions, one.number]) & (selectors == one.number)
+        mine = asked & (since >= span.since) & (times >= span.begins) & (times < span.until)
+        if mine.any():
+            first = int(np.flatnonzero(mine)[np.argmin(times[mine])])
+            what = (
+                "its key" if numbers[first] == one.number else f"a condition of {one.stages_with(int(numbers[first]))}"
+            )
+            found.append(Failure(entry, int(times[first]), InvalidEventError(f"{what} could not be computed")))
+    return found
 
 
 def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
@@ -561,10 +350,6 @@ def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
 def prepared_set(found: ProcessorSet) -> pa.Table:
     """A set as an element of the broadcast input."""
     return pa.table([[BEFORE_TIME], [found.to_bytes()]], schema=_SETS)
-
-
-def bucket_of(entry: Entry) -> int:
-    return crc32(entry.processor.id.encode()) % BUCKETS
 
 
 def _since(events: pa.Table, version: int) -> pa.Table:
@@ -595,18 +380,30 @@ def _entries_to(version: int, entries: Sequence[Entry]) -> bytes:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-_PAGES = pa.schema([("id", pa.string()), ("version", pa.int64()), ("wake", pa.int64()), ("page", pa.binary())])
+def _page_to(page: Page, entries: Sequence[Entry]) -> bytes:
+    """A page, after the names of the processors by whose numbers its keys go."""
+    names = json.dumps([entry.name for entry in entries], ensure_ascii=False).encode()
+    return _LENGTH.pack(len(names)) + names + page.to_bytes()
 
 
-def _pages_from(value: bytes | None) -> dict[tuple[str, int], tuple[int, bytes]]:
+def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.Schema) -> Page:
+    """What :func:`_page_to` wrote, by the numbers of *entries*, without the keys of processors that are gone."""
     if value is None:
-        return {}
-    (table,) = tables_from_bytes(value, [_PAGES])
-    columns = (table.column(name).to_pylist() for name in _PAGES.names)
-    return {(name, version): (wake, page) for name, version, wake, page in zip(*columns, strict=True)}
-
-
-def _pages_to(pages: Mapping[tuple[str, int], tuple[int, bytes]]) -> bytes:
-    rows: Iterator[tuple[str, int, int, bytes]] = ((*name, *page) for name, page in pages.items())
-    names, versions, wakes, values = zip(*rows, strict=True)
-    return tables_to_bytes([pa.table([names, versions, wakes, values], schema=_PAGES)])
+        return Page.empty(KEYS, event_schema)
+    (length,) = _LENGTH.unpack_from(value)
+    begin = _LENGTH.size + length
+    page = Page.from_bytes(value[begin:], KEYS, event_schema)
+    numbers = {entry.name: number for number, entry in enumerate(entries)}
+    known = [
+        numbers.get((name, version, since), -1) for name, version, since in json.loads(value[_LENGTH.size : begin])
+    ]
+    entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
+    live = entry_of_key >= 0
+    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
+    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
+    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
+    keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
+    return replace(
+        page, keys=keys, run_at=run_at, run_rows=run_rows, waiting_at=waiting_at, waiting_rows=waiting_rows,
+        timer_at=timer_at, timer_rows=timer_rows,
+    )  # fmt: skip

@@ -67,7 +67,9 @@ FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
 
 
 class Tables(NamedTuple):
-    """A compiled pattern as arrays of 64-bit integers, one row per thing. Edges as in :class:`asterism.nfa.Nfa`."""
+    """Compiled patterns as arrays of 64-bit integers, one row per thing. Edges as in :class:`asterism.nfa.Nfa`. States, guards,
+    conditions and operations are numbered through all patterns; stages, bits and events are not.
+    """
 
     states: Any
     """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
@@ -83,18 +85,17 @@ class Tables(NamedTuple):
     ops: Any
     """operation (asterism.expressions.Op); constant, slot, or number of the Python condition; for aggregates: function, stage,
     slot (-1: none), is it floating; for PYTHON: address of the C function to call"""
-    start: int
-    window: int  # microseconds, 0: none
+    automata: Any
+    """a row per pattern: its first state, which is a final one; its start state; window (microseconds, 0: none); skip strategy;
+    the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage"""
     flink: bool
-    skip: int
-    skip_stage: int
-    throw_on_miss: bool
     max_runs: int  # partial matches per key, 0: no limit
     drop: bool  # at the limit, drop what began last; otherwise it is an error
 
 
 KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
+FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS = range(6)  # columns of automata
 STACK_SIZE = 80
 # rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow
 VALUES, NULLS, VISIT, FOLLOW = range(4)
@@ -107,11 +108,10 @@ VALUES, NULLS, VISIT, FOLLOW = range(4)
 # is started again with larger arrays (NO_ROOM).
 
 DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
-N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS, RUNS, BEGAN, EARLIEST, WAKES, DROPPED, COUNTS = (
-    range(14)
-)
+N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
+RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, COUNTS = range(8, 16)
 """Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask; how many
-partial matches the limit cost."""
+partial matches the limit cost; when something failed, and in which state (-1: in none)."""
 
 
 @njit(cache=True)
@@ -555,6 +555,7 @@ def step(
             )  # fmt: skip
         stopped = reached & (1 << STOP) != 0
         if error != OK:
+            count[STATE] = state
             return error
         if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1] or n_nodes + n_edges > len(nodes):
             return NO_ROOM
@@ -591,6 +592,7 @@ def step(
                         target, event, nodes, node, since, True, work, work_f,
                     )  # fmt: skip
                 if error != OK:
+                    count[STATE] = target
                     return error
                 if reached & (1 << FINAL) != 0:
                     push(heaps, DONE, n_done, begin, n_nodes, time)
@@ -706,6 +708,15 @@ def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: 
 
 
 @njit(cache=True)
+def wakes(mask: int, bits: Any, event: int) -> bool:
+    """Does an event matter to partial matches with this wake mask?"""
+    seen = bits[event, 0]
+    for word in range(1, bits.shape[1]):
+        seen |= bits[event, word]
+    return mask < 0 or seen & mask != 0
+
+
+@njit(cache=True)
 def expire(
     states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any, key: int, time: int, lost: Any
 ) -> int:
@@ -759,7 +770,6 @@ def advance_key(
     due = begin < end
     for at in range(count[N_TIMERS]):
         due = due or timers[at, 0] <= until
-    words = bits.shape[1]
     for event in range(begin, end + 1):  # one step more than there are events: the horizon
         at_horizon = event == end
         if at_horizon and (until == NO_ADVANCE or (flink and not due)):
@@ -773,15 +783,13 @@ def advance_key(
             if error == OK:
                 error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out)
             if error != OK:
+                count[TIME] = moment
                 return error
             survey(states, window, times, heaps, count, nodes)
         if at_horizon:
             break
         # Most events matter to nobody: one test passes over them.
-        seen = bits[event, 0]
-        for word in range(1, words):
-            seen |= bits[event, word]
-        if count[WAKES] < 0 or seen & count[WAKES] != 0:
+        if wakes(count[WAKES], bits, event):
             error = step(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
                 start, flink, event, heaps, count, nodes, work, work_f,
@@ -791,6 +799,7 @@ def advance_key(
             if error == OK and 0 < max_runs < count[N_RUNS]:
                 error = confine(heaps, count, max_runs, drop)
             if error != OK:
+                count[TIME] = time
                 return error
             survey(states, window, times, heaps, count, nodes)
         if flink and count[BEGAN] == 1 and window > 0:
@@ -801,6 +810,7 @@ def advance_key(
     if until == END_OF_TIME and not flink:
         # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
         count[N_RUNS] = 0
+        count[TIME] = until
         return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out)
     return OK
 
@@ -817,15 +827,16 @@ def grown(rows: Any, needed: int) -> Any:
 
 @njit(cache=True)
 def advance_keys(
-    tables: Tables, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any, nodes: Any, n_nodes: int,
+    tables: Tables, automaton: Any, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Feed each key its new events and advance its time.
 
-    Key *k* has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time, and afterwards its time becomes
-    ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events); its partial matches, waiting matches and timers
-    are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each key, the
-    matches, the timed-out partial matches, the number of partial matches that the limit cost, and (error code, key).
+    Key *k* is looked at by the pattern ``automaton[k]`` and has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time;
+    afterwards its time becomes ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events). Its partial matches, waiting
+    matches and timers are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each
+    key, the matches, the timed-out partial matches, the number of partial matches that the limit cost, and (error code, key,
+    time, state): where it failed.
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
     work = np.zeros((4, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
@@ -844,10 +855,25 @@ def advance_keys(
     error, failed = OK, -1
 
     for key in range(n_keys):
+        pattern = automaton[key]
+        start, window = tables.automata[pattern, START_STATE], tables.automata[pattern, WINDOW]
+        skip, skip_stage = tables.automata[pattern, SKIP], tables.automata[pattern, SKIP_STAGE]
+        throw_on_miss = tables.automata[pattern, THROW_ON_MISS] != 0
+        begin, end = event_at[key], event_at[key + 1]
+        known = run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
+        if not known and not tables.flink:
+            # Where nothing has begun, only what can begin something matters.
+            while begin < end and not wakes(states[start, WAKE], bits, begin):
+                begin += 1
+            if begin == end:
+                new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
+                new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+                continue
         n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
         error = NO_ROOM
         while error == NO_ROOM:
             count[RUNS] = count[N_DONE] = 0
+            count[STATE] = -1
             count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
             n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
             if max(n_runs + 1, n_waiting) > heaps.shape[1]:
@@ -855,7 +881,7 @@ def advance_keys(
             heaps[0, :n_runs] = run_rows[run_at[key] : run_at[key + 1]]
             heaps[WAITING, :n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
             if n_runs == 0:  # a key without state is a key at the start state
-                push(heaps, 0, 0, NO_EVENT, -1, tables.start)
+                push(heaps, 0, 0, NO_EVENT, -1, start)
                 n_runs = 1
             n_timers = timer_at[key + 1] - timer_at[key]
             timers = grown(timers, n_timers + 1)
@@ -863,9 +889,8 @@ def advance_keys(
             count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
             error = advance_key(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                tables.start, tables.window, tables.flink, tables.skip, tables.skip_stage, tables.throw_on_miss,
-                tables.max_runs, tables.drop,
-                key, event_at[key], event_at[key + 1], horizon[key],
+                start, window, tables.flink, skip, skip_stage, throw_on_miss, tables.max_runs, tables.drop,
+                key, begin, end, horizon[key],
                 heaps, count, nodes, timers, out, lost, work, work_f,
             )  # fmt: skip
             if error == NO_ROOM:
@@ -877,11 +902,15 @@ def advance_keys(
             break
 
         runs, n_runs = count[RUNS], count[N_RUNS]
-        if n_runs == 1 and heaps[runs, 0, 2] == tables.start:
+        if n_runs == 1 and heaps[runs, 0, 2] == start:
             n_runs = 0
         elif n_runs == 0 and tables.flink:
             # Not even the start state is left; a row in the final state, which can do nothing, says so.
-            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, 0
+            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = (
+                NO_EVENT,
+                -1,
+                tables.automata[pattern, FIRST_STATE],
+            )
             n_runs = 1
         at = new_run_at[key]
         new_runs = grown(new_runs, at + n_runs)
@@ -905,7 +934,7 @@ def advance_keys(
     return (
         nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
         new_timer_at, new_timers[: new_timer_at[-1]], wake_at, out[: count[N_OUT]], lost[: count[N_LOST]],
-        count[DROPPED], (error, failed),
+        count[DROPPED], (error, failed, count[TIME], count[STATE]),
     )  # fmt: skip
 
 

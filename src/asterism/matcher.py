@@ -139,7 +139,7 @@ class Matcher:
         self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
         read = {name for c in self._iterative for name in (schema.names if c.columns is None else c.columns)}
         self._carried = [*carried, *(name for name in schema.names if name in read and name not in carried)]
-        self._slot_columns = [self._slot_column(number) for number in self.programs.slots]
+        self._slot_columns = [self.slot_column(number) for number in self.programs.slots]
         fields = [schema.field(name).with_name("e:" + name) for name in self._carried]
         for number, name in zip(self.programs.slots, self._slot_columns, strict=True):
             if name not in [f.name for f in fields]:
@@ -196,8 +196,18 @@ class Matcher:
             self._bits.append(source)
         return self._bits.index(source)
 
-    def _slot_column(self, number: int) -> str:
-        """Where a slot's values are: a carried event column, or a computed one."""
+    @property
+    def bit_texts(self) -> list[str]:
+        """What each condition bit asks, in DuckDB's words; there must be no Python conditions."""
+        return [self.vectorized.texts[cast(int, source)] for source in self._bits]
+
+    def stages_with(self, bit: int) -> list[str]:
+        """The stages that ask for a condition bit."""
+        asked = [c for c, own in zip(self.nfa.conditions, self._condition_bit, strict=True) if own == bit]
+        return [stage.name for stage in _all_stages(self.pattern) if any(_asks(stage, c) for c in asked)]
+
+    def slot_column(self, number: int) -> str:
+        """Where the values of a slot are: a carried column of the events (``e:``), or one that is computed (``s:``)."""
         plain = plain_column(self.vectorized.texts[number])
         return f"s:{number}" if plain is None else "e:" + self.scope.schema.names[plain]
 
@@ -231,7 +241,7 @@ class Matcher:
             values = self.vectorized.evaluate(events)
         words = np.zeros((self.words, events.num_rows), np.int64)
         for bit, source in enumerate(self._bits):
-            mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else _mask(values[source])
+            mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
         columns = [
             pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
@@ -252,7 +262,7 @@ class Matcher:
             raise InvalidEventError(f"condition {name} failed", f"{type(error).__name__}: {error}") from error
         if isinstance(answer, pa.Array | pa.ChunkedArray):
             mask = (
-                _mask(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
+                mask_of(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
                 if pa.types.is_boolean(answer.type)
                 else None
             )
@@ -310,7 +320,7 @@ class Matcher:
         values, ranks = self._slot_values(pool, pool_rows)
         tables = self.tables()
         if len(ranks):
-            tables = tables._replace(ops=_with_strings(tables.ops, ranks))
+            tables = tables._replace(ops=with_strings(tables.ops, ranks))
         if self._iterative:
             stages = {name: number for number, name in enumerate(self.nfa.stages)}
             calls = Calls(
@@ -323,27 +333,29 @@ class Matcher:
         if last_key_open:
             horizons[-1] = kernels.NO_ADVANCE
         (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, dropped, error) = (
-            kernels.advance_keys(tables, pool_times, bits, values, event_at, horizons, *loaded.arrays())
+            kernels.advance_keys(
+                tables, np.zeros(n_keys, np.int64), pool_times, bits, values, event_at, horizons, *loaded.arrays()
+            )
         )
         if error[0] != kernels.OK:
             key = all_keys.slice(int(first_row[error[1]]), 1)
             where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
             if error[0] == kernels.PYTHON_FAILED:
                 self._raise_from(calls, where)
-            self._raise(error[0], where, int(dropped))
+            self.raise_error(error[0], where, int(dropped))
 
         page_of_key = np.zeros(n_keys, np.int64)
         if page_of is not None:
             page_of_key[event_codes] = page_of
         page_of_key[:n_state_keys] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
-        matches, timeouts = _found(out, nodes, pool_rows), _found(lost, nodes, pool_rows)
+        matches, timeouts = found_of(out, nodes, pool_rows), found_of(lost, nodes, pool_rows)
         alive = (np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0)
         new_pages, new_wakes = [], []
         for number in range(len(pages)):
             live = alive & (page_of_key == number)
-            page_runs, page_run_at = _rows_of(runs, run_at, live)
-            page_waiting, page_waiting_at = _rows_of(waiting, waiting_at, live)
-            page_timers, page_timer_at = _rows_of(timers, timer_at, live)
+            page_runs, page_run_at = rows_of(runs, run_at, live)
+            page_waiting, page_waiting_at = rows_of(waiting, waiting_at, live)
+            page_timers, page_timer_at = rows_of(timers, timer_at, live)
             page_nodes, kept = kernels.compact(len(pool_times), nodes, n_nodes, page_runs, page_waiting)
             new_pages.append(
                 Page(
@@ -366,31 +378,8 @@ class Matcher:
         return Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, int(dropped))
 
     def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
-        """(the slots of all events as the kernel wants them, the ranks of the string constants)"""
-        slots = len(self.programs.slots)
-        values = np.zeros((len(rows), max(2 * slots, 1)), np.int64)
-        texts: dict[int, pa.Array] = {}
-        for slot, name in enumerate(self._slot_columns):
-            column = pool.column(name)
-            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-            kind = kind_of(array.type)
-            values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
-            if kind is ValueKind.STRING:
-                texts[slot] = array.cast(pa.string())
-            elif kind is ValueKind.FLOAT:
-                doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-                values[:, 2 * slot] = doubles.view(np.int64)[rows]
-            elif kind is not ValueKind.NULL:
-                values[:, 2 * slot] = _as_int64(array)[rows]
-        constants = pa.array(self.programs.strings, pa.string())
-        if not texts and not len(constants):
-            return values, np.empty(0, np.int64)
-        # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
-        distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
-        distinct = distinct.take(pc.sort_indices(distinct))
-        for slot, array in texts.items():
-            values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
-        return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
+        columns = [pool.column(name) for name in self._slot_columns]
+        return slot_values(columns, rows, self.programs.strings)
 
     def _raise_from(self, calls: Calls, where: str) -> None:
         """Raise what went wrong in a per-event condition."""
@@ -409,7 +398,8 @@ class Matcher:
             "wrap it in bool(...)",
         )
 
-    def _raise(self, error: int, where: str, excess: int) -> None:
+    def raise_error(self, error: int, where: str, excess: int = 0) -> None:
+        """Raise what an error code of the kernel means."""
         from asterism import kernels
 
         if error == kernels.DIVISION_BY_ZERO:
@@ -472,18 +462,22 @@ class Matcher:
                 (0, 0) if program_number < 0 else (programs.starts[program_number], programs.ends[program_number])
             )
             conditions.append((bit, begin, end))
+        automaton = (
+            0,
+            nfa.start.number,
+            micros(nfa.window),
+            list(SkipKind).index(skip.kind),
+            stages.get(skip.stage or "", -1),
+            int(skip.throw_on_miss),
+        )
         return kernels.Tables(
             states=_rows(states, 6),
             edges=_rows(edges, 8),
             guards=_rows(guards, 3),
             conditions=_rows(conditions, 3),
             ops=_rows(programs.ops, 6),
-            start=nfa.start.number,
-            window=micros(nfa.window),
+            automata=np.array([automaton], np.int64),
             flink=self.semantics is Semantics.FLINK,
-            skip=list(SkipKind).index(skip.kind),
-            skip_stage=stages.get(skip.stage or "", -1),
-            throw_on_miss=skip.throw_on_miss,
             max_runs=self.max_partial_matches or 0,
             drop=self.drop_at_limit,
         )
@@ -623,16 +617,42 @@ class _Loaded:
         )  # fmt: skip
 
 
+def slot_values(columns: Sequence[pa.ChunkedArray], rows: Ints, strings: Sequence[str]) -> tuple[Ints, Ints]:
+    """(the values of slots at *rows* as the kernel wants them, the ranks of the string constants)"""
+    values = np.zeros((len(rows), max(2 * len(columns), 1)), np.int64)
+    texts: dict[int, pa.Array] = {}
+    for slot, column in enumerate(columns):
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        kind = kind_of(array.type)
+        values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+        if kind is ValueKind.STRING:
+            texts[slot] = array.cast(pa.string())
+        elif kind is ValueKind.FLOAT:
+            doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+            values[:, 2 * slot] = doubles.view(np.int64)[rows]
+        elif kind is not ValueKind.NULL:
+            values[:, 2 * slot] = _as_int64(array)[rows]
+    constants = pa.array(strings, pa.string())
+    if not texts and not len(constants):
+        return values, np.empty(0, np.int64)
+    # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
+    distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
+    distinct = distinct.take(pc.sort_indices(distinct))
+    for slot, array in texts.items():
+        values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
+    return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
 def _concatenated(rows: list[Ints], columns: int) -> Ints:
     return np.concatenate([*rows, np.empty((0, columns), np.int64)])
 
 
 def _joined_offsets(offsets: Sequence[Ints], n_keys: int) -> Ints:
     counts = np.concatenate([*(np.diff(at) for at in offsets), np.zeros(0, np.int64)])
-    return _offsets(np.concatenate([counts, np.zeros(n_keys - len(counts), np.int64)]))
+    return offsets_of(np.concatenate([counts, np.zeros(n_keys - len(counts), np.int64)]))
 
 
-def _offsets(counts: Any) -> Ints:
+def offsets_of(counts: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
@@ -640,7 +660,7 @@ def _rows(rows: Sequence[Sequence[int]], columns: int) -> Ints:
     return np.array(rows, np.int64).reshape(-1, columns)
 
 
-def _with_strings(ops: Ints, ranks: Ints) -> Ints:
+def with_strings(ops: Ints, ranks: Ints) -> Ints:
     """The operations with every string constant as its rank."""
     ops = ops.copy()
     constant = ops[:, 0] == Op.STRING
@@ -656,13 +676,13 @@ def _with_address(ops: Ints, pointer: Any) -> Ints:
     return ops
 
 
-def _rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """The rows of some keys, and where each of these keys' rows begin."""
     counts = np.diff(at)
-    return rows[np.repeat(keys, counts)], _offsets(counts[keys])
+    return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
 
 
-def _found(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
+def found_of(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
     from asterism import kernels
 
     offsets, events, stages = kernels.unfold(nodes, rows[:, 2])
@@ -737,7 +757,7 @@ def _all_stages(pattern: Pattern) -> Iterator[Stage]:
             yield from _all_stages(stage.group)
 
 
-def _asks(stage: Stage, wanted: IterativeCondition) -> bool:
+def _asks(stage: Stage, wanted: Condition) -> bool:
     """Is a condition among those of a stage?"""
     todo = [condition for condition in (stage.condition, stage.until) if condition is not None]
     for condition in todo:
@@ -753,7 +773,8 @@ def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:
     return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)
 
 
-def _mask(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Where a condition holds: NULL does not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
         return np.zeros(len(values), np.bool_)
     return cast("npt.NDArray[np.bool_]", pc.fill_null(values, False).to_numpy())

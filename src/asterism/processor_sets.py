@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.processors import MAX_PROCESSORS, PatternProcessor
 
 
@@ -69,8 +70,18 @@ class Entry:
     disabled: bool = False
 
     @property
-    def name(self) -> tuple[str, int]:
-        return self.processor.id, self.processor.version
+    def name(self) -> tuple[str, int, int]:
+        """Id and version, and the set that brought it: a version may come, go, and come again."""
+        return self.processor.id, self.processor.version, self.since
+
+    @property
+    def first_time(self) -> int:
+        return BEFORE_TIME if self.begins is None else self.begins
+
+    @property
+    def end_time(self) -> int:
+        """The first time for which it is not in force any more."""
+        return END_OF_TIME if self.until is None else self.until
 
     def to_dict(self) -> dict[str, Any]:
         found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}

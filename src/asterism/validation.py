@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
+from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics, compile_pattern
-from asterism.dynamic_cep import ProcessorCompiler
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternFormatError
 from asterism.expressions import Scope, parse
 from asterism.json_format import Reading, read_graph

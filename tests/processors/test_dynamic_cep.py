@@ -207,3 +207,61 @@ def test_a_long_random_run_equals_a_simple_model(seed: int) -> None:
             alone.end()
         expected += alone.found
     assert driver.found == sorted(expected)
+
+
+DIVIDES = processor(
+    "divides", 1, Pattern.begin("a").where("kind = 'a' AND 1 / x > 0").followed_by("b").where("kind = 'b'")
+)
+
+
+def test_a_condition_that_fails_names_the_processor_the_stage_and_the_event() -> None:
+    with pytest.raises(PatternProcessorError) as caught:
+        Driver().batch([e(1, "a", x=1.0), e(2, "a", x=0.0)], sets=[AB, DIVIDES])
+    assert caught.value.message == 'the pattern processor "divides" version 1 failed'
+    assert 'a condition of stage "a"' in (caught.value.detail or "")
+    assert "kind='a', x=0.0" in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_a_processor_is_in_force_until_the_event_on_which_it_fails(size: int) -> None:
+    events = [e(1, "a", x=1.0), e(2, "b"), e(3, "a", x=1.0), e(4, "a", x=0.0), e(5, "b"), e(6, "a", x=1.0)]
+    driver = Driver(disable_on_error=True).batch(sets=[AB, DIVIDES])
+    for begin in range(0, len(events), size):
+        piece = events[begin : begin + size]
+        driver.batch(piece, watermark=piece[-1][0])
+    driver.end()
+    assert [row[3] for row in driver.found if row[0] == "divides"] == ["a1 b2"]
+    assert [row[3] for row in driver.found if row[0] == "ab"] == ["a1 b2", "a3 b5", "a4 b5"]
+    (error,) = driver.rows[ERRORS]
+    assert (error["processor_id"], error["time"]) == ("divides", at(4))
+    assert error["error"] == 'InvalidEventError: a condition of stage "a" could not be computed'
+
+
+def test_a_key_that_fails_costs_its_processor_alone() -> None:
+    by_number = processor("by number", 1, chain("a", "b"), key=("CAST(user AS INT)",))
+    events = [e(1, "a", "7"), e(2, "b", "7"), e(3, "a", "ann"), e(4, "b", "ann")]
+    driver = Driver(disable_on_error=True).batch(events, sets=[AB, by_number], watermark=4)
+    assert driver.found == [("ab", 1, ("7",), "a1 b2"), ("ab", 1, ("ann",), "a3 b4"), ("by number", 1, ("7",), "a1 b2")]
+    assert [row["error"] for row in driver.rows[ERRORS]] == ["InvalidEventError: its key could not be computed"]
+    with pytest.raises(PatternProcessorError, match='the pattern processor "by number" version 1 failed'):
+        Driver().batch(events, sets=[AB, by_number])
+
+
+def test_a_function_that_fails_disables_its_processor() -> None:
+    def fails(matches: pa.Table) -> pa.Table:
+        raise ValueError("no")
+
+    named = processor("named", 1, chain("a", "b"), function="fails")
+    driver = Driver(functions={"fails": fails}, disable_on_error=True)
+    driver.batch([e(1, "a"), e(2, "b")], sets=[named, AB], watermark=2)
+    assert driver.found == [("ab", 1, ("ann",), "a1 b2")]
+    assert [row["error"] for row in driver.rows[ERRORS]] == ["ValueError: no"]
+
+
+def test_a_version_that_comes_again_is_another_one() -> None:
+    """Version 1, then 2 from second 10 on, then 1 again from second 20 on: three lives, each with its own partial matches."""
+    driver = Driver().batch([e(1, "a")], sets=[AB], watermark=1)
+    driver.batch(sets=[processor("ab", 2, chain("a", "b"), timestamp=at(10))])
+    driver.batch(sets=[processor("ab", 1, chain("a", "b"), timestamp=at(20))])
+    driver.batch([e(9, "a"), e(11, "a"), e(12, "b"), e(19, "a"), e(21, "a"), e(22, "b")]).end()
+    assert driver.found == [("ab", 1, ("ann",), "a21 b22"), ("ab", 2, ("ann",), "a11 b12")]

@@ -20,10 +20,11 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("pattern", "conditions", "sql", "expressions", "programs", "words"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator"),
-    ("calls", "matcher", "outputs"),
+    ("calls", "matcher", "outputs", "aggregates"),
     ("cep", "multiple_input", "probe", "follower", "trace", "windows", "triggers", "broadcast"),
     ("json_text", "json_format", "match_recognize"),
-    ("processors", "processor_sets", "hashing", "dynamic_cep", "discovery", "coordinator"),
+    ("processors", "processor_sets", "bound_processors", "copies", "set_kernels", "matcher_set", "hashing"),
+    ("dynamic_cep", "discovery", "coordinator"),
     ("conformance", "files", "validation", "spark"),
     ("testing", "metrics", "terminal", "rules_cli", "cli", "__main__"),
 )
@@ -33,7 +34,7 @@ HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}}
 MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the module that is made of it, itself imported late."""
-MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}, "hashing": {"numba"}}
+MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}, "set_kernels": {"numba"}, "hashing": {"numba"}}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 

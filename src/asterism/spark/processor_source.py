@@ -20,7 +20,7 @@ from asterism.spark.key_groups import label
 
 if TYPE_CHECKING:
     from asterism.coordinator import Coordinator, FolderStore
-    from asterism.dynamic_cep import ProcessorCompiler
+    from asterism.bound_processors import ProcessorCompiler
     from asterism.processors import PatternProcessorDiscovererFactory
 
 NAME = "asterism_processors"

@@ -1,0 +1,163 @@
+"""Pattern processors bound to a stream's schema: what each asks of events, by which key it groups them, what it answers.
+
+Source: FLIP-200.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.compiler import Semantics
+from asterism.errors import PatternProcessorError
+from asterism.expressions import Scope, Vectorized, parse
+from asterism.matcher import Matcher
+from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn
+from asterism.processors import MAX_PROCESSORS, PatternProcessor
+
+NO_KEY = "!"
+"""In place of the key text of an event whose key could not be computed."""
+
+
+def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> tuple[str, ...]:
+    """The expressions that a processor groups by: its own, or the stream's."""
+    return processor.key if processor.key is not None else tuple(keys)
+
+
+def number_of(*texts: str) -> int:
+    """A 64-bit number that stands for texts; the same in every process.
+
+    >>> number_of("user_id")
+    3704046387848550483
+    """
+    return int.from_bytes(hashlib.sha256(json.dumps(texts).encode()).digest()[:8], "big", signed=True)
+
+
+def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
+    """Keys as texts, from which :func:`key_values` reads them back: each value after its length, ``-`` for a null."""
+    if not columns:
+        return pa.array([""] * rows, pa.string())
+    parts = []
+    for column in columns:
+        text = pc.cast(column, pa.string())
+        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(text), pa.string()), text, ":")
+        parts.append(pc.fill_null(part, "-"))
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def key_values(text: str) -> list[str | None]:
+    """The values in a key text.
+
+    >>> key_values("3:ann-2:42")
+    ['ann', None, '42']
+    """
+    found: list[str | None] = []
+    at = 0
+    while at < len(text):
+        if text[at] == "-":
+            found.append(None)
+            at += 1
+        else:
+            colon = text.index(":", at)
+            end = colon + 1 + int(text[at:colon])
+            found.append(text[colon + 1 : end])
+            at = end
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BoundProcessor:
+    """A processor bound to the schema of the events.
+
+    :param selector: the expressions that it groups by, and *number* of them
+    :param conditions: for each condition bit of its matcher the number of what it asks; equal conditions of all processors
+        have one number
+    :param needs_all: must it see events that meet none of its conditions?
+    """
+
+    processor: PatternProcessor
+    matcher: Matcher
+    outputs: Mapping[str, MatchOutput]
+    selector: tuple[str, ...]
+    number: int
+    conditions: tuple[int, ...]
+    needs_all: bool
+
+    def stages_with(self, number: int) -> str:
+        """The stages that ask for a condition."""
+        names = self.matcher.stages_with(self.conditions.index(number))
+        return " and ".join(f'stage "{name}"' for name in names)
+
+    @property
+    def name(self) -> str:
+        return f'the pattern processor "{self.processor.id}" version {self.processor.version}'
+
+
+class ProcessorCompiler:
+    """Binds processors to a stream's schema; the same object for the coordinator, which refuses what it cannot bind.
+
+    :param keys: the stream's own key
+    :param functions: what processors may name as their function: from a table of matches to a table of as many rows
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: TimeColumn,
+        semantics: Semantics,
+        functions: Mapping[str, Callable[[pa.Table], pa.Table]],
+    ) -> None:
+        self.schema, self.keys, self.time = schema, list(keys), time
+        self.semantics, self.functions = semantics, dict(functions)
+        self.definition = repr((semantics, self.keys, time, schema.to_string(show_schema_metadata=True)))
+
+    def bind(self, processor: PatternProcessor) -> BoundProcessor:
+        """As :meth:`compile`; kept for as long as the process lives, for processors that are one object.
+
+        (``processor_sets.processor_of`` makes equal ones one object, and to hash a pattern takes time.)
+        """
+        key = (self.definition, id(processor))
+        found = _BOUND.get(key)
+        if found is None or found.processor is not processor:
+            while len(_BOUND) > 2 * MAX_PROCESSORS:
+                _BOUND.pop(next(iter(_BOUND)))
+            found = _BOUND[key] = self.compile(processor)
+        return found
+
+    def compile(self, processor: PatternProcessor) -> BoundProcessor:
+        """:raises AsterismError: the pattern, a key or a measure means nothing for these events"""
+        selector = selector_of(processor, self.keys)
+        self.key_expressions(selector)
+        if processor.function is not None and processor.function not in self.functions:
+            raise PatternProcessorError(
+                f"the function {processor.function!r:.120} is not known",
+                f"Known: {', '.join(sorted(self.functions)) or 'none'}",
+                "functions={name: function} in CEP.pattern_processors",
+            )
+        stages = [stage.name for stage in processor.pattern.atoms()]
+        kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
+        measures = processor.select or None
+        outputs = {
+            kind.value: MatchOutput(OutputSpec(kind, measures=measures), self.schema, (), self.time, stages)
+            for kind in kinds
+        }
+        matcher = Matcher(processor.pattern, self.schema, self.schema.names, self.semantics)
+        conditions = tuple(number_of(text) for text in matcher.bit_texts)
+        return BoundProcessor(
+            processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only
+        )
+
+    def key_expressions(self, selector: Sequence[str]) -> tuple[Vectorized, list[int]]:
+        """A selector's expressions, and the number of each among the distinct ones."""
+        expressions, scope = Vectorized(self.schema), Scope(self.schema)
+        return expressions, [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
+
+
+_BOUND: dict[tuple[str, int], BoundProcessor] = {}
