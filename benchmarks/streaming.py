@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from asterism.spark.plan import DEFAULT_KEY_GROUPS
+from asterism.spark.plan import DEFAULT_KEY_GROUPS, Sink
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000
@@ -115,6 +115,23 @@ def run(
     **options: Any,
 ) -> StreamRun:
     """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events)."""
+
+    def find(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
+        select = None if workload.measures is None else {"matches": workload.measures}
+        found = workload.find(events, key_groups=key_groups)
+        found.run(sinks, checkpoint=checkpoint, select=select, drain=True, **options)
+
+    return measured(spark, files, batches, progress, find)
+
+
+def measured(
+    spark: SparkSession,
+    files: Path,
+    batches: int,
+    progress: Progress,
+    find: Callable[[DataFrame, Mapping[str, Sink], str], None],
+) -> StreamRun:
+    """As :func:`run`, of whatever *find* runs: it is given the events, where matches go, and a checkpoint location."""
     per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
     schema = spark.read.parquet(str(files)).schema
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
@@ -125,13 +142,7 @@ def run(
 
         begin = time.perf_counter()
         events = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
-        workload.find(events, key_groups=key_groups).run(
-            {"matches": sink},
-            checkpoint=str(Path(scratch, "checkpoint")),
-            select=None if workload.measures is None else {"matches": workload.measures},
-            drain=True,
-            **options,
-        )
+        find(events, {"matches": sink}, str(Path(scratch, "checkpoint")))
         seconds = time.perf_counter() - begin
         matches = spark.read.parquet(str(out)).toArrow()
         return StreamRun(seconds, progress.take(), matches)

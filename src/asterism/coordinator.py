@@ -250,6 +250,8 @@ class Coordinator(PatternProcessorManager):
                 f"its definition has changed, and its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old one are dropped then",
             )
+        if new == old and (new.function is None or new.function in self.compiler.functions):
+            return None  # it was good when it was taken, perhaps by an earlier run
         if new not in self._checked:
             try:
                 self.compiler.compile(new)

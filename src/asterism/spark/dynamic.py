@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.compiler import Semantics
-from asterism.coordinator import FolderStore, Status
+from asterism.coordinator import INITIALIZING, FolderStore, Status
 from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, DynamicCepOperator
 from asterism.errors import StreamDefinitionError
 from asterism.matcher import micros
@@ -116,6 +116,15 @@ class PatternProcessorStream:
                 processor = name.removeprefix(BY_PROCESSOR + "/")
                 found[processor] = found.get(processor, 0) + count
         return found
+
+    @staticmethod
+    def discovery(progress: StreamingQueryProgress) -> str:
+        """How discovery was in a micro-batch, from the query's progress: ``initializing``, ``valid``, or ``interrupted`` and the
+        error of the last look.
+        """
+        offsets = (json.loads(source.endOffset) for source in progress.sources)
+        found = (offset["discovery"] for offset in offsets if isinstance(offset, dict) and "discovery" in offset)
+        return next(found, INITIALIZING)
 
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"

@@ -17,13 +17,15 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.spark.control_source import ControlSource, Reader
 from asterism.spark.key_groups import label
+from asterism.words import one_line
 
 if TYPE_CHECKING:
-    from asterism.coordinator import Coordinator, FolderStore
     from asterism.bound_processors import ProcessorCompiler
+    from asterism.coordinator import Coordinator, FolderStore
     from asterism.processors import PatternProcessorDiscovererFactory
 
 NAME = "asterism_processors"
+MAX_ERROR = 300  # characters of an error in an offset
 PROCESSORS = "processors"
 Row = tuple[int, str, int, None, bytes]
 
@@ -60,7 +62,9 @@ class ProcessorSource(ControlSource):
 
 
 class _Announces(Reader):
-    """Offsets have ``set``, the number of the newest set."""
+    """Offsets have ``set``, the number of the newest set, and ``discovery``, how discovery was then: so a query's progress tells,
+    and a change of it makes a micro-batch, if only an empty one.
+    """
 
     def __init__(self, key_groups: int, definition: str, payload: str) -> None:
         super().__init__(key_groups, definition)
@@ -86,7 +90,9 @@ class _Announces(Reader):
         return {**super().initialOffset(), "set": 0}
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
-        return offset | {"set": max(offset["set"], self.coordinator.version)}
+        status = self.coordinator.status
+        told = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
+        return offset | {"set": max(offset["set"], self.coordinator.version), "discovery": told}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
@@ -117,14 +123,16 @@ class _Announces(Reader):
 class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     """Announces sets as they come; with the trigger *available now*, the one that is there at the start."""
 
-    pinned: int | None = None
+    pinned: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.pinned = self.coordinator.version
+        self.pinned = self.announced({"set": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
-        return self.announced(start) if self.pinned is None else start | {"set": max(start["set"], self.pinned)}
+        if self.pinned is None:
+            return self.announced(start)
+        return start | self.pinned | {"set": max(start["set"], self.pinned["set"])}
 
 
 class ProcessorDrainReader(_Announces):
