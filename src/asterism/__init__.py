@@ -10,6 +10,12 @@ from asterism.conditions import IterativeCondition
 from asterism.pattern import AfterMatchSkipStrategy, Contiguity, Pattern, WithinType
 
 if TYPE_CHECKING:
+    from asterism.discovery import (
+        FilePatternProcessorDiscovererFactory,
+        HttpPatternProcessorDiscovererFactory,
+        SqlPatternProcessorDiscovererFactory,
+        UrlPatternProcessorDiscovererFactory,
+    )
     from asterism.keyed_state import (
         BroadcastListState,
         BroadcastMapState,
@@ -19,7 +25,17 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from asterism.processors import (
+        PatternProcessor,
+        PatternProcessorDiscoverer,
+        PatternProcessorDiscovererFactory,
+        PatternProcessorManager,
+        PeriodicPatternProcessorDiscoverer,
+        ProcessorRegistry,
+        RefusedProcessor,
+    )
     from asterism.spark.connect import OperatorStream, connect
+    from asterism.spark.dynamic import PatternProcessorStream
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.query import CEP, PatternStream
     from asterism.spark.streams import BroadcastStream, KeyedStream
@@ -47,6 +63,8 @@ __all__ = [
     "Contiguity",
     "Counter",
     "Element",
+    "FilePatternProcessorDiscovererFactory",
+    "HttpPatternProcessorDiscovererFactory",
     "Input",
     "InputSelection",
     "IterativeCondition",
@@ -56,12 +74,22 @@ __all__ = [
     "OperatorStream",
     "Output",
     "Pattern",
+    "PatternProcessor",
+    "PatternProcessorDiscoverer",
+    "PatternProcessorDiscovererFactory",
+    "PatternProcessorManager",
+    "PatternProcessorStream",
     "PatternStream",
+    "PeriodicPatternProcessorDiscoverer",
+    "ProcessorRegistry",
     "ReducingState",
+    "RefusedProcessor",
     "Semantics",
     "Side",
+    "SqlPatternProcessorDiscovererFactory",
     "StreamOperator",
     "Timer",
+    "UrlPatternProcessorDiscovererFactory",
     "ValueState",
     "WithinType",
     "connect",
@@ -69,13 +97,22 @@ __all__ = [
 ]
 
 _LATE = {
+    "discovery": [
+        "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
+        "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
+    ],
     "keyed_state": [
         "BroadcastListState", "BroadcastMapState", "BroadcastValueState", "ListState", "MapState", "ReducingState", "ValueState",
     ],
     "stream_operator": [
         "BroadcastInput", "Context", "Counter", "Element", "Input", "InputSelection", "Output", "StreamOperator", "Timer",
     ],
+    "processors": [
+        "PatternProcessor", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+        "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
+    ],
     "spark.connect": ["OperatorStream", "connect"],
+    "spark.dynamic": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],
     "spark.query": ["CEP", "PatternStream"],
     "spark.streams": ["BroadcastStream", "KeyedStream"],

@@ -116,6 +116,7 @@ class ProcessorCompiler:
     ) -> None:
         self.schema, self.keys, self.time = schema, list(keys), time
         self.semantics, self.functions = semantics, dict(functions)
+        self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
         self.definition = repr((semantics, self.keys, time, schema.to_string(show_schema_metadata=True)))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
@@ -154,10 +155,13 @@ class ProcessorCompiler:
             processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only
         )
 
-    def key_expressions(self, selector: Sequence[str]) -> tuple[Vectorized, list[int]]:
+    def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
         """A selector's expressions, and the number of each among the distinct ones."""
-        expressions, scope = Vectorized(self.schema), Scope(self.schema)
-        return expressions, [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
+        if selector not in self._selectors:
+            expressions, scope = Vectorized(self.schema), Scope(self.schema)
+            numbers = [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
+            self._selectors[selector] = expressions, numbers
+        return self._selectors[selector]
 
 
 _BOUND: dict[tuple[str, int], BoundProcessor] = {}

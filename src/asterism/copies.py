@@ -166,7 +166,7 @@ def _tolerant(expression: Vectorized, events: pa.Table) -> tuple[Mask, Mask]:
 
 def _keys(
     events: pa.Table,
-    selector: Sequence[str],
+    selector: tuple[str, ...],
     processors: Sequence[BoundProcessor],
     compiler: ProcessorCompiler,
     *,
