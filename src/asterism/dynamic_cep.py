@@ -205,7 +205,8 @@ class DynamicCepOperator(KeyGroupOperator):
                 break
             if not self.disable_on_error:
                 raise PatternProcessorError(f"{bound[made.entry].name} failed", str(made.error)) from made.error
-            failures[made.entry] = made
+            before = failures[made.entry].time if made.entry in failures else END_OF_TIME
+            failures[made.entry] = replace(made, time=min(made.time, before - 1))  # so that it comes to an end
         for name, table, counts in made:
             group.emit(name, table)
             group.metrics[name] += table.num_rows

@@ -289,7 +289,7 @@ class MatcherSet:
         where = [f"key {', '.join(map(repr, key_values(key.column(KEY)[0].as_py())))}"]
         if state >= 0:
             stage = self.tables.edges[self.tables.states[state, FIRST_EDGE], STAGE]
-            where.insert(0, f'stage "{matcher.nfa.stages[stage]}"')
+            where = [f'stage "{matcher.nfa.stages[stage]}"', *where, f"event of {np.datetime64(time, 'us')}"]
         try:
             matcher.raise_error(code, ", ".join(where))
         except AsterismError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import Pattern
+from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.dynamic_cep import ERRORS, LATE, TIMED_OUT
 from asterism.errors import PatternProcessorError
 from asterism.processors import PatternProcessor
@@ -138,8 +138,9 @@ FAILS = processor("fails", 1, Pattern.begin("a").where("kind = 'a'").next("b").w
 
 
 def test_a_processor_that_fails_fails_the_query() -> None:
-    with pytest.raises(PatternProcessorError, match='the pattern processor "fails" version 1 failed'):
+    with pytest.raises(PatternProcessorError, match='the pattern processor "fails" version 1 failed') as caught:
         Driver().batch([e(1, "a", x=1.0), e(2, "b", x=1.0)], sets=[AB, FAILS], watermark=2)
+    assert "stage \"b\", key 'ann', event of 1970-01-01T00:00:02.000000" in (caught.value.detail or "")
 
 
 def test_or_is_disabled_until_its_next_version() -> None:
@@ -265,3 +266,12 @@ def test_a_version_that_comes_again_is_another_one() -> None:
     driver.batch(sets=[processor("ab", 1, chain("a", "b"), timestamp=at(20))])
     driver.batch([e(9, "a"), e(11, "a"), e(12, "b"), e(19, "a"), e(21, "a"), e(22, "b")]).end()
     assert driver.found == [("ab", 1, ("ann",), "a21 b22"), ("ab", 2, ("ann",), "a11 b12")]
+
+
+def test_a_skip_that_misses_at_the_end_disables_its_processor() -> None:
+    skip = AfterMatchSkipStrategy.skip_to_last("b", throw_on_miss=True)
+    pattern = Pattern.begin("a", skip).where("kind = 'a'").one_or_more().followed_by("b").where("kind = 'b'").optional()
+    driver = Driver(disable_on_error=True).batch([e(1, "a"), e(2, "b")], sets=[AB, processor("misses", 1, pattern)])
+    driver.end()
+    assert driver.found[0] == ("ab", 1, ("ann",), "a1 b2")
+    assert [row["processor_id"] for row in driver.rows[ERRORS]] == ["misses"]
