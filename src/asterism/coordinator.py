@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyarrow import fs
@@ -28,6 +29,10 @@ from asterism.processors import (
     RefusedProcessor,
 )
 
+KEPT_FILES = 100
+"""Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
+WAITING = timedelta(days=7)
+"""How long after its time, and after it was announced, a version that replaces another at a time may not have done so."""
 INITIALIZING, VALID, INTERRUPTED, OFF = "initializing", "valid", "interrupted", "off"
 _log = logging.getLogger("asterism.processors")
 
@@ -36,7 +41,7 @@ class FolderStore:
     """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
 
     ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``status.json`` says
-    how discovery is.
+    how discovery is. One coordinator writes it.
     """
 
     def __init__(self, location: str) -> None:
@@ -98,15 +103,46 @@ class FolderStore:
 
     def put(self, new: ProcessorSet) -> None:
         """Durably, before anybody is told of it."""
+        numbers = self.numbers()
         self._write(f"sets/{new.version}.json", new.to_bytes())
-        self._write("retained.json", json.dumps([*self.numbers(), new.version]).encode())
+        self._write("retained.json", json.dumps([*numbers, new.version]).encode())
+        old = new.version - KEPT_FILES
+        if old > 0 and old not in numbers:
+            with suppress(FileNotFoundError):
+                self._open().delete_file(f"{self._folder}/sets/{old}.json")
 
     def committed(self, number: int) -> None:
-        """No micro-batch will ask for a set before this one any more."""
+        """No micro-batch will announce a set up to this one any more: those before it go, unless they have processors that are
+        in force until the time of their successor.
+        """
         numbers = self.numbers()
+        if len(numbers) < 2:
+            return
         kept = [n for n in numbers if n >= number] or numbers[-1:]
+        kept = sorted({*kept, *self._replaced_later(numbers)})
         if kept != numbers:
             self._write("retained.json", json.dumps(kept).encode())
+
+    def _replaced_later(self, numbers: Iterable[int]) -> set[int]:
+        """The sets with a processor that a later one replaces at a time. Event time is not known here: some have come by then."""
+        found: dict[str, set[int]] = {}
+        last = 0
+        before: dict[str, PatternProcessor] = {}
+        for number in numbers:
+            now = {processor.id: processor for processor in self.get(number).processors}
+            for name, old in before.items():
+                new = now.get(name)
+                if new is None or (new.version != old.version and new.timestamp is None):
+                    found.pop(name, None)
+                elif new.version != old.version and self._may_wait(number, new):
+                    found.setdefault(name, set()).add(last)
+            last, before = number, now
+        return set().union(*found.values())
+
+    def _may_wait(self, number: int, processor: PatternProcessor) -> bool:
+        assert processor.timestamp is not None
+        announced: datetime = self._open().get_file_info(f"{self._folder}/sets/{number}.json").mtime
+        return max(processor.timestamp, announced) + WAITING > datetime.now(UTC)
 
     def read_status(self) -> Status:
         value = self._read("status.json")
@@ -114,6 +150,26 @@ class FolderStore:
 
     def write_status(self, status: Status) -> None:
         self._write("status.json", json.dumps(asdict(status)).encode())
+
+
+class OneSet(FolderStore):
+    """In place of a folder where a run sees one set, which travels to the workers with it: over a table."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self._value: bytes | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def put(self, new: ProcessorSet) -> None:
+        self._value = new.to_bytes()
+
+    def retained(self) -> list[ProcessorSet]:
+        return [] if self._value is None else [ProcessorSet.from_bytes(self._value)]
+
+    def write_status(self, status: Status) -> None:
+        """Nobody will ask."""
 
 
 @dataclass(slots=True)
@@ -141,10 +197,10 @@ class Coordinator(PatternProcessorManager):
 
     def __init__(self, compiler: ProcessorCompiler, store: FolderStore) -> None:
         self.compiler, self.store = compiler, store
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._discoverer: PatternProcessorDiscoverer | None = None
-        numbers = store.numbers()
-        self._set = store.get(numbers[-1]) if numbers else ProcessorSet(0, ())
+        retained = store.retained()
+        self._set = retained[-1] if retained else ProcessorSet(0, ())
         self._checked: dict[PatternProcessor, AsterismError | None] = {}
         self.status = Status(
             version=self._set.version,
@@ -160,6 +216,11 @@ class Coordinator(PatternProcessorManager):
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:
         with self._lock:
             return self._set.processors
+
+    def committed(self, number: int) -> None:
+        """The micro-batch that announced this set, or a later one, has been committed."""
+        with self._lock:
+            self.store.committed(number)
 
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
@@ -210,11 +271,14 @@ class Coordinator(PatternProcessorManager):
         self._enter(INTERRUPTED, text)
 
     def _enter(self, state: str, error: str | None = None) -> None:
-        status = self.status
-        if (status.state, status.error) != (state, error):
-            status.since = datetime.now(UTC).isoformat(timespec="seconds")
-        status.state, status.error, status.version = state, error, self.version
-        self.store.write_status(status)
+        with self._lock:
+            status = self.status
+            if status.state == OFF:
+                return  # the thread that watches may end later
+            if (status.state, status.error) != (state, error):
+                status.since = datetime.now(UTC).isoformat(timespec="seconds")
+            status.state, status.error, status.version = state, error, self._set.version
+            self.store.write_status(status)
 
     def _accepted(
         self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor]
@@ -232,12 +296,8 @@ class Coordinator(PatternProcessorManager):
                 continue
             refused[item.id] = str(error)
             if self.status.refused.get(item.id) != str(error):
-                what = (
-                    str(item)
-                    if isinstance(item, RefusedProcessor)
-                    else f"pattern processor {item.id} {item.version}: {error}"
-                )
-                _log.warning("refused: %s", what)
+                told = item if isinstance(item, RefusedProcessor) else RefusedProcessor(item.id, error, item.version)
+                _log.warning("refused: %s", told)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
@@ -259,6 +319,8 @@ class Coordinator(PatternProcessorManager):
                 self._checked[new] = None
             except AsterismError as error:
                 self._checked[new] = error
+            except Exception as error:  # whatever a rule from outside brings about, it is alone in it
+                self._checked[new] = PatternProcessorError("it cannot be used", f"{type(error).__name__}: {error}")
         return self._checked[new]
 
 

@@ -250,8 +250,10 @@ class State:
     def __init__(self, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
         self.type = type_of(type)
         self.key_type: pa.DataType | None = None
-        if ttl is not None and ttl <= timedelta(0):
-            raise StreamDefinitionError(f"a state's time to live must be positive, not {ttl}")
+        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta(0)):
+            raise StreamDefinitionError(
+                f"a state's time to live must be a positive timedelta, not {ttl!r}", hint="ttl=timedelta(hours=1)"
+            )
         self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
         self.name = ""
         self._runtime: Runtime | None = None
@@ -265,6 +267,14 @@ class State:
             return self
         bound: Self = instance.__dict__.get("_states", {}).get(self.name, self)
         return bound
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        # Python would hide the state behind an attribute, which no checkpoint keeps.
+        change = {StateKind.VALUE: "update(value)", StateKind.LIST: "add(value)", StateKind.MAP: "put(key, value)"}
+        raise OperatorError(
+            f'the state "{self.name}" is changed by its methods, not by an assignment',
+            hint=f"self.{self.name}.{change[self.kind]}",
+        )
 
     @property
     def spec(self) -> StateSpec:
@@ -283,6 +293,11 @@ class State:
 
     @property
     def _here(self) -> StateTable:
+        if not self.name:
+            raise OperatorError(
+                "a state that is made in a function is not the operator's",
+                hint="declare it in the class, beside the inputs",
+            )
         if self._runtime is None or self._table is None:
             raise OperatorError(
                 f'the state "{self.name}" cannot be used here',

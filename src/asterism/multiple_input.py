@@ -391,7 +391,7 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
         if not {"process_element", "process_batch"} & spec.functions.keys():
             raise StreamDefinitionError(
                 f'the input "{name}" of {operator} has no function',
-                hint=f"@{name}.process_element above a function(self, element, ctx)",
+                hint=f"@{name}.process_element above a function(self, element, ctx) whose name no later one has",
             )
         if name not in wires:
             raise StreamDefinitionError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from sqlglot import ParseError, exp
+from sqlglot import exp, tokenize
+from sqlglot.errors import SqlglotError
 
 from asterism.errors import StreamDefinitionError
 
@@ -29,7 +30,7 @@ _TYPES = {
 def schema_of(columns: str | pa.Schema) -> pa.Schema:
     """Columns from Spark's DDL, or as they are.
 
-    :raises StreamDefinitionError: the text is not a list of columns with types
+    :raises StreamDefinitionError: the text is not a list of columns with types, or two have one name
 
     >>> print(schema_of("id BIGINT, tags ARRAY<STRING>"))
     id: int64
@@ -38,8 +39,11 @@ def schema_of(columns: str | pa.Schema) -> pa.Schema:
     """
     if isinstance(columns, pa.Schema):
         return columns
-    found = type_of(f"STRUCT<{columns}>", columns)
-    return pa.schema(list(found))
+    found = pa.schema(list(type_of(f"STRUCT<{columns}>", columns)))
+    twice = next((name for name in found.names if found.names.count(name) > 1), None)
+    if twice is not None:
+        raise StreamDefinitionError(f"two columns are named {twice!r}", f"Columns: {', '.join(found.names)}")
+    return found
 
 
 def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
@@ -54,14 +58,22 @@ def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
     if isinstance(text, pa.DataType):
         return text
     try:
-        return _arrow(exp.DataType.build(text, dialect="spark"))
-    except (ParseError, KeyError, ValueError):
+        parsed = exp.DataType.build(text, dialect="spark")
+        if _words(parsed.sql("spark")) != _words(text):  # the parser passes over what it does not know
+            raise ValueError(text)
+        return _arrow(parsed)
+    except (SqlglotError, KeyError, ValueError):
         raise StreamDefinitionError(
             f"not a type of Spark SQL: {text!r}"
             if shown is None
             else f"not columns with types of Spark SQL: {shown!r}",
             hint='"id BIGINT, price DOUBLE, ts TIMESTAMP, tags ARRAY<STRING>"',
         ) from None
+
+
+def _words(text: str) -> int:
+    """How many tokens a type has, without the marks that may be left out or written together."""
+    return sum(bool(token.text.strip(":>")) for token in tokenize(text, read="spark"))
 
 
 def _arrow(node: exp.DataType) -> pa.DataType:

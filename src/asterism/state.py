@@ -225,8 +225,9 @@ class GroupHeader:
         if found != fingerprint:
             raise StateError(
                 "the checkpoint belongs to another query",
-                "Its pattern, key columns, event columns or semantics differ from those of this query.",
-                "start with a new checkpoint location, or with the pattern that the checkpoint was made with",
+                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "or the operator's states, and the columns, keys and times of its inputs.",
+                "start with a new checkpoint location, or run what the checkpoint was made with",
             )
         at += length
         count = 2 * pages + 3 * inputs

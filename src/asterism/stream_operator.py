@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import copy
 import heapq
+import inspect
+import operator as op
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.key_group import LATE
 from asterism.keyed_state import FOREVER, MISFITS, Ints, State, StateKind, StateSpec, StateTable
 from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.schemas import schema_of
@@ -39,6 +42,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 EVENT, CLOCK = "e", "p"
+ON_TIMER = {EVENT: "on_event_time_timer", CLOCK: "on_processing_time_timer"}
 ENDLESS = 10_000
 """How often a timer of a key may fire in one call without getting later, or when all inputs have ended: it would go on so."""
 _USES = "__asterism_uses__"
@@ -151,6 +155,8 @@ class BroadcastInput(Input):
 class _Declared:
     """Base of what is used under its own name in a running operator."""
 
+    use = ""
+
     def __init__(self) -> None:
         self.name = ""
         self.runtime: Runtime | None = None
@@ -161,11 +167,24 @@ class _Declared:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else instance.__dict__.get("_tools", {}).get(self.name, self)
 
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise OperatorError(
+            f'"{self.name}" is used by its methods, and cannot be assigned', hint=f"self.{self.name}.{self.use}"
+        )
+
+    def _check_declared(self) -> None:
+        if not self.name:
+            raise OperatorError(
+                f"a {type(self).__name__} that is made in a function is not the operator's",
+                hint="declare it in the class, beside the inputs",
+            )
+
     @property
     def _operator_name(self) -> str:
         return "" if self.runtime is None else type(self.runtime.operator).__name__
 
     def _check_running(self) -> None:
+        self._check_declared()
         if self.runtime is None or not self.runtime.running:
             raise OperatorError(
                 f'the output "{self.name}" can be used only while the operator processes something',
@@ -179,6 +198,8 @@ class Output(_Declared):
     :param columns: its columns, as Spark SQL or an Arrow schema
     """
 
+    use = "collect(...)"
+
     def __init__(self, columns: str | pa.Schema) -> None:
         super().__init__()
         self.schema = schema_of(columns)
@@ -188,15 +209,18 @@ class Output(_Declared):
     def collect(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Give out one row; a column that is not named is null.
 
+        :param row: a dict or an element, all of it; *columns* come to it, or replace what it has
         :raises OperatorError: there is no such column
         """
         self._check_running()
-        row = columns if row is None else {**row, **columns}
+        whole = row is not None
+        row = {**row, **columns} if row is not None else columns
         unknown = row.keys() - set(self.schema.names)
         if unknown:
             raise OperatorError(
                 f'the output "{self.name}" has no column {sorted(unknown)[0]!r}',
                 f"Columns: {', '.join(self.schema.names)}",
+                "what is given out whole brings all of its columns: name those that are meant" if whole else None,
             )
         # A list or a dict may be changed by the caller before the rows are taken.
         self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
@@ -245,15 +269,31 @@ class Output(_Declared):
         return pa.Table.from_pylist(rows, self.schema)
 
 
+def _check_function(function: Callable[..., Any]) -> None:
+    kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
+    if kind == "generator" or inspect.iscoroutinefunction(function):
+        raise StreamDefinitionError(
+            f"{function.__qualname__.rpartition('<locals>.')[2]} is a {kind}: nobody would run it",
+            hint="write a plain function, and give rows to an output: self.alerts.collect(...)",
+        )
+
+
 class Counter(_Declared):
     """A count, shown in the query's progress: ``self.rejected.inc()``."""
+
+    use = "inc()"
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def inc(self, by: int = 1) -> None:
-        self.count += by
+        """Count one more, or *by* more.
+
+        :raises TypeError: *by* is not a whole number
+        """
+        self._check_declared()
+        self.count += op.index(by)
 
 
 class StreamOperator:
@@ -289,7 +329,7 @@ class StreamOperator:
         """
 
     def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when the clock has passed a timer of the key at hand; likewise."""
+        """Called when the clock has passed a timer of the key at hand; at the end likewise."""
 
     def select_inputs(self, ctx: Context) -> InputSelection:
         """Which inputs the key at hand wants to read next; elements of others wait, in order. Asked before every element. If
@@ -298,8 +338,8 @@ class StreamOperator:
         return InputSelection.ALL
 
     @classmethod
-    def declared(cls, kind: type) -> dict[str, Any]:
-        """The class attributes of a kind, by name, in order of declaration, those of base classes first."""
+    def declared(cls, kind: type | tuple[type, ...]) -> dict[str, Any]:
+        """The class attributes of a kind (or several), by name, in order of declaration, those of base classes first."""
         found: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
@@ -307,9 +347,20 @@ class StreamOperator:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        for name in cls.declared((Input, State, Output, Counter)):
+            if hasattr(StreamOperator, name):
+                raise StreamDefinitionError(
+                    f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'
+                )
+            if name == LATE:
+                raise StreamDefinitionError(f'"{name}" is what every operator counts already', hint="another name")
         cls._own_inputs()
+        for method in ON_TIMER.values():
+            _check_function(getattr(cls, method))
         for name, declared in cls.declared(Input).items():
             functions = declared.functions
+            for function in functions.values():
+                _check_function(getattr(cls, function))
             if "process_element" in functions and "process_batch" in functions:
                 raise StreamDefinitionError(
                     f'the input "{name}" of {cls.__name__} processes both elements and batches',
@@ -476,6 +527,11 @@ class Runtime:
         self.batch_keys = self.batch_times = NONE
         self.shown_clock = 0
         self.running = False
+        self.answers = {
+            domain: getattr(type(operator), method) is not getattr(StreamOperator, method)
+            for domain, method in ON_TIMER.items()
+        }
+        """For which timers is there a function?"""
 
     def begin(
         self,
@@ -566,6 +622,8 @@ class Runtime:
         key = self.key_for("a timer")
         if not isinstance(name, str):
             raise OperatorError(f"the name of a timer is a text, not {type(name).__name__}")
+        if time is not None and not self.answers[domain]:
+            raise OperatorError(f'nothing would happen when the timer "{name}" fires', hint=f"write {ON_TIMER[domain]}")
         entries = self.timer_table.entries(key)
         if time is None:
             entries.pop(domain + name, None)
@@ -598,9 +656,19 @@ class Runtime:
     def fire_before(self, limit: int) -> None:
         """Fire the queued event-time timers before *limit*, in order of time."""
         while self.heap and self.heap[0][0] < limit:
-            time, key, name = heapq.heappop(self.heap)
+            time, key, name = first = self.heap[0]
+            self.settle_waiting(key, time)
+            if self.heap[0] != first:
+                continue
+            heapq.heappop(self.heap)
             if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else it was deleted, or moved
                 self._fire(key, EVENT + name, time)
+
+    def settle_waiting(self, key: int, time: int) -> None:
+        """Before something happens to a key at *time*, what waits and may come by then comes: as if a micro-batch ended there."""
+        if self.waiting is not None:
+            self.time = max(self.time, time - 1)
+            self.waiting.drain(self, key)
 
     def fire_key_before(self, key: int, limit: int) -> None:
         """Fire the event-time timers of one key before *limit*."""
@@ -655,7 +723,7 @@ class Runtime:
         if name[0] == EVENT or not self.event_time:
             self.time = max(self.time, time)
         self.call(
-            "on_event_time_timer" if name[0] == EVENT else "on_processing_time_timer",
+            ON_TIMER[name[0]],
             Timer(name[1:], to_datetime(time)),
         )
         self.key_number = self.timer_name = None
@@ -803,6 +871,7 @@ def _one_by_one(
         elif waiting is None:
             runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
         else:
+            runtime.settle_waiting(keys[number][row], time)
             waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
         runtime.left[part.spec.name] -= 1
         if waiting is not None and not part.spec.broadcast:

@@ -29,7 +29,7 @@ import pyarrow as pa
 from asterism.cep import EVENTS as EVENTS_INPUT
 from asterism.cep import CepOperator, OnLimit
 from asterism.compiler import Semantics
-from asterism.errors import ColumnNotFoundError, InvalidEventError
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import group_codes
 from asterism.multiple_input import MultipleInputOperator, Wire
@@ -278,12 +278,27 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         raise ColumnNotFoundError.from_missing_and_available(unknown[0], schema.names, "in the events that are sent")
     try:
         if table is None:
-            return pa.Table.from_pylist(rows, schema)
+            return _table_of_rows(rows, schema)
         missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
         columns = [missing[f.name] if f.name in missing else table.column(f.name).cast(f.type) for f in schema]
         return pa.table(columns, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidEventError("an event does not fit the schema", str(error)) from None
+
+
+def _table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows, schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        for row in rows:
+            for name, value in row.items():
+                try:
+                    pa.array([value], schema.field(name).type)
+                except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                    raise InvalidEventError(
+                        f"{value!r} is not a value of {name}: {schema.field(name).type}", f"{error}\nin: {row}"
+                    ) from None
+        raise
 
 
 # ---------------------------------------------------------------------- any operator
@@ -412,11 +427,18 @@ class OperatorHarness:
         return all(store.is_empty for store in self.stores)
 
     def output(self, name: str) -> pa.Table:
-        """What came out so far, in order."""
+        """What came out so far, in order; likewise."""
+        if name not in self.operator.output_schemas:
+            raise StreamDefinitionError(
+                f'there is no output "{name}"', f"Outputs: {', '.join(self.operator.output_schemas) or 'none'}"
+            )
         return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
 
     def rows(self, name: str) -> list[Row]:
-        """What came out so far, as dicts."""
+        """What came out so far, as dicts.
+
+        :raises StreamDefinitionError: there is no such output
+        """
         rows: list[Row] = self.output(name).to_pylist()
         return rows
 
@@ -546,7 +568,7 @@ class StreamOperatorHarness(OperatorHarness):
         }  # fmt: skip
         declared: Mapping[str, Input] = operator.declared(Input)
         connected: dict[str, Mapping[str, Any]] = {name: {} for name in declared} | dict(inputs or {})
-        wires = {name: _wire(name, declared.get(name), **options) for name, options in connected.items()}
+        wires = {name: _wire(name, declared.get(name), **_known(name, options)) for name, options in connected.items()}
         self.streams = MultipleInputOperator(operator, wires, pages=pages)
         super().__init__(self.streams, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
 
@@ -658,6 +680,14 @@ def _wire(
                 column, schema.names, f'of the input "{name}"; if its stream has more columns, say them: columns="..."'
             )
     return Wire(schema, keys, time, None if idle_after is None else idle_after // _MICROSECOND)
+
+
+def _known(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = "key", "time", "idle_after", "columns"
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is not None:
+        raise StreamDefinitionError(f'the input "{name}" has no option {unknown!r}', hint=f"one of {', '.join(known)}")
+    return options
 
 
 def _as_time(time: str | timedelta, field: pa.Field) -> Any:

@@ -1660,3 +1660,299 @@ contract(
     counts={"late_elements": 1},
     batch=False,
 )
+
+
+# ---------------------------------------------------------------------- as users write them
+
+
+class Enriched(Saying):
+    """Prices in euros, at the rate of their time; of an unknown currency, as they are."""
+
+    sales = Input("k STRING, t TIMESTAMP, v BIGINT, currency STRING")
+    rates = BroadcastInput("currency STRING, t TIMESTAMP, rate DOUBLE, source STRUCT<name: STRING, version: INT>")
+    rate = BroadcastMapState("STRING", "STRUCT<rate: DOUBLE, source: STRING>")
+    unknown = Counter()
+
+    @rates.process_element
+    def learn(self, e: Any, ctx: Any) -> None:
+        if e.rate is None:
+            self.rate.remove(e.currency)
+        else:
+            self.rate.put(e.currency, {"rate": e.rate, "source": e.source and e.source["name"]})
+
+    @sales.process_element
+    def sell(self, e: Any, ctx: Any) -> None:
+        rate = self.rate.get(e.currency)
+        if rate is None:
+            self.unknown.inc()
+            rate = {"rate": 1.0, "source": "nobody"}
+        self.say(ctx, f"{e.v * rate['rate']:g} says {rate['source']}")
+
+
+def sold(*texts: str) -> list[Row]:
+    return [item | {"currency": text.split()[3]} for text in texts for item in items(text)]
+
+
+contract(
+    "enrichment",
+    Enriched(),
+    {"sales": TIMED, "rates": {"time": "t"}},
+    [
+        Send("sales", sold("a 1s 8 usd", "a 3s 8 usd", "b 4s 8 gbp")),
+        Send("rates", {"currency": "usd", "t": "3s", "rate": 0.5, "source": {"name": "ecb", "version": 1}}),
+        Watermark("5s"),
+        Send("rates", [{"currency": "usd", "t": "8s"}, {"currency": "gbp", "t": "7s", "rate": 2.0}]),
+        Send("sales", sold("a 7s 6 usd", "b 7s 6 gbp", "a 8s 4 usd")),
+    ],
+    log("""
+        a 8 says nobody
+        a 4 says ecb
+        a 3 says ecb
+        a 4 says nobody
+        b 8 says nobody
+        b 12 says None
+        """),
+    counts={"unknown": 3},
+)
+
+
+class Missing(Saying):
+    """What an order lacks: at its deadline, and every five seconds of the clock until then."""
+
+    orders = Input(ITEM)
+    payments = Input(ITEM)
+    shipments = Input(ITEM)
+    came = MapState("STRING", "TIMESTAMP")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        ctx.register_event_time_timer("deadline", e.t + timedelta(minutes=1))
+        ctx.register_processing_time_timer("beat", ctx.processing_time + timedelta(seconds=5))
+        self.arrived(e, ctx)
+
+    @payments.process_element
+    @shipments.process_element
+    def arrived(self, e: Any, ctx: Any) -> None:
+        self.came.put(ctx.input, e.t)
+        if len(list(self.came.keys())) == 3:
+            self.close_order(ctx)
+
+    def close_order(self, ctx: Any) -> None:
+        self.came.clear()
+        ctx.delete_event_time_timer("deadline")
+        ctx.delete_processing_time_timer("beat")
+
+    def lacking(self) -> str:
+        return " and ".join(name for name in ("orders", "payments", "shipments") if name not in self.came)
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.say(ctx, f"lacks {self.lacking()} at {seconds(timer.time)}")
+        self.close_order(ctx)
+
+    def on_processing_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.say(ctx, f"waits for {self.lacking()}, {seconds(timer.time)}")
+        ctx.register_processing_time_timer("beat", timer.time + timedelta(seconds=5))
+
+
+contract(
+    "a deadline in event time and a heartbeat",
+    Missing(),
+    dict.fromkeys(("orders", "payments", "shipments"), TIMED),
+    [
+        Send("orders", items("a 1s", "b 2s", "c 3s")),
+        Send("payments", items("b 8s")),
+        Watermark("10s"),
+        Clock("6s"),
+        Send("shipments", items("b 20s", "a 61s", "c 64s")),
+        Watermark("25s"),
+        Clock("11s"),
+        Watermark("62s"),
+        Clock("16s"),
+    ],
+    log("""
+        a waits for payments and shipments, 5s
+        a waits for payments and shipments, 10s
+        a lacks payments at 61s
+        b waits for shipments, 5s
+        c waits for payments and shipments, 5s
+        c waits for payments and shipments, 10s
+        c waits for payments and shipments, 15s
+        c lacks payments and shipments at 63s
+        """),
+    batch=log("""
+        a lacks payments at 61s
+        c lacks payments and shipments at 63s
+        """),
+    stream=False,
+)
+
+
+class Limited(StreamOperator):
+    """At most two calls of a user a minute, in columns; what a user has left is forgotten after two minutes."""
+
+    calls = Input(ITEM)
+    used = ValueState("STRUCT<minute: BIGINT, calls: BIGINT>", ttl=timedelta(minutes=2))
+    accepted = Output(ITEM)
+    rejected = Output(f"{ITEM}, excess BIGINT")
+    rejections = Counter()
+
+    @calls.process_batch
+    def call(self, batch: pa.Table, ctx: Any) -> None:
+        minutes = batch["t"].cast(pa.int64()).to_numpy() // 60_000_000
+        _, first, turn = np.unique(np.stack([ctx.keys, minutes]), axis=1, return_index=True, return_inverse=True)
+        turn = turn.ravel()
+        by_turn = np.argsort(turn, kind="stable")
+        count = np.empty(len(turn), np.int64)
+        count[by_turn] = np.arange(len(turn)) - np.searchsorted(turn[by_turn], turn[by_turn]) + 1
+        before = self.used.column(ctx.keys[first]).to_pylist()
+        known = [
+            value["calls"] if value and value["minute"] == minutes[at] else 0
+            for value, at in zip(before, first, strict=True)
+        ]
+        count += np.array(known, np.int64)[turn]
+        self.used.update_column(
+            ctx.keys,
+            [
+                {"minute": minute, "calls": calls}
+                for minute, calls in zip(minutes.tolist(), count.tolist(), strict=True)
+            ],
+        )
+        good = count <= 2
+        self.accepted.collect_batch(batch.filter(pa.array(good)))
+        excess = batch.append_column("excess", pa.array(count - 2))
+        self.rejected.collect_batch(excess.filter(pa.array(~good)))
+        self.rejections.inc(np.count_nonzero(~good))
+
+
+contract(
+    "a limit of calls, in columns",
+    Limited(),
+    {"calls": TIMED},
+    [
+        Send("calls", items("a 1s 1", "b 2s 2", "a 3s 3")),
+        Watermark("3s"),
+        Send("calls", items("a 4s 4", "a 59s 5", "a 61s 6", "b 62s 7", "a 63s 8")),
+        Watermark("62s"),
+        Send("calls", items("a 64s 9", "a 10m 10", "b 599s 11")),
+    ],
+    {
+        "accepted": [("a", datetime.fromtimestamp(t, UTC), v) for t, v in [(1, 1), (3, 3), (61, 6), (63, 8), (600, 10)]]
+        + [("b", datetime.fromtimestamp(t, UTC), v) for t, v in [(2, 2), (62, 7), (599, 11)]],
+        "rejected": [
+            ("a", datetime.fromtimestamp(t, UTC), v, excess) for t, v, excess in [(4, 4, 1), (59, 5, 2), (64, 9, 1)]
+        ],
+    },
+    counts={"rejections": 3},
+)
+
+
+class Recalled(Saying):
+    """Who bought what is recalled later is told, once; whoever buys it after that is told at once."""
+
+    bought = Input("k STRING, t TIMESTAMP, item STRING")
+    recalls = BroadcastInput("t TIMESTAMP, item STRING")
+    had = ListState("STRING")
+    recalled = BroadcastListState("STRING")
+    told = Counter()
+
+    @bought.process_element
+    def buy(self, e: Any, ctx: Any) -> None:
+        if e.item in self.recalled.get():
+            self.say(ctx, f"do not use {e.item}")
+        else:
+            self.had.add(e.item)
+
+    @recalls.process_element
+    def recall(self, e: Any, ctx: Any) -> None:
+        self.recalled.add(e.item)
+
+        def tell(key: str, had: Any) -> None:
+            mine = had.get()
+            if e.item in mine:
+                self.told.inc()
+                self.say(ctx, f"bring back {mine.count(e.item)} {e.item}")
+                had.update(item for item in mine if item != e.item)
+
+        ctx.apply_to_keyed_state(self.had, tell)
+
+
+contract(
+    "a broadcast change that visits lists",
+    Recalled(),
+    {"bought": TIMED, "recalls": {"time": "t"}},
+    [
+        Send(
+            "bought",
+            [
+                {"k": k, "t": t, "item": item}
+                for k, t, item in (
+                    text.split() for text in ("a 1s x", "a 2s y", "a 3s x", "b 4s y", "b 6s x", "c 5s x")
+                )
+            ],
+        ),
+        Send("recalls", {"t": "5s", "item": "x"}),
+        Watermark("5s"),
+        Send("recalls", [{"t": "7s", "item": "y"}, {"t": "8s", "item": "x"}]),
+    ],
+    log("""
+        a bring back 2 x
+        a bring back 1 y
+        b do not use x
+        b bring back 1 y
+        c do not use x
+        """),
+    counts={"told": 3},
+)
+
+
+class BuildUntil(Saying):
+    """The build side until event time has come to ten seconds, then both; what waits then comes before later timers."""
+
+    probe = Input(ITEM)
+    build = Input(ITEM)
+    table = ListState("BIGINT")
+
+    def select_inputs(self, ctx: Any) -> Any:
+        begun = ctx.current_watermark is not None and ctx.current_watermark >= datetime.fromtimestamp(10, UTC)
+        return InputSelection.ALL if begun else InputSelection.of("build")
+
+    @build.process_element
+    def on_build(self, e: Any, ctx: Any) -> None:
+        self.table.add(e.v)
+        ctx.register_event_time_timer(f"{e.v}", e.t + timedelta(seconds=2))
+
+    @probe.process_element
+    def on_probe(self, e: Any, ctx: Any) -> None:
+        self.say(ctx, f"{e.v} with {self.table.get()}")
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.say(ctx, f"timer of {timer.name}")
+
+
+contract(
+    "the build side until the watermark has come to a time",
+    BuildUntil(),
+    {"probe": TIMED, "build": TIMED},
+    [
+        Send("probe", items("a 1s 10", "b 2s 12")),
+        Send("build", items("a 5s 1", "a 9s 2")),
+        Watermark("6s"),
+        Send("probe", items("a 8s 11")),
+        Watermark("9s"),
+        Send("build", items("a 10s 3", "a 12s 4")),
+        Watermark("10500ms"),
+        Watermark("11s"),
+        Send("probe", items("a 12s 13", "a 13s 14")),
+    ],
+    log("""
+        a timer of 1
+        a 10 with [1, 2, 3]
+        a 11 with [1, 2, 3]
+        a timer of 2
+        a 13 with [1, 2, 3]
+        a timer of 3
+        a 14 with [1, 2, 3, 4]
+        a timer of 4
+        b 12 with []
+        """),
+)

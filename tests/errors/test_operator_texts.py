@@ -26,7 +26,7 @@ from asterism.keyed_state import (
 )
 from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.schemas import schema_of, type_of
-from asterism.stream_operator import BroadcastInput, Input, InputSelection, Output, StreamOperator
+from asterism.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
 from asterism.testing import Clock, End, Send, Step, StreamOperatorHarness, Watermark
 from tests.errors.conftest import GOLDEN, Golden
 
@@ -132,13 +132,27 @@ def selecting(answer: Any) -> Provocation:
 
 
 class Clocked(StreamOperator):
-    """Without event time."""
+    """Without a function for its timer."""
 
-    clicks = Input("k STRING")
+    clicks = Input("k STRING, t TIMESTAMP")
 
     @clicks.process_element
     def on_click(self, e: Any, ctx: Any) -> None:
         ctx.register_event_time_timer("due", 5)
+
+
+def generator() -> None:
+    class Yields(StreamOperator):
+        clicks = Input(ITEM)
+
+        @clicks.process_element
+        def on_click(self, e: Any, ctx: Any) -> Any:
+            yield e
+
+
+def coroutine() -> None:
+    class Awaits(StreamOperator):
+        async def on_event_time_timer(self, timer: Any, ctx: Any) -> None: ...  # type: ignore[override]
 
 
 FUNCTIONS: dict[str, Provocation] = {
@@ -154,6 +168,8 @@ FUNCTIONS: dict[str, Provocation] = {
     "function_of_selection_fails": selecting(fails),
     "open_fails": doing(open=fails),
     "element_has_no_such_column": doing(click=lambda self, ctx: ctx.key.name),
+    "function_is_a_generator": generator,
+    "timer_function_is_a_coroutine": coroutine,
     "selection_of_unknown_input": selecting(InputSelection.of("click", "clicks")),
     "selection_of_text": selecting("clicks"),
     "selection_of_nothing": selecting(None),
@@ -178,6 +194,8 @@ STATE: dict[str, Provocation] = {
     "state_in_late": doing(late=lambda self, ctx: self.one.value()),
     "state_of_broadcast_in_late": doing(late=lambda self, ctx: self.rule.value()),
     "state_in_open": doing(open=lambda self, ctx: self.one.value()),
+    "state_assigned": doing(click=lambda self, ctx: setattr(self, "many", [])),
+    "state_made_in_function": doing(click=lambda self, ctx: ValueState("BIGINT").update(1)),
     "broadcast_value_from_keyed": doing(click=lambda self, ctx: self.rule.update(1)),
     "broadcast_list_from_batch": doing(batch=lambda self, ctx: self.history.add("x")),
     "broadcast_map_from_timer": doing(event=lambda self, ctx: self.limits.put("x", 1)),
@@ -193,6 +211,9 @@ STATE: dict[str, Provocation] = {
     "timer_in_batch": doing(batch=lambda self, ctx: ctx.register_processing_time_timer("x", 1)),
     "timer_at_text": doing(click=lambda self, ctx: ctx.register_event_time_timer("x", "10s")),
     "timer_with_other_name": doing(click=lambda self, ctx: ctx.delete_event_time_timer(5)),
+    "timer_without_function": lambda: (
+        StreamOperatorHarness(Clocked(), {"clicks": TIMED}).send("clicks", {"k": "ann", "t": "1s"}).end()
+    ),
     "timer_again_and_again": doing(event=lambda self, ctx: ctx.register_event_time_timer("due", 1000)),
     "timer_goes_on_after_the_end": doing(
         event=lambda self, ctx: ctx.register_event_time_timer("due", ctx.timestamp + timedelta(seconds=1))
@@ -211,6 +232,9 @@ OUTPUTS: dict[str, Provocation] = {
     "output_batch_of_other_type": doing(
         batch=lambda self, ctx: self.out.collect_batch(pa.table({"v": ["x"], "k": ["x"]}))
     ),
+    "output_of_whole_element": doing(click=lambda self, ctx: self.out.collect({"k": "x", "t": 1}, v=1)),
+    "output_assigned": doing(click=lambda self, ctx: setattr(self, "out", [])),
+    "counter_made_in_function": doing(click=lambda self, ctx: Counter().inc()),
     "output_in_open": doing(open=lambda self, ctx: self.out.collect(k="x")),
 }
 
@@ -297,6 +321,12 @@ DECLARATIONS: dict[str, Provocation] = {
     "two_functions": two_functions,
     "elements_and_batches": elements_and_batches,
     "selects_and_batches": selects_and_batches,
+    "columns_of_unknown_type": lambda: Input("id BIGINT, amount BIGNT"),
+    "columns_without_comma": lambda: Input("id BIGINT amount DOUBLE"),
+    "columns_of_one_name": lambda: Output("id BIGINT, id STRING"),
+    "state_named_as_method": lambda: type("Bars", (StreamOperator,), {"open": ValueState("DOUBLE")}),
+    "counter_of_late_elements": lambda: type("Counts", (StreamOperator,), {"late_elements": Counter()}),
+    "state_lives_a_number": lambda: ValueState("BIGINT", ttl=60),  # type: ignore[arg-type]
     "state_lives_no_time": lambda: ValueState("BIGINT", ttl=timedelta(0)),
     "state_map_of_lists": lambda: MapState("ARRAY<INT>", "BIGINT"),
     "state_of_no_type": lambda: ListState("BIGIN"),
@@ -330,6 +360,8 @@ KIT: dict[str, Provocation] = {
     "kit_column_unknown": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"key": "ann"}),
     "kit_element_does_not_fit": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"v": "many"}),
     "kit_no_time": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"t": "soon"}),
+    "kit_option_unknown": lambda: StreamOperatorHarness(Base(), {"clicks": {"keys": "k"}}),
+    "kit_output_unknown": lambda: StreamOperatorHarness(Base(), INPUTS).rows("outs"),
     "kit_after_the_end": lambda: StreamOperatorHarness(Base(), INPUTS).end().send("rules", {"v": 1}),
 }
 

@@ -175,7 +175,7 @@ def test_columns_that_are_not_of_the_events_are_refused(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [list, pa.Table.from_pylist], ids=["dicts", "arrow"])
 def test_values_of_other_types_are_refused(make: Any) -> None:
-    with pytest.raises(InvalidEventError, match="an event does not fit the schema"):
+    with pytest.raises(InvalidEventError, match=r"an event does not fit the schema|'much' is not a value of price"):
         PatternHarness(RISE, OWN, time="at").send(make([{"at": 1, "price": "much"}]))
 
 

@@ -19,7 +19,16 @@ from asterism.matcher import micros
 from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.operator import END_OF_TIME
 from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, pack, run_groups, run_keys
+from asterism.spark.exchange import (
+    BATCH_GROUP,
+    BATCH_INPUT,
+    BATCH_NUMBER,
+    BATCH_TIME,
+    arrivals,
+    pack,
+    run_groups,
+    run_keys,
+)
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.key_groups import label
 from asterism.spark.plan import (
@@ -205,7 +214,8 @@ class OperatorStream:
 
         rows = self._together(ranked, lambda name: [group(name).alias(BATCH_GROUP)])
         rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, BATCH_TIME, BATCH_INPUT)
-        return rows.mapInArrow(run_groups(self.operator, ranked, time.time_ns() // 1000), RESULTS)
+        sent = partial(arrivals, self.operator, ranked)
+        return rows.mapInArrow(run_groups(self.operator, sent, time.time_ns() // 1000), RESULTS)
 
     def _co_partitioned(self) -> DataFrame:
         """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""

@@ -58,8 +58,9 @@ class Reader(DataSourceStreamReader):
         if start["definition"] != self.definition:
             raise StateError(
                 "the checkpoint belongs to another query",
-                "Its pattern, key columns, event columns, outputs or semantics differ from those of this query.",
-                "start with a new checkpoint location, or with the pattern that the checkpoint was made with",
+                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "or the operator's states, and the columns, keys and times of its inputs.",
+                "start with a new checkpoint location, or run what the checkpoint was made with",
             )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.compiler import Semantics
-from asterism.coordinator import INITIALIZING, FolderStore, Status
-from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, DynamicCepOperator
+from asterism.coordinator import INITIALIZING, Coordinator, FolderStore, OneSet, Status
+from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.errors import StreamDefinitionError
+from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
+from asterism.operator import TIME, Arrival
 from asterism.processors import PatternProcessorDiscovererFactory
-from asterism.spark import CHUNKS
-from asterism.spark.exchange import pack
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.exchange import BATCH_GROUP, copied, pack, run_groups
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.plan import OBSERVATION, Sink, arrow_schema, hashed, run, stateful, unpacked
-from asterism.spark.processor_source import Payload, ProcessorSource
+from asterism.spark.plan import (
+    OBSERVATION,
+    Sink,
+    arrow_schema,
+    hashed,
+    quoted,
+    run,
+    spark_schema,
+    stateful,
+    unpacked,
+)
+from asterism.spark.processor_source import Payload
 from asterism.spark.streams import KeyedStream
 
 STORE = "pattern_processors"
@@ -48,11 +63,6 @@ class PatternProcessorStream:
     drain: bool
 
     def __post_init__(self) -> None:
-        if not self.stream.df.isStreaming:
-            raise StreamDefinitionError(
-                "pattern processors change while a stream runs, and this DataFrame is bounded",
-                hint="readStream, with the default trigger of run: it processes what is available and ends",
-            )
         self._operator(FolderStore(""))
 
     @property
@@ -60,40 +70,45 @@ class PatternProcessorStream:
         return self.stream.df.sparkSession
 
     def output(self, name: str) -> DataFrame:
-        """The rows of one output, in a query of its own. It needs a *store*.
+        """The rows of one output, in a query of its own. Over a stream it needs a *store*.
 
         :raises StreamDefinitionError: there is no such output, or no store
         """
+        if not self.stream.df.isStreaming:
+            return self._unpacked(self._operator(self._found()), name)
         if self.store is None:
             raise StreamDefinitionError(
                 "the sets of pattern processors must be kept somewhere",
                 hint="CEP.pattern_processors(..., store=folder)",
             )
-        store = FolderStore(self.store)
-        operator = self._operator(store)
+        return self._unpacked(self._operator(FolderStore(self.store)), name)
+
+    def _unpacked(self, operator: DynamicCepOperator, name: str) -> DataFrame:
         self._check([name], operator)
-        return unpacked(self._results(operator, store, self.drain), name, operator.output_schemas[name])
+        return unpacked(self._results(operator, self.drain), name, operator.output_schemas[name])
 
     def run(
         self,
         sinks: Mapping[str, Sink],
         *,
-        checkpoint: str,
+        checkpoint: str | None = None,
         drain: bool = True,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, unless
-        it was given.
+        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, which a
+        stream needs, unless it was given.
         """
-        store = self._store(checkpoint)
-        operator = self._operator(store)
+        streaming = self.stream.df.isStreaming
+        if streaming and checkpoint is None:
+            raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+        operator = self._operator(self._store(checkpoint) if streaming else self._found())
         self._check(sinks, operator)
         return run(
-            lambda ending: self._results(operator, store, ending),
+            partial(self._results, operator),
             operator.output_schemas,
             sinks,
-            streaming=True,
+            streaming=streaming,
             ends_by_itself=not operator.processing_time,
             checkpoint=checkpoint,
             drain=drain if trigger is None else self.drain,
@@ -140,6 +155,17 @@ class PatternProcessorStream:
                     f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
                 )
 
+    def _found(self) -> OneSet:
+        """What the discoverer finds now, for a run over a table."""
+        store = OneSet()
+        coordinator = Coordinator(self._operator(store).compiler, store)
+        discoverer = self.factory.create_pattern_processor_discoverer()
+        try:
+            coordinator.on_pattern_processors_updated(discoverer.initial_pattern_processors())
+        finally:
+            discoverer.close()
+        return store
+
     def _operator(self, store: FolderStore) -> DynamicCepOperator:
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema),
@@ -151,17 +177,38 @@ class PatternProcessorStream:
             disable_on_error=self.disable_on_error,
         )
 
-    def _results(self, operator: DynamicCepOperator, store: FolderStore, drain: bool) -> DataFrame:
-        stream = self.stream
-        events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
-        packed = events.mapInArrow(pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness)), CHUNKS)
+    def _results(self, operator: DynamicCepOperator, drain: bool) -> DataFrame:
+        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
+        store = operator.source
+        if isinstance(store, OneSet):
+            return self._batch(operator, store, events)
+        assert isinstance(store, FolderStore)
+        delay = micros(self.stream.max_out_of_orderness)
         return stateful(
             self.spark,
             operator,
-            [packed],
+            [events.mapInArrow(pack(operator, self.key_groups, EVENTS, delay), CHUNKS)],
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             drain=drain,
-            source=ProcessorSource,
-            options={"payload": Payload(self.factory, operator.compiler, store).to_option()},
+            source=Payload(self.factory, operator.compiler, store).source(),
         )
+
+    def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:
+        """The copies, by key group and in order of time; Spark sorts, and spills."""
+        schema = operator.inputs[EVENTS].prepared
+        copies = events.mapInArrow(
+            copied(operator, EVENTS), spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
+        )
+        group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
+        rows = copies.select(group, *map(quoted, schema.names))
+        rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, quoted(TIME))
+        first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
+        runner = run_groups(operator, partial(_arrived, schema), time.time_ns() // 1000, first)
+        return rows.mapInArrow(runner, RESULTS)
+
+
+def _arrived(schema: pa.Schema, rows: pa.Table) -> list[Arrival]:
+    """Sorted copies: the next ones may have the time of the last of these."""
+    copies = rows.select(schema.names).cast(schema)
+    return [Arrival(EVENTS, copies, copies.column(TIME)[-1].as_py() - 1)]

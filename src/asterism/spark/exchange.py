@@ -129,6 +129,17 @@ def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
     return unpacker
 
 
+def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
+    """For ``mapInArrow`` in batch: events of input *name* as the operator prepares them, with KEY_HASH."""
+
+    def copier(batches: Batches) -> Batches:
+        settle_memory()
+        for events in gathered(batches):
+            yield from operator.prepare(name, events).combine_chunks().to_batches()
+
+    return copier
+
+
 def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches], Batches]:
     """For ``mapInArrow`` in batch: events sorted by key and time to RESULTS."""
 
@@ -151,10 +162,13 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
     return runner
 
 
-def run_groups(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: elements of all inputs, sorted by key group, time and input, to RESULTS.
+def run_groups(
+    operator: Operator, sent: Callable[[pa.Table], list[Arrival]], processing_time: int, first: Sequence[Arrival] = ()
+) -> Callable[[Batches], Batches]:
+    """For ``mapInArrow`` in batch: elements, sorted by key group, time and input, to RESULTS.
 
-    A row has a struct column for each input, of which one is not null: BATCH_INPUT is its place in *names*.
+    :param sent: what rows of one key group are to the operator
+    :param first: what every key group is sent before
     """
 
     def runner(batches: Batches) -> Batches:
@@ -167,12 +181,12 @@ def run_groups(operator: Operator, names: Sequence[str], processing_time: int) -
                 groups = rows.column(BATCH_GROUP).to_numpy()
                 cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
                 for begin, end in pairwise(cuts):
-                    if group is not None and groups[begin] != group:
-                        yield from answered(operator.process(store, [], ENDED))
-                        store = MemoryStore()
-                    group = groups[begin]
-                    sent = arrivals(operator, names, rows.slice(begin, end - begin))
-                    yield from answered(operator.process(store, sent, now))
+                    if groups[begin] != group:
+                        if group is not None:
+                            yield from answered(operator.process(store, [], ENDED))
+                        store, group = MemoryStore(), groups[begin]
+                        yield from answered(operator.process(store, first, now))
+                    yield from answered(operator.process(store, sent(rows.slice(begin, end - begin)), now))
             if group is not None:
                 yield from answered(operator.process(store, [], ENDED))
         finally:
@@ -182,7 +196,9 @@ def run_groups(operator: Operator, names: Sequence[str], processing_time: int) -
 
 
 def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
-    """As :func:`run_groups`, but sorted by key, time and input; BATCH_NUMBER counts the rows of each key from 1."""
+    """As :func:`run_groups` of :func:`arrivals`, but sorted by key, time and input; BATCH_NUMBER counts the rows of each key
+    from 1.
+    """
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
@@ -219,7 +235,10 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
 
 
 def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_order: bool = True) -> list[Arrival]:
-    """The elements of sorted *rows*; if they are *in_order* of time, with how far time has come."""
+    """The elements of sorted *rows*; if they are *in_order* of time, with how far time has come.
+
+    A row has a struct column for each input, of which one is not null: BATCH_INPUT is its place in *names*.
+    """
     inputs = rows.column(BATCH_INPUT).to_numpy()
     time = rows.column(BATCH_TIME)[-1].as_py()
     found = []

@@ -58,11 +58,10 @@ def stateful(
     drain: bool,
     first: DataFrame | None = None,
     source: type[DataSource] = ControlSource,
-    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The operator over its *packed* streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
 
-    :param source: the control source, with what *options* it needs beside the usual ones
+    :param source: the control source
     """
     configure_state_store(spark)
     spark.dataSource.register(source)
@@ -72,7 +71,6 @@ def stateful(
         .option("definition", operator.fingerprint.hex())
         .option("drain", str(drain).lower())
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
-        .options(**(options or {}))
         .load()
     )
     results = (

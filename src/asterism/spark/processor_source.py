@@ -6,15 +6,20 @@ micro-batch that brings it is fixed, also after a failure, and the same for all 
 
 from __future__ import annotations
 
-import base64
+import logging
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from asterism.errors import StateError
 from asterism.spark.control_source import ControlSource, Reader
 from asterism.spark.key_groups import label
 from asterism.words import one_line
@@ -32,33 +37,44 @@ Row = tuple[int, str, int, None, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What the reader needs, as it travels in the option ``payload``. It is made by the user's own process, and by no other."""
+    """What the reader needs. It is made by the user's own process, and by no other."""
 
     factory: PatternProcessorDiscovererFactory
     compiler: ProcessorCompiler
     store: FolderStore
 
-    def to_option(self) -> str:
-        pickled: bytes = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
-        return base64.b64encode(pickled).decode()
+    def source(self) -> type[ProcessorSource]:
+        """A source that has it.
+
+        It is in the class, which travels as bytes that nobody shows. Options do not do: whoever sees a plan reads them, and the
+        factory may know a password.
+        """
+        unique = f"{NAME}_{uuid4().hex}"
+
+        class Source(ProcessorSource):
+            payload: ClassVar[bytes] = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+
+            @classmethod
+            def name(cls) -> str:
+                return unique
+
+        return Source
 
     @classmethod
-    def from_option(cls, value: str) -> Payload:
-        payload: Payload = cloudpickle.loads(base64.b64decode(value))
+    def from_bytes(cls, value: bytes) -> Payload:
+        payload: Payload = cloudpickle.loads(value)
         return payload
 
 
 class ProcessorSource(ControlSource):
-    """Options: those of the control source, and ``payload``."""
+    """Options: those of the control source. Its *payload* is a pickled :class:`Payload`."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+    payload: ClassVar[bytes]
 
     def streamReader(self, schema: Any) -> Reader:
         drains = self.options.get("drain", "false") == "true"
         reader = ProcessorDrainReader if drains else ProcessorReader
-        return reader(int(self.options["keyGroups"]), self.options["definition"], self.options["payload"])
+        return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload)
 
 
 class _Announces(Reader):
@@ -66,13 +82,14 @@ class _Announces(Reader):
     and a change of it makes a micro-batch, if only an empty one.
     """
 
-    def __init__(self, key_groups: int, definition: str, payload: str) -> None:
+    def __init__(self, key_groups: int, definition: str, payload: bytes) -> None:
         super().__init__(key_groups, definition)
         self.payload = payload
         self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_coordinator": None}
+        # To executors, which read partitions.
+        return self.__dict__ | {"_coordinator": None, "payload": b""}
 
     @property
     def coordinator(self) -> Coordinator:
@@ -80,7 +97,9 @@ class _Announces(Reader):
         if self._coordinator is None:
             from asterism.coordinator import Coordinator
 
-            payload = Payload.from_option(self.payload)
+            _log_updates()
+            _end_properly()
+            payload = Payload.from_bytes(self.payload)
             coordinator = Coordinator(payload.compiler, payload.store)
             coordinator.start(payload.factory)
             self._coordinator = coordinator
@@ -88,6 +107,16 @@ class _Announces(Reader):
 
     def initialOffset(self) -> dict[str, Any]:
         return {**super().initialOffset(), "set": 0}
+
+    def check(self, start: dict[str, Any]) -> None:
+        super().check(start)
+        if start["set"] > self.coordinator.version:
+            store = self.coordinator.store.location
+            raise StateError(
+                f"the checkpoint knows {start['set']} sets of pattern processors, and their folder {self.coordinator.version}",
+                f"It is {store}.",
+                "restore the folder as it was beside the checkpoint, or start with a new checkpoint location",
+            )
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
         status = self.coordinator.status
@@ -97,7 +126,10 @@ class _Announces(Reader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
         if end["set"] > start["set"]:
-            found.append(InputPartition(end["set"]))
+            # All of them: of two that replace a processor at different times, both count.
+            store = self.coordinator.store
+            numbers = [number for number in store.numbers() if start["set"] < number < end["set"]]
+            found.append(InputPartition((store, [*numbers, end["set"]])))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -107,13 +139,14 @@ class _Announces(Reader):
         from asterism.dynamic_cep import prepared_set
         from asterism.state import batch_to_bytes
 
-        found = Payload.from_option(self.payload).store.get(partition.value)
-        chunk = batch_to_bytes(prepared_set(found))
-        for group in range(self.key_groups):
-            yield label(group), PROCESSORS, 0, None, chunk
+        store, numbers = partition.value
+        for number in numbers:
+            chunk = batch_to_bytes(prepared_set(store.get(number)))
+            for group in range(self.key_groups):
+                yield label(group), PROCESSORS, number, None, chunk
 
     def commit(self, end: dict[str, Any]) -> None:
-        self.coordinator.store.committed(end["set"])
+        self.coordinator.committed(end["set"])
 
     def stop(self) -> None:
         if self._coordinator is not None:
@@ -145,3 +178,19 @@ class ProcessorDrainReader(_Announces):
         if self.last is None:
             self.last = self.announced(start) | {"messages": start["messages"] + 1}
         return self.last
+
+
+def _end_properly() -> None:
+    """Spark ends this process with a signal, at which Python would end at once, without :meth:`_Announces.stop`."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+
+
+def _log_updates() -> None:
+    """In this process, one of Spark's, nobody has said where logs go: to its standard error, which is the driver's."""
+    log = logging.getLogger("asterism")
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)

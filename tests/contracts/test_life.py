@@ -1,0 +1,231 @@
+"""What befalls a query with an operator: an input falls silent, the state is spread anew, or was written by a newer release."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+import asterism.state
+import tests.contracts.ledger
+from asterism.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
+from asterism.spark.connect import connect
+from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.testing import Row, StreamOperatorHarness
+from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, source, write
+from tests.contracts.test_faults import Collect, ledger_sinks, partitions, utc, wait_for
+
+pytestmark = pytest.mark.spark
+for module in (tests.contracts.ledger, sys.modules[__name__]):
+    cloudpickle.register_pickle_by_value(module)
+
+
+# ---------------------------------------------------------------------- an input falls silent
+
+
+class Both(StreamOperator):
+    left = Input("k BIGINT, t TIMESTAMP")
+    right = Input("k BIGINT, t TIMESTAMP")
+    seen = Output("input STRING, k BIGINT")
+    late = Output("input STRING, k BIGINT")
+
+    @left.process_element
+    @right.process_element
+    def see(self, e: Any, ctx: Any) -> None:
+        self.seen.collect(input=ctx.input, k=e.k)
+
+    @right.process_late
+    def too_late(self, e: Any, ctx: Any) -> None:
+        self.late.collect(input=ctx.input, k=e.k)
+
+
+@pytest.mark.timeout(900)
+def test_an_idle_input_holds_nobody_back(spark: SparkSession, tmp_path: Path) -> None:
+    """While no data flows; what it says when it speaks again is late."""
+    schema = "k BIGINT, t TIMESTAMP"
+
+    def elements(name: str, number: int, **seconds: int) -> None:
+        rows = [{"k": int(key[1:]), "t": START + timedelta(seconds=at)} for key, at in seconds.items()]
+        write(rows, schema, tmp_path / name, 1, first=number)
+
+    elements("left", 0, k1=1, k2=5, k3=9)
+    elements("right", 0, k4=2, k5=3)
+    sinks = {"seen": Collect(), "late": Collect()}
+    stream = connect(
+        Both(),
+        left=KeyedStream(source(spark, tmp_path / "left", schema), "k", "t"),
+        right=KeyedStream(source(spark, tmp_path / "right", schema), "k", "t", idle_after=timedelta(seconds=3)),
+        key_groups=3,
+    )
+    query = stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), trigger={"processingTime": "1 second"})
+    try:
+        wait_for(lambda: len(sinks["seen"].rows) == 4, query)
+        assert {row["k"] for row in sinks["seen"].rows} == {1, 2, 4, 5}  # 3, the latest, waits for the watermark
+        elements("right", 1, k6=4)
+        wait_for(lambda: len(sinks["late"].rows) == 1, query)
+    finally:
+        assert query is not None
+        query.stop()
+    assert [row["k"] for row in sinks["late"].rows] == [6]
+    assert len(sinks["seen"].rows) == 4
+
+
+# ---------------------------------------------------------------------- state is spread anew
+
+
+class Priced(StreamOperator):
+    """Sales at prices that are broadcast and have no time."""
+
+    sales = Input("customer BIGINT, t TIMESTAMP, item STRING")
+    prices = BroadcastInput("item STRING, price BIGINT")
+    price = BroadcastMapState("STRING", "BIGINT")
+    history = BroadcastListState("BIGINT")
+    last = BroadcastValueState("STRING")
+    total = ValueState("BIGINT")
+    sold = Output("customer BIGINT, total BIGINT, history ARRAY<BIGINT>, last STRING")
+    bills = Output("customer BIGINT, total BIGINT")
+
+    @prices.process_element
+    def set_price(self, e: Any, ctx: Any) -> None:
+        self.price.put(e.item, e.price)
+        self.history.add(e.price)
+        self.last.update(e.item)
+
+    @sales.process_element
+    def sell(self, e: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + self.price.get(e.item, 0))
+        self.sold.collect(
+            customer=ctx.key, total=self.total.value(), history=self.history.get(), last=self.last.value()
+        )
+        ctx.register_event_time_timer("bill", e.t + timedelta(hours=1))
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.bills.collect(customer=ctx.key, total=self.total.value())
+
+
+@pytest.mark.timeout(900)
+def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_rescaled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Prices come while there are no sales; each run has another number of partitions than the one before."""
+    sales, prices = "customer BIGINT, t TIMESTAMP, item STRING", "item STRING, price BIGINT"
+    for name in ("sales", "prices"):
+        (tmp_path / name).mkdir()
+    harness = StreamOperatorHarness(Priced(), {"sales": {"key": "customer", "time": "t"}})
+    sinks = {name: Collect() for name in Priced.declared(Output)}
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def sell(number: int) -> None:
+        seconds = range(100 * number, 100 * number + 40)
+        rows: list[Row] = [
+            {"customer": n % 13, "t": START + timedelta(seconds=n), "item": "ab"[n % 2]} for n in seconds
+        ]
+        write(rows, sales, tmp_path / "sales", 1, first=number)
+        harness.send("sales", rows).advance_watermark(rows[-1]["t"] - timedelta(milliseconds=1))
+
+    def set_prices(number: int, **values: int) -> None:
+        rows = [{"item": item, "price": price} for item, price in values.items()]
+        write(rows, prices, tmp_path / "prices", 1, first=number)
+        harness.send("prices", rows)
+
+    def run(**how: Any) -> None:
+        stream = connect(
+            Priced(),
+            sales=KeyedStream(source(spark, tmp_path / "sales", sales), "customer", "t"),
+            prices=BroadcastStream(source(spark, tmp_path / "prices", prices)),
+            key_groups=5,
+        )
+        stream.run(sinks, checkpoint=checkpoint, **how)
+
+    def rescale(number: int) -> None:
+        spark._streamingCheckpointManager.repartition(checkpoint, number)
+
+    set_prices(0, a=3, b=5)
+    run(drain=False)
+    rescale(3)
+    sell(0)
+    run(drain=False)
+    set_prices(1, a=7)
+    with partitions(spark, 4):  # which Spark heeds for a new checkpoint only
+        run(drain=False)
+    rescale(1)
+    sell(1)
+    run()
+    harness.end()
+    for name, sink in sinks.items():
+        assert in_order(sink.rows) == in_order(harness.rows(name)), name
+    assert len(sinks["bills"].rows) == 13
+
+
+# ---------------------------------------------------------------------- state of a newer release
+
+
+@contextmanager
+def newer_release() -> Iterator[None]:
+    before = asterism.state.LAYOUT
+    asterism.state.LAYOUT = before + 1
+    try:
+        yield
+    finally:
+        asterism.state.LAYOUT = before
+
+
+class OfNewerRelease(Ledger):
+    """Writes its state as a newer release would."""
+
+    def open(self) -> None:
+        self.release = newer_release()
+        self.release.__enter__()
+
+    def close(self) -> None:
+        self.release.__exit__(None, None, None)
+
+
+def test_state_of_a_newer_release_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    moves, fees = data(60)
+    write(moves[:30], MOVES, tmp_path / "moves", 1)
+    write(fees, FEES, tmp_path / "fees", 1)
+    sinks = ledger_sinks()
+
+    def run(operator: StreamOperator, **how: Any) -> None:
+        ledger(spark, tmp_path, operator, key_groups=2).run(sinks, checkpoint=str(tmp_path / "checkpoint"), **how)
+
+    run(OfNewerRelease(), drain=False)
+    before = {name: utc(sink.rows) for name, sink in sinks.items()}
+    write(moves[30:], MOVES, tmp_path / "moves", 1, first=1)
+    with pytest.raises(StreamingQueryException, match="newer") as caught:
+        run(Ledger())
+    assert "key group " in str(caught.value)
+    assert {name: utc(sink.rows) for name, sink in sinks.items()} == before
+
+
+# ---------------------------------------------------------------------- broadcast state is not for keyed inputs
+
+
+class Meddling(Ledger):
+    def on_move(self, e: Any, ctx: Any) -> None:
+        self.fee.put("mine", 0)
+
+
+def test_a_keyed_input_that_changes_broadcast_state_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    moves, fees = data(30)
+    write(moves, MOVES, tmp_path / "moves", 1)
+    write(fees, FEES, tmp_path / "fees", 1)
+    stream = connect(
+        Meddling(),
+        moves=KeyedStream(source(spark, tmp_path / "moves", MOVES, streaming=False), "account", "t"),
+        fees=BroadcastStream(source(spark, tmp_path / "fees", FEES, streaming=False), "t"),
+    )
+    with pytest.raises(PythonException) as caught:
+        stream.output("booked").collect()
+    assert 'the broadcast state "fee" cannot be changed here' in str(caught.value)
+    assert 'operator Meddling, function on_move, input "moves", key ' in str(caught.value)
