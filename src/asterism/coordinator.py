@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from pyarrow import fs
 
 from asterism.bound_processors import ProcessorCompiler
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, StateError
 from asterism.processor_sets import ProcessorSet
 from asterism.processors import (
     Discovered,
@@ -41,7 +42,7 @@ class FolderStore:
     """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
 
     ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``status.json`` says
-    how discovery is. One coordinator writes it.
+    how discovery is. One coordinator writes it: the last that has claimed it, which ``owner`` tells.
     """
 
     def __init__(self, location: str) -> None:
@@ -78,6 +79,12 @@ class FolderStore:
         with files.open_output_stream(path + ".new") as file:
             file.write(value)
         files.move(path + ".new", path)
+
+    def claim(self, owner: str) -> None:
+        self._write("owner", owner.encode())
+
+    def belongs_to(self, owner: str) -> bool:
+        return self._read("owner") == owner.encode()
 
     def numbers(self) -> list[int]:
         """The numbers of the retained sets, in order."""
@@ -162,6 +169,12 @@ class OneSet(FolderStore):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
 
+    def claim(self, owner: str) -> None:
+        """Nobody else has it."""
+
+    def belongs_to(self, owner: str) -> bool:
+        return True
+
     def put(self, new: ProcessorSet) -> None:
         self._value = new.to_bytes()
 
@@ -198,6 +211,8 @@ class Coordinator(PatternProcessorManager):
     def __init__(self, compiler: ProcessorCompiler, store: FolderStore) -> None:
         self.compiler, self.store = compiler, store
         self._lock = threading.RLock()
+        self._name = uuid4().hex
+        store.claim(self._name)
         self._discoverer: PatternProcessorDiscoverer | None = None
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
@@ -220,6 +235,7 @@ class Coordinator(PatternProcessorManager):
     def committed(self, number: int) -> None:
         """The micro-batch that announced this set, or a later one, has been committed."""
         with self._lock:
+            self._check_owner()
             self.store.committed(number)
 
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
@@ -256,6 +272,7 @@ class Coordinator(PatternProcessorManager):
             before = {processor.id: processor for processor in self._set.processors}
             after, refused = self._accepted(pattern_processors, before)
             if not self._set.version or [p.id for p in after] != list(before) or any(before[p.id] != p for p in after):
+                self._check_owner()
                 new = ProcessorSet(self._set.version + 1, tuple(after))
                 self.store.put(new)
                 self._set = new
@@ -270,11 +287,19 @@ class Coordinator(PatternProcessorManager):
             _log.warning("pattern processors: discovery failed, set %s goes on: %s", self.version, text)
         self._enter(INTERRUPTED, text)
 
+    def _check_owner(self) -> None:
+        if not self.store.belongs_to(self._name):
+            raise StateError(
+                "another query has begun to use the folder of pattern processors",
+                self.store.location,
+                "give every query a store of its own: by default it is in the checkpoint",
+            )
+
     def _enter(self, state: str, error: str | None = None) -> None:
         with self._lock:
             status = self.status
-            if status.state == OFF:
-                return  # the thread that watches may end later
+            if status.state == OFF or not self.store.belongs_to(self._name):
+                return  # the thread that watches may end later, and a query be started again before it has
             if (status.state, status.error) != (state, error):
                 status.since = datetime.now(UTC).isoformat(timespec="seconds")
             status.state, status.error, status.version = state, error, self._set.version
@@ -300,6 +325,7 @@ class Coordinator(PatternProcessorManager):
                 _log.warning("refused: %s", told)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
+        self._checked = {item: self._checked[item] for item in found if item in self._checked}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
             after = {**before, **after}  # it may have been any of those that are missing
         return list(after.values()), refused

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from asterism.bound_processors import NO_KEY, BoundProcessor, ProcessorCompiler, key_texts
-from asterism.errors import InvalidEventError, PatternProcessorError
+from asterism.errors import InvalidEventError
 from asterism.expressions import Vectorized
 from asterism.hashing import hash_texts
 from asterism.key_group import KEY_HASH
@@ -49,14 +49,9 @@ def copies_of(
     times: pa.Array | pa.ChunkedArray,
     processors: Sequence[BoundProcessor],
     compiler: ProcessorCompiler,
-    *,
-    forgiving: bool,
 ) -> pa.Table:
-    """The copies of *events*, with KEY_HASH.
-
-    :param forgiving: what fails is noted in FAILED; otherwise it is an error
-    """
-    met, failed = _conditions(events, processors, forgiving=forgiving)
+    """The copies of *events*, with KEY_HASH."""
+    met, failed = _conditions(events, processors)
     schema = copies_schema(events.schema)
     seen = np.zeros(events.num_rows, np.bool_)
     empty = schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))
@@ -74,7 +69,7 @@ def copies_of(
                 wanted |= mask
         rows = np.flatnonzero(wanted)
         kept = events.take(pa.array(rows))
-        keys, keyless = _keys(kept, selector, mine, compiler, forgiving=forgiving)
+        keys, keyless = _keys(kept, selector, compiler)
         number = mine[0].number
         if keyless.any():
             failures[number] = np.zeros(events.num_rows, np.bool_)
@@ -113,9 +108,7 @@ def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
 # ---------------------------------------------------------------------------------------------------- conditions, keys
 
 
-def _conditions(
-    events: pa.Table, processors: Sequence[BoundProcessor], *, forgiving: bool
-) -> tuple[dict[int, Mask], dict[int, Mask]]:
+def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
     """Which events meet each condition, by its number, and of the conditions that fail, on which events."""
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
@@ -139,9 +132,6 @@ def _conditions(
         met[number], bad = _tolerant(alone, events)
         if bad.any():
             failed[number] = bad
-            if not forgiving:
-                using = next(one for one in processors if number in one.conditions)
-                _raise(alone, events, bad, using, f"a condition of {using.stages_with(number)}")
     return met, failed
 
 
@@ -167,10 +157,7 @@ def _tolerant(expression: Vectorized, events: pa.Table) -> tuple[Mask, Mask]:
 def _keys(
     events: pa.Table,
     selector: tuple[str, ...],
-    processors: Sequence[BoundProcessor],
     compiler: ProcessorCompiler,
-    *,
-    forgiving: bool,
 ) -> tuple[pa.Array, Mask]:
     """The key texts, and for which events there is none."""
     rows = events.num_rows
@@ -183,10 +170,7 @@ def _keys(
     except InvalidEventError:
         for text, kind, source in zip(expressions.texts, expressions.types, expressions.sources, strict=True):
             alone = Vectorized(events.schema, [text], [kind], [source])
-            bad = _tolerant(alone, events)[1]
-            if bad.any() and not forgiving:
-                _raise(alone, events, bad, processors[0], "its key")
-            none |= bad
+            none |= _tolerant(alone, events)[1]
         values = expressions.evaluate(events.filter(pa.array(~none)))
         good = key_texts([values[number] for number in numbers], int(rows - none.sum()))
         place = np.cumsum(~none) - 1
@@ -195,13 +179,20 @@ def _keys(
     return key_texts([values[number] for number in numbers], rows), none
 
 
-def _raise(expression: Vectorized, events: pa.Table, bad: Mask, one: BoundProcessor, what: str) -> None:
-    """Raise what the expression says of the first event on which it fails."""
-    row = int(np.flatnonzero(bad)[0])
-    event = events.slice(row, 1)
+def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
+    """What is wrong with an event for which *number*, as FAILED has it, could not be computed."""
+    what, expression = "its key", compiler.key_expressions(one.selector)[0]
+    if number != one.number:
+        own = one.matcher.vectorized
+        at = own.texts.index(one.matcher.bit_texts[one.conditions.index(number)])
+        what = f"a condition of {one.stages_with(number)}"
+        expression = Vectorized(event.schema, [own.texts[at]], [own.types[at]], [own.sources[at]])
+    shown = ", ".join(f"{name}={values[0]!r:.60}" for name, values in event.to_pydict().items())
     try:
         expression.evaluate(event)
     except InvalidEventError as error:
-        shown = ", ".join(f"{name}={values[0]!r:.60}" for name, values in event.to_pydict().items())
-        detail = f"{what}: {error.message}\n{error.detail}\nevent: {shown}"
-        raise PatternProcessorError(f"{one.name} failed", detail, error.hint) from error
+        return InvalidEventError(
+            f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
+        )
+    # It is one of those that were left over.
+    return InvalidEventError(f"{what} could not be computed", "It fails on many events.")

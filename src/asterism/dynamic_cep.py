@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from asterism.bound_processors import BoundProcessor, ProcessorCompiler, key_values
 from asterism.cep import PROCESSING_TIME
 from asterism.compiler import Semantics
-from asterism.copies import FAILED, FIRST, KEY, SELECTOR, SINCE, copies_of, copies_schema
+from asterism.copies import FAILED, FIRST, KEY, SELECTOR, SINCE, copies_of, copies_schema, failure_of
 from asterism.errors import InvalidEventError, PatternProcessorError
 from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.key_group import Group, KeyGroupOperator
@@ -128,7 +128,7 @@ class DynamicCepOperator(KeyGroupOperator):
         times = pa.array(np.zeros(events.num_rows, np.int64)) if self.processing_time else self._times(full)
         processors = {id(p): p for found in self.source.retained() for p in found.processors}
         bound = [self.compiler.bind(processor) for processor in processors.values()]
-        return copies_of(full, times, bound, self.compiler, forgiving=self.disable_on_error)
+        return copies_of(full, times, bound, self.compiler)
 
     def _times(self, events: pa.Table) -> pa.ChunkedArray:
         column = self.time.to_micros(events.column(self.time.name))
@@ -192,7 +192,9 @@ class DynamicCepOperator(KeyGroupOperator):
         old = group.read_page(0)
         page = _page_from(old, entries, matchers.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
-        failures = {failure.entry: failure for failure in _failures_before(copies, bound, spans)}
+        failures = {failure.entry: failure for failure in self._failed_before(copies, bound, spans)}
+        for failure in failures.values():
+            self._check_disabling(bound, failure)
         while True:
             # A processor that fails at some time has been in force until then, wherever the micro-batch began.
             limited = [
@@ -203,8 +205,7 @@ class DynamicCepOperator(KeyGroupOperator):
             made = step if isinstance(step, Failure) else self._outputs(bound, step)
             if not isinstance(made, Failure):
                 break
-            if not self.disable_on_error:
-                raise PatternProcessorError(f"{bound[made.entry].name} failed", str(made.error)) from made.error
+            self._check_disabling(bound, made)
             before = failures[made.entry].time if made.entry in failures else END_OF_TIME
             failures[made.entry] = replace(made, time=min(made.time, before - 1))  # so that it comes to an end
         for name, table, counts in made:
@@ -219,6 +220,31 @@ class DynamicCepOperator(KeyGroupOperator):
         (new,) = step.pages
         group.write_page(0, old, _page_to(new, entries) if new.keys.num_rows else None, step.wakes[0])
         return failures
+
+    def _check_disabling(self, bound: Sequence[BoundProcessor], failure: Failure) -> None:
+        if not self.disable_on_error:
+            raise PatternProcessorError(f"{bound[failure.entry].name} failed", str(failure.error)) from failure.error
+
+    def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
+        """The processors of which a condition or the key could not be computed, with the time of the first such event."""
+        lists = copies.column(FAILED).combine_chunks()
+        numbers = lists.flatten().to_numpy(zero_copy_only=False)
+        if not len(numbers):
+            return []
+        rows = np.repeat(np.arange(len(lists)), pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
+        times, since = copies.column(TIME).to_numpy()[rows], copies.column(SINCE).to_numpy()[rows]
+        selectors = copies.column(SELECTOR).to_numpy()[rows]
+        found = []
+        for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
+            asked = np.isin(numbers, [*one.conditions, one.number]) & (selectors == one.number)
+            mine = asked & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            if mine.any():
+                first = int(np.flatnonzero(mine)[np.argmin(times[mine])])
+                event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
+                event = pa.table(event.columns, schema=self.schema)
+                error = failure_of(one, int(numbers[first]), event, self.compiler)
+                found.append(Failure(entry, int(times[first]), error))
+        return found
 
     def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
         _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
@@ -319,34 +345,31 @@ def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
     return Found(found.key[wanted], found.emitted[wanted], offsets, found.events[events], found.stages[events])
 
 
-def _failures_before(copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
-    """The processors of which a condition or the key could not be computed, with the time of the first such event."""
-    lists = copies.column(FAILED).combine_chunks()
-    numbers = lists.flatten().to_numpy(zero_copy_only=False)
-    if not len(numbers):
-        return []
-    rows = np.repeat(np.arange(len(lists)), pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
-    times, since = copies.column(TIME).to_numpy()[rows], copies.column(SINCE).to_numpy()[rows]
-    selectors = copies.column(SELECTOR).to_numpy()[rows]
-    found = []
-    for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
-        asked = np.isin(numbers, [*one.conditions, one.number]) & (selectors == one.number)
-        mine = asked & (since >= span.since) & (times >= span.begins) & (times < span.until)
-        if mine.any():
-            first = int(np.flatnonzero(mine)[np.argmin(times[mine])])
-            what = (
-                "its key" if numbers[first] == one.number else f"a condition of {one.stages_with(int(numbers[first]))}"
-            )
-            found.append(Failure(entry, int(times[first]), InvalidEventError(f"{what} could not be computed")))
-    return found
-
-
 def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy().astype(column.type.to_pandas_dtype())
+        nulls = column.is_null().to_numpy()
+        return [None if null else float_text(value) for value, null in zip(values, nulls, strict=True)]
     try:
         found: list[str | None] = column.cast(pa.string()).to_pylist()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         found = [None if value is None else str(value) for value in column.to_pylist()]
     return found
+
+
+def float_text(value: np.floating[Any]) -> str:
+    """A floating point number as Spark writes it.
+
+    >>> [float_text(np.float64(x)) for x in (650, 0.5, -0.0, 1e7, 1.25e-5, float("inf"))]
+    ['650.0', '0.5', '-0.0', '1.0E7', '1.25E-5', 'Infinity']
+    """
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
 
 
 def prepared_set(found: ProcessorSet) -> pa.Table:

@@ -70,7 +70,8 @@ class PatternProcessorStream:
         return self.stream.df.sparkSession
 
     def output(self, name: str) -> DataFrame:
-        """The rows of one output, in a query of its own. Over a stream it needs a *store*.
+        """The rows of one output, in a query of its own. Over a stream it needs a *store*, which
+        is for this query alone: :meth:`run` writes several outputs from one query.
 
         :raises StreamDefinitionError: there is no such output, or no store
         """

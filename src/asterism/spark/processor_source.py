@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NAME = "asterism_processors"
 MAX_ERROR = 300  # characters of an error in an offset
+SECONDS_TO_END = 10
 PROCESSORS = "processors"
 Row = tuple[int, str, int, None, bytes]
 
@@ -86,6 +87,7 @@ class _Announces(Reader):
         super().__init__(key_groups, definition)
         self.payload = payload
         self._coordinator: Coordinator | None = None
+        self._stopped = False
 
     def __getstate__(self) -> dict[str, Any]:
         # To executors, which read partitions.
@@ -98,7 +100,7 @@ class _Announces(Reader):
             from asterism.coordinator import Coordinator
 
             _log_updates()
-            _end_properly()
+            self._stop_on_signal()
             payload = Payload.from_bytes(self.payload)
             coordinator = Coordinator(payload.compiler, payload.store)
             coordinator.start(payload.factory)
@@ -149,8 +151,21 @@ class _Announces(Reader):
         self.coordinator.committed(end["set"])
 
     def stop(self) -> None:
-        if self._coordinator is not None:
+        if self._coordinator is not None and not self._stopped:
+            self._stopped = True
             self._coordinator.close()
+
+    def _stop_on_signal(self) -> None:
+        """Spark ends this process with a signal, at which Python would end at once, without :meth:`stop`."""
+
+        def end(*_: Any) -> None:
+            if not self._stopped:  # else the end has begun, and has some seconds
+                self.stop()
+                sys.exit()
+            signal.alarm(SECONDS_TO_END)
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, end)
 
 
 class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
@@ -178,12 +193,6 @@ class ProcessorDrainReader(_Announces):
         if self.last is None:
             self.last = self.announced(start) | {"messages": start["messages"] + 1}
         return self.last
-
-
-def _end_properly() -> None:
-    """Spark ends this process with a signal, at which Python would end at once, without :meth:`_Announces.stop`."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
 def _log_updates() -> None:

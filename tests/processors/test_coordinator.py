@@ -1,0 +1,161 @@
+"""The coordinator: which sets are kept for whom, and what the log tells."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism.bound_processors import ProcessorCompiler
+from asterism.compiler import Semantics
+from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, WAITING, Coordinator, FolderStore
+from asterism.errors import StateError
+from asterism.outputs import TimeColumn
+from asterism.processors import PatternProcessor, RefusedProcessor
+from tests.processors.driver import SCHEMA, at, chain, processor
+
+
+def coordinator(folder: Path, **functions: Any) -> Coordinator:
+    compiler = ProcessorCompiler(
+        SCHEMA, ["user"], TimeColumn("ts", SCHEMA.field("ts").type), Semantics.DEFAULT, functions
+    )
+    return Coordinator(compiler, FolderStore(str(folder)))
+
+
+def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
+    return processor(name, number, chain("a", "b"), **more)
+
+
+def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asterism.processors")
+    manager = coordinator(tmp_path)
+    bad = processor("bad", 1, chain("a").where("colour = 1"))
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(2), bad])
+    manager.on_pattern_processors_updated([version(2), bad])
+    manager.on_discovery_failed(ConnectionError("gone"))
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert [(record.levelname, record.getMessage().partition("; ")[0]) for record in caplog.records] == [
+        ("INFO", "pattern processors 1: ab added, version - -> 1, accepted"),
+        ("INFO", "pattern processors 1: cd added, version - -> 1, accepted"),
+        ("WARNING", "refused: bad version 1: unknown column 'colour'"),
+        ("INFO", "pattern processors 2: ab replaced, version 1 -> 2, accepted"),
+        ("INFO", "pattern processors 2: cd removed, version 1 -> -, accepted"),
+        ("WARNING", "pattern processors: discovery failed, set 2 goes on: ConnectionError: gone"),
+    ]
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def test_the_status_tells_how_it_is(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert (manager.status.state, manager.status.error) == (INTERRUPTED, "ConnectionError: gone")
+    manager.close()
+    manager.on_pattern_processors_updated([version(2)])  # the thread that watches ends later
+    assert FolderStore(str(tmp_path)).read_status().state == OFF
+
+
+def test_a_folder_belongs_to_the_query_that_was_started_last(tmp_path: Path) -> None:
+    """The one before may not have ended yet, when it is started again; or it is another, which fails."""
+    first = coordinator(tmp_path)
+    first.on_pattern_processors_updated([version(1)])
+    second = coordinator(tmp_path)
+    second.on_pattern_processors_updated([version(2)])
+    first.close()
+    with pytest.raises(StateError, match="another query has begun to use the folder"):
+        first.on_pattern_processors_updated([version(3)])
+    with pytest.raises(StateError, match="another query has begun to use the folder"):
+        first.committed(1)
+    second.committed(2)
+    status = FolderStore(str(tmp_path)).read_status()
+    assert (status.state, status.processors) == (VALID, {"ab": 2})
+
+
+def test_sets_are_kept_until_a_micro_batch_has_brought_the_next(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2, 3):
+        manager.on_pattern_processors_updated([version(number)])
+    manager.committed(2)
+    assert manager.store.numbers() == [2, 3]
+    manager.committed(3)
+    assert manager.store.numbers() == [3]
+    assert pickle.loads(pickle.dumps(manager.store)).retained()[0].processors == (version(3),)
+
+
+def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Event time is not known to the coordinator: for some days it takes all that may be needed for needed."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10))])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10)), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(3, timestamp=at(20)), version(1, "cd")])
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 3, 4]
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + WAITING
+
+    with monkeypatch.context() as patch:
+        patch.setattr("asterism.coordinator.datetime", Later)
+        manager.committed(4)
+    assert manager.store.numbers() == [4]
+
+
+def test_a_version_that_is_replaced_at_once_is_not_kept(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10))])
+    manager.on_pattern_processors_updated([version(3)])
+    manager.committed(3)
+    assert manager.store.numbers() == [3]
+
+
+def test_no_set_is_lost_while_another_is_committed(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(0)])
+    updates = threading.Thread(
+        target=lambda: [manager.on_pattern_processors_updated([version(n)]) for n in range(1, 2 * KEPT_FILES)]
+    )
+    updates.start()
+    while updates.is_alive():
+        manager.committed(manager.version)
+        assert manager.store.numbers()[-1] >= manager.store.numbers()[0]
+    updates.join()
+    manager.committed(manager.version)
+    assert manager.store.numbers() == [manager.version] == [2 * KEPT_FILES]
+    assert len(list((tmp_path / "sets").glob("*.json"))) == KEPT_FILES
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_what_fails_in_an_unforeseen_way_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = coordinator(tmp_path)
+    compile_ = manager.compiler.compile
+
+    def fail(one: PatternProcessor) -> Any:
+        if one.id == "odd":
+            raise ZeroDivisionError("how could that happen?")
+        return compile_(one)
+
+    monkeypatch.setattr(manager.compiler, "compile", fail)
+    manager.on_pattern_processors_updated([version(1, "odd"), version(1)])
+    assert manager.status.processors == {"ab": 1}
+    assert "ZeroDivisionError: how could that happen?" in manager.status.refused["odd"]
+
+
+def test_what_cannot_be_identified_may_be_any(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    error = manager._check(processor("bad", 1, chain("a").where("colour = 1")), None)
+    assert error is not None
+    manager.on_pattern_processors_updated([version(2), RefusedProcessor("#2", error, unidentified=True)])
+    assert manager.status.processors == {"cd": 1, "ab": 2}
