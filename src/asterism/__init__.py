@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from typing import Any as Value
 
 from asterism.compiler import Semantics
 from asterism.conditions import IterativeCondition
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.query import CEP, PatternStream
     from asterism.spark.streams import BroadcastStream, KeyedStream
+    from asterism.spark.windowing import WindowedStream, window
     from asterism.stream_operator import (
         BroadcastInput,
         Context,
@@ -50,10 +52,30 @@ if TYPE_CHECKING:
         StreamOperator,
         Timer,
     )
+    from asterism.triggers import (
+        All,
+        Any,
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        DeltaTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        TimeSpan,
+        Trigger,
+        TriggerContext,
+        TriggerResult,
+        never,
+    )
+    from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 
 __all__ = [
     "CEP",
     "AfterMatchSkipStrategy",
+    "All",
+    "Any",
     "BroadcastInput",
     "BroadcastListState",
     "BroadcastMapState",
@@ -61,9 +83,16 @@ __all__ = [
     "BroadcastValueState",
     "Context",
     "Contiguity",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountTrigger",
     "Counter",
+    "DeltaTrigger",
     "Element",
+    "EventTimeTrigger",
+    "Evictor",
     "FilePatternProcessorDiscovererFactory",
+    "GlobalWindows",
     "HttpPatternProcessorDiscovererFactory",
     "Input",
     "InputSelection",
@@ -71,6 +100,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "NeverTrigger",
     "OperatorStream",
     "Output",
     "Pattern",
@@ -81,19 +111,31 @@ __all__ = [
     "PatternProcessorStream",
     "PatternStream",
     "PeriodicPatternProcessorDiscoverer",
+    "ProcessingTimeTrigger",
     "ProcessorRegistry",
+    "PurgingTrigger",
     "ReducingState",
     "RefusedProcessor",
     "Semantics",
+    "SessionWindows",
     "Side",
+    "SlidingWindows",
     "SqlPatternProcessorDiscovererFactory",
     "StreamOperator",
+    "TimeSpan",
     "Timer",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "TumblingWindows",
     "UrlPatternProcessorDiscovererFactory",
     "ValueState",
+    "WindowedStream",
     "WithinType",
     "connect",
     "multi_broadcast_join",
+    "never",
+    "window",
 ]
 
 _LATE = {
@@ -116,12 +158,19 @@ _LATE = {
     "spark.joins": ["Side", "multi_broadcast_join"],
     "spark.query": ["CEP", "PatternStream"],
     "spark.streams": ["BroadcastStream", "KeyedStream"],
+    "spark.windowing": ["WindowedStream", "window"],
+    "triggers": [
+        "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
+        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "TimeSpan", "Trigger", "TriggerContext",
+        "TriggerResult", "never",
+    ],
+    "windows": ["Evictor", "GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
 }  # fmt: skip
 """Where to find what is imported when it is asked for: patterns and operators can be written and tested without Spark."""
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Value:
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

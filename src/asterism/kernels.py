@@ -860,7 +860,9 @@ def advance_keys(
         skip, skip_stage = tables.automata[pattern, SKIP], tables.automata[pattern, SKIP_STAGE]
         throw_on_miss = tables.automata[pattern, THROW_ON_MISS] != 0
         begin, end = event_at[key], event_at[key + 1]
-        known = run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
+        known = (
+            run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
+        )
         if not known and not tables.flink:
             # Where nothing has begun, only what can begin something matters.
             while begin < end and not wakes(states[start, WAKE], bits, begin):

@@ -1,4 +1,4 @@
-"""The examples with operators find what their data say."""
+"""The examples with operators and windows find what their data say."""
 
 from datetime import UTC, datetime
 from io import StringIO
@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from examples import exchange_rates, order_journey, thresholds
+from examples import early_results, exchange_rates, order_journey, thresholds
 
 pytestmark = pytest.mark.spark
 
@@ -65,3 +65,25 @@ def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path:
     console, text = printed()
     thresholds.show(console, found)
     assert "12:01 │ west │ 255 °C      │ 250 °C    │ too hot" in text.getvalue()
+
+
+def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: SparkSession, tmp_path: Path) -> None:
+    early_results.write_files(tmp_path)
+    found = early_results.add_up(spark, tmp_path)
+    rows = found["results"]
+    assert [
+        (row["window_start"].hour, row["kind"], row["sales"], row["total"]) for row in rows if row["shop"] == "bern"
+    ] == [
+        (9, "early", 2, 30.0),
+        (9, "early", 3, 35.0),
+        (9, "on_time", 3, 35.0),
+        (9, "late", 4, 75.0),
+        (10, "early", 1, 15.0),
+        (10, "on_time", 1, 15.0),
+    ]
+    assert [row["firing"] for row in rows] == [1, 2, 3, 4, 1, 2, 1, 2, 3, 1, 2, 3, 1, 2]
+    assert [(row["shop"], row["amount"]) for row in found["late"]] == [("bern", 99.0)]
+    console, text = printed()
+    early_results.show(console, found)
+    assert "bern │ 09:00 │ 4      │ late           │ 4     │ 75.00" in text.getvalue()
+    assert "Too late: 99.00 in bern at 09:50" in text.getvalue()

@@ -21,7 +21,9 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator"),
     ("calls", "matcher", "outputs", "aggregates"),
-    ("cep", "multiple_input", "probe", "follower", "trace", "windows", "triggers", "broadcast"),
+    ("cep", "multiple_input", "probe", "follower", "trace", "broadcast"),
+    ("windows", "triggers", "trigger_plan", "trigger_kernels"),
+    ("own_triggers", "window_contents", "window_call", "window_operator", "window_drawing"),
     ("json_text", "json_format", "match_recognize"),
     ("processors", "processor_sets", "bound_processors", "copies", "set_kernels", "matcher_set", "hashing"),
     ("dynamic_cep", "discovery", "coordinator"),
@@ -35,6 +37,7 @@ MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the module that is made of it, itself imported late."""
 MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}, "set_kernels": {"numba"}, "hashing": {"numba"}}
+MADE_OF["trigger_kernels"] = {"numba"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -123,5 +126,6 @@ def test_only_one_folder_meets_spark(path: Path) -> None:
 def test_heavy_packages_are_imported_late(path: Path) -> None:
     at_once = {name.split(".")[0] for name, at_once in imports(path) if at_once}
     assert at_once & HEAVY <= MADE_OF.get(module_of(path), set())
-    if module_of(path) != "kernels":
-        assert "asterism.kernels" not in {name for name, now in imports(path) if now}
+    kernels = {"kernels", "trigger_kernels"}
+    if module_of(path) not in kernels:
+        assert not {f"asterism.{name}" for name in kernels} & {name for name, now in imports(path) if now}

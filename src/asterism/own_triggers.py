@@ -1,0 +1,243 @@
+"""Triggers of users, and delta functions, called from Python between the steps of :mod:`asterism.trigger_kernels`.
+
+What such a trigger remembers of a window is kept as JSON text: a list with an entry per trigger, ``{"state", "event", "clock"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asterism.errors import OperatorError
+from asterism.operator import BEFORE_TIME, END_OF_TIME
+from asterism.trigger_plan import COLUMN, KIND, NO_MOMENT, PARENT, WORD, Part, Plan
+from asterism.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
+from asterism.window_contents import distance
+
+READY, STATE = 1, 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+class _Memory:
+    """What one trigger remembers of one window."""
+
+    __slots__ = ("clock", "event", "state")
+
+    def __init__(self, state: dict[str, Any], event: set[datetime], clock: set[datetime]) -> None:
+        self.state, self.event, self.clock = state, event, clock
+
+
+class OwnTriggers:
+    """The triggers of a call. The kernel calls :meth:`element` and the others; *purges* is what a trigger answered to that."""
+
+    def __init__(
+        self, plan: Plan, panes: Any, texts: list[str | None], elements: list[dict[str, Any]], rules: Any
+    ) -> None:
+        self.purges = False
+        self._plan, self._panes, self._elements, self._rules = plan, panes, elements, rules
+        self._rows = [row for row in range(len(plan.table)) if plan.table[row, KIND] == Part.OWN]
+        self._alone = bool(self._rows) and plan.table[self._rows[0], PARENT] < 0
+        self._memories = [None if text is None else _read(text) for text in texts]
+
+    # -- the kernel calls
+
+    def element(self, pane: int, element: int, watermark: int, live: npt.NDArray[np.bool_]) -> None:
+        for row in self._rows:
+            if not live[row]:
+                continue
+            trigger, memory = self._of(pane, row)
+            if isinstance(trigger, DeltaTrigger):
+                self._delta(trigger, memory, pane, row, self._elements[element])
+                continue
+            new = dict(self._elements[element])
+
+            def add(ctx: TriggerContext, trigger: Trigger = trigger, new: dict[str, Any] = new) -> TriggerResult:
+                return trigger.on_element(new, self._span(pane), ctx)
+
+            self._call(trigger, "on_element", pane, row, memory, watermark, add)
+
+    def event_time_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+        self._timers(pane, time, live, event=True)
+
+    def clock_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+        self._timers(pane, time, live, event=False)
+
+    def merge(self, pane: int, others: npt.NDArray[np.int64]) -> None:
+        for row in self._rows:
+            trigger, memory = self._of(pane, row)
+            merged = [self._of(int(other), row)[1] for other in others]
+            states = [memory.state, *(other.state for other in merged)]
+            memory.state = {}
+            for other in merged:
+                memory.event |= other.event
+                memory.clock |= other.clock
+
+            def merge(
+                ctx: TriggerContext, trigger: Trigger = trigger, states: list[dict[str, Any]] = states
+            ) -> TriggerResult:
+                trigger.on_merge(self._span(pane), states, ctx)
+                return TriggerResult.CONTINUE
+
+            self._call(trigger, "on_merge", pane, row, memory, int(self._panes.watermark[pane]), merge)
+        for other in others.tolist():
+            self._memories[other] = None
+
+    def clear(self, pane: int) -> None:
+        for row in self._rows:
+            trigger, memory = self._of(pane, row)
+            if isinstance(trigger, DeltaTrigger):
+                continue
+
+            def clear(ctx: TriggerContext, trigger: Trigger = trigger) -> TriggerResult:
+                trigger.clear(self._span(pane), ctx)
+                return TriggerResult.CONTINUE
+
+            self._call(trigger, "clear", pane, row, memory, int(self._panes.watermark[pane]), clear)
+        self._memories[pane] = None
+
+    def texts(self) -> list[str | None]:
+        """What is to be kept of each pane."""
+        return [None if memory is None else _written(memory) for memory in self._memories]
+
+    # -- how
+
+    def _of(self, pane: int, row: int) -> tuple[Trigger, _Memory]:
+        number = int(self._plan.table[row, COLUMN])
+        memories = self._memories[pane]
+        if memories is None:
+            memories = self._memories[pane] = [_Memory({}, set(), set()) for _ in self._plan.own]
+        at = self._plan.table[row, WORD]
+        if not self._panes.words[pane, at] & STATE:  # it begins, or began anew
+            memories[number] = _Memory({}, set(), set())
+            self._panes.words[pane, at] |= STATE
+        return self._plan.own[number], memories[number]
+
+    def _timers(self, pane: int, time: int, live: npt.NDArray[np.bool_], *, event: bool) -> None:
+        moment = _moment(time)
+        for row in self._rows:
+            if not live[row]:
+                continue
+            trigger, memory = self._of(pane, row)
+            timers = memory.event if event else memory.clock
+            for due in sorted(timer for timer in timers if timer <= moment):
+                timers.discard(due)
+                called = trigger.on_event_time if event else trigger.on_processing_time
+                watermark = time if event else int(self._panes.watermark[pane])
+                name = "on_event_time" if event else "on_processing_time"
+
+                def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
+                    return called(due, self._span(pane), ctx)
+
+                self._call(trigger, name, pane, row, memory, watermark, tell)
+
+    def _delta(self, trigger: DeltaTrigger, memory: _Memory, pane: int, row: int, element: dict[str, Any]) -> None:
+        assert not isinstance(trigger.delta, str)
+        former = memory.state.get("last")
+        if former is None:
+            memory.state["last"] = element
+        elif distance(trigger.delta, former, element) > trigger.threshold:
+            memory.state["last"] = element
+            self._panes.words[pane, self._plan.table[row, WORD]] |= READY
+
+    def _call(
+        self, trigger: Trigger, name: str, pane: int, row: int, memory: _Memory, watermark: int,
+        function: Callable[[TriggerContext], Any],
+    ) -> None:  # fmt: skip
+        shown = None if watermark == BEFORE_TIME else _moment(watermark)
+        ctx = TriggerContext(memory.state, memory.event, memory.clock, shown, _moment(self._rules.clock))
+        where = f"{type(trigger).__name__}.{name}"
+        try:
+            result = function(ctx)
+        except Exception as error:
+            raise OperatorError(f"{where} failed", f"{type(error).__name__}: {error}") from error
+        if not isinstance(result, TriggerResult):
+            raise OperatorError(
+                f"{where} must return a TriggerResult, not {result!r}",
+                hint="TriggerResult.FIRE, TriggerResult.CONTINUE",
+            )
+        memory.state = ctx.state
+        words, at = self._panes.words[pane], self._plan.table[row, WORD]
+        if result.fires:
+            words[at] |= READY
+        if result.purges and self._alone:
+            self.purges = True
+        words[at + 1] = _first(memory.event)
+        words[at + 2] = _first(memory.clock)
+
+    def _span(self, pane: int) -> TimeSpan:
+        if self._panes.end[pane] == END_OF_TIME:
+            return TimeSpan(None, None)
+        return TimeSpan(_moment(int(self._panes.start[pane])), _moment(int(self._panes.end[pane])))
+
+
+def _first(timers: set[datetime]) -> int:
+    return min(((timer - _EPOCH) // _MICROSECOND for timer in timers), default=NO_MOMENT)
+
+
+def _moment(time: int) -> datetime:
+    return _EPOCH + max(-_LATEST // 200, min(time, _LATEST)) * _MICROSECOND
+
+
+# ---------------------------------------------------------------------- as text
+
+_TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "timedelta": (timedelta, lambda value: value // _MICROSECOND, lambda value: timedelta(microseconds=value)),
+    "decimal": (Decimal, str, Decimal),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+}
+"""What JSON does not know: {"$datetime": "2025-01-01T00:00:00+00:00"}."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    for tag, (kind, write, _) in _TAGS.items():
+        if isinstance(value, kind):
+            return {"$" + tag: write(value)}
+    if isinstance(value, dict):
+        if any(not isinstance(key, str) or key.startswith("$") for key in value):
+            raise TypeError("the keys of a dict are texts that do not begin with $")
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be kept")
+
+
+def _rich(value: dict[str, Any]) -> Any:
+    if len(value) == 1:
+        ((key, inner),) = value.items()
+        if key.startswith("$") and key[1:] in _TAGS:
+            return _TAGS[key[1:]][2](inner)
+    return value
+
+
+def _written(memories: list[_Memory]) -> str:
+    try:
+        return json.dumps(
+            [
+                {"state": _plain(m.state), "event": _plain(sorted(m.event)), "clock": _plain(sorted(m.clock))}
+                for m in memories
+            ]
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OperatorError(
+            "what a trigger remembers of a window cannot be kept",
+            f"{type(error).__name__}: {error}",
+            "ctx.state may hold text, numbers, Booleans, None, times, and lists and dicts of them",
+        ) from None
+
+
+def _read(text: str) -> list[_Memory]:
+    return [_Memory(one["state"], set(one["event"]), set(one["clock"])) for one in json.loads(text, object_hook=_rich)]

@@ -1,0 +1,606 @@
+"""Windows with triggers as an operator: elements are assigned to windows, folded into panes, and fire.
+
+A *pane* is a window of one key. What a pane is worth, when it fires and what becomes of it then is told by its trigger
+(:mod:`asterism.triggers`); the compiled :mod:`asterism.trigger_kernels` finds all firings of a call, and
+:mod:`asterism.window_contents` computes their results.
+
+The order of things:
+
+* Elements are processed when they arrive, in order of arrival, with the watermark before the call. An element all of whose
+  windows have ended, allowed lateness included, is late. Then the watermark moves, and event-time timers fire in the order of
+  time. Processing-time timers that are due fire before the elements of a call. This is how Flink does it.
+* With ``in_order``, elements wait until the watermark has passed them and are taken in the order of their times, each after the
+  timers before it: which firings there are depends on the elements alone, not on how they came. Elements behind the watermark,
+  whose windows are still kept, are taken at once.
+
+Source: FLIP-9; Flink's ``WindowOperator`` and ``EvictingWindowOperator``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.aggregates import Aggregates
+from asterism.errors import (
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    OperatorError,
+    StreamDefinitionError,
+)
+from asterism.expressions import Scope, Vectorized, columns_of, parse
+from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator
+from asterism.matcher import group_codes
+from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now
+from asterism.outputs import TimeColumn, late_table
+from asterism.schemas import schema_of
+from asterism.state import MemoryStore
+from asterism.trigger_plan import Stage, plan_of
+from asterism.triggers import (
+    BuiltIn,
+    ContinuousProcessingTimeTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    TimeSpan,
+    Trigger,
+    check_event_time,
+    check_merging,
+    check_trigger,
+    duration,
+    micros,
+    walk,
+)
+from asterism.window_call import COUNTED, DISTANCES, GAP, META, WindowCall
+from asterism.window_call import EVENTS as EVENTS
+from asterism.window_call import FIRINGS as FIRINGS
+from asterism.window_contents import (
+    DISTANCE,
+    TIMES,
+    Partials,
+    Reduction,
+)
+from asterism.windows import Evictor, GlobalWindows, Ints, SessionWindows, Windows
+
+LATE_ELEMENTS = "late"
+"""The output of elements that came too late."""
+ONE_KEY = "__one_key"
+BEHIND = "behind"
+"""Among what is ready: elements that the watermark had passed when they came."""
+MAX_PAGES = 256
+LONGEST_GAP = 10**11
+"""Of a session, in seconds: three thousand years."""
+WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST = "window_start", "window_end", "firing", "kind", "is_last"
+OWN_COLUMNS = (WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST)
+PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
+
+WindowFunction = Callable[[pa.Table, TimeSpan], Any]
+
+
+class WindowOperator(KeyGroupOperator):
+    """Windows over one input.
+
+    Exactly one of *measures*, *function* and *reduce* says what is computed of a window that fires. Each row of the output
+    FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time",
+    "late"), whether it is known to be the last, and then the results.
+
+    :param windows: which windows an element belongs to
+    :param schema: the columns of the elements
+    :param keys: the key columns; none: there is one key
+    :param time: the event-time column; None: processing time
+    :param trigger: when a window fires; default: at its end
+    :param lateness: how long a window is kept after its end, in event time
+    :param measures: Spark SQL aggregates, as for :class:`asterism.aggregates.Aggregates`
+    :param function: takes the elements of the window (:class:`pyarrow.Table`) and the window
+        (:class:`~asterism.triggers.TimeSpan`), and returns a table, a DataFrame, a dict or a list of dicts with the columns
+        *output*
+    :param output: those columns, as Spark SQL or an Arrow schema
+    :param reduce: makes one element of two (dicts): the results are the columns of the elements
+    :param evictor: drops elements when the window fires
+    :param late_output: is there an output for elements that come too late
+    :param in_order: elements wait until the watermark passes them, and are taken in the order of their times
+    :param pages: pages of state per key group
+    :raises StreamDefinitionError: these do not fit together
+    :raises ExpressionError: an expression does not fit the elements
+
+    >>> from asterism.testing import OperatorHarness
+    >>> from asterism.triggers import CountTrigger
+    >>> from asterism.windows import TumblingWindows
+    >>> operator = WindowOperator(
+    ...     TumblingWindows.of(timedelta(seconds=10)), pa.schema({"who": "string", "ts": "int64", "n": "int64"}), keys=["who"],
+    ...     time="ts", measures=["sum(n) AS total"],
+    ...     trigger=EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2)))
+    >>> harness = OperatorHarness(operator, keys=["who"])
+    >>> events = pa.table({"who": ["ann"] * 3, "ts": [1000, 2000, 3000], "n": [1, 2, 4]}, operator.schema)
+    >>> for row in harness.feed(events).end().rows("firings"):
+    ...     print(row["firing"], row["kind"], row["is_last"], row["total"])
+    1 early False 3
+    2 on_time True 7
+    """
+
+    metrics: Sequence[str] = (*COUNTED, LATE)
+
+    def __init__(
+        self,
+        windows: Windows,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str] = (),
+        time: str | None,
+        trigger: Trigger | None = None,
+        lateness: timedelta = timedelta(0),
+        measures: Sequence[str] | None = None,
+        function: WindowFunction | None = None,
+        output: str | pa.Schema | None = None,
+        reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        evictor: Evictor | None = None,
+        late_output: bool = False,
+        in_order: bool = False,
+        pages: int = 1,
+    ) -> None:
+        _check_windows(windows)
+        self.windows = windows
+        self.schema = schema
+        self.keys = list(keys)
+        self.pages = pages
+        self.wants_late = late_output
+        self.in_order = in_order
+        self.time = PROCESSING_TIME if time is None else TimeColumn(time, _column(schema, time, "event time"))
+        self._is_event_time = time is not None
+        _check_zone(windows, self.time)
+        for key in keys:
+            _column(schema, key, "key")
+        if not 1 <= pages <= MAX_PAGES:
+            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+        self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
+        self.lateness = _checked_lateness(lateness, self._is_event_time)
+        if in_order and not self._is_event_time:
+            raise StreamDefinitionError("in_order needs an event time: in processing time elements come in order")
+        self.plan = plan_of(self.trigger)
+        self.evictor = evictor
+        if evictor is not None and not isinstance(evictor, Evictor):
+            raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+
+        self.vectorized = Vectorized(schema)
+        self._distances = [self._number(text, "DeltaTrigger.of") for text in self.plan.distances]
+        evicts_by = evictor.distance if evictor is not None and isinstance(evictor.distance, str) else None
+        self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
+        gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
+        self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
+        self._gap_function = gap if callable(gap) else None
+
+        self._choose(measures, function, output, reduce)
+        self.calls_python = bool(self.plan.own)
+        everything = late_output or self.calls_python or callable(getattr(evictor, "distance", None))
+        self.carried = [name for name in schema.names if everything or name in self._needed]
+        self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.carried]
+        self._make_schemas()
+        self.processing_time = not self._is_event_time or any(
+            isinstance(part, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger) or not isinstance(part, BuiltIn)
+            for part in walk(self.trigger)
+        )
+        definition = repr(
+            (
+                windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
+                evictor, in_order, self.keys, self.time, pages, str(self.inputs[EVENTS].prepared),
+            )
+        )  # fmt: skip
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    # ------------------------------------------------------------------ definition
+
+    def _choose(
+        self,
+        measures: Sequence[str] | None,
+        function: WindowFunction | None,
+        output: str | pa.Schema | None,
+        reduce: Any,
+    ) -> None:
+        """What is computed, and so what is kept."""
+        if sum(what is not None for what in (measures, function, reduce)) != 1:
+            raise StreamDefinitionError(
+                "what is computed of a window is said once: measures, a function, or a reduce function",
+                hint='measures=["count(*) AS n", "sum(amount) AS total"]',
+            )
+        if (function is None) != (output is None):
+            raise StreamDefinitionError(
+                "a window function needs its output columns, and nothing else has them",
+                hint='output="n BIGINT, mean DOUBLE"',
+            )
+        self.function = function
+        self.partials: Partials | None = None
+        self.computation: Aggregates | Reduction | None = None
+        if function is not None:
+            if not callable(function):
+                raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
+            assert output is not None
+            self.result_schema = schema_of(output)
+            self._needed = set(self.schema.names)
+        else:
+            if reduce is not None:
+                if not callable(reduce):
+                    raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
+                self.computation = Reduction(reduce, self.schema)
+            else:
+                assert measures is not None
+                if isinstance(measures, str) or not measures:
+                    raise StreamDefinitionError(
+                        "measures are a list of texts, at least one", hint='measures=["count(*) AS n"]'
+                    )
+                self.computation = Aggregates(measures, self.schema)
+            self.result_schema = pa.schema(self.computation.fields)
+            self._needed = {*self.computation.read, *self.computation.carried}
+            if not self.computation.carried and self.evictor is None:
+                self.partials = Partials(self.computation)
+        taken = [*self.keys, *OWN_COLUMNS]
+        # A reduced element is an element: its key is there already.
+        doubled = [name for name in self.result_schema.names if name in taken and not (reduce and name in self.keys)]
+        doubled += [name for name in self.keys if name in OWN_COLUMNS]
+        names = self.result_schema.names
+        doubled += [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise StreamDefinitionError(
+                f"two columns of the result are called {doubled[0]!r}",
+                f"A row has the key, {', '.join(OWN_COLUMNS)}, and what is computed.",
+                "another name: sum(amount) AS total",
+            )
+        self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
+
+    def _make_schemas(self) -> None:
+        key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
+        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in key_fields])
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
+        dynamic = self._gap_text is not None or self._gap_function is not None
+        prepared = pa.schema(
+            [
+                *self.key_schema,
+                pa.field(TIME, pa.int64()),
+                *paged,
+                *([pa.field(GAP, pa.int64())] if dynamic else []),
+                *(pa.field(f"{DISTANCES}{n}", pa.float64()) for n in range(len(self._distances))),
+                *([pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []),
+                *self._element_fields,
+            ]
+        )
+        self.inputs = {EVENTS: InputSpec(self._read_columns(), prepared, timed=self._is_event_time)}
+        moment = self.time.written
+        self.output_schemas = {
+            FIRINGS: pa.schema(
+                [
+                    *(self.schema.field(name) for name in self.keys),
+                    pa.field(WINDOW_START, moment),
+                    pa.field(WINDOW_END, moment),
+                    pa.field(FIRING, pa.int64()),
+                    pa.field(KIND, pa.string()),
+                    pa.field(IS_LAST, pa.bool_()),
+                    *(self.result_schema.field(name) for name in self.result_names),
+                ]
+            )
+        }
+        if self.wants_late:
+            self.output_schemas[LATE_ELEMENTS] = self.schema
+        self.pane_schema = pa.schema(
+            [
+                *self.key_schema,
+                pa.field("start", pa.int64()),
+                pa.field("end", pa.int64()),
+                pa.field("firings", pa.int64()),
+                pa.field("count", pa.int64()),
+                pa.field("words", pa.list_(pa.int64(), len(self.plan.initial))),
+                *([pa.field("own", pa.string())] if self.calls_python else []),
+                *(self.partials.kept if self.partials is not None else []),
+            ]
+        )
+        # Rows need every column that is carried, and the late output's too: elements that are kept may be asked for by functions.
+        distance = [pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []
+        self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *distance, *self._row_fields()])
+        self._page_schemas = [META, self.pane_schema] + ([] if self.partials is not None else [self.row_schema])
+
+    def _row_fields(self) -> list[pa.Field]:
+        own = callable(getattr(self.evictor, "distance", None))
+        return [field for field in self._element_fields if own or field.name[2:] in self._needed]
+
+    def _read_columns(self) -> pa.Schema:
+        names = {*self.carried, *self.keys}
+        if self._is_event_time:
+            names.add(self.time.name)
+        for text in self.vectorized.texts:
+            names |= {self.schema.names[number] for number in columns_of(text)}
+        if self._gap_function is not None:
+            names |= set(self.schema.names)
+        return pa.schema([field for field in self.schema if field.name in names])
+
+    def _number(self, text: str, where: str) -> int:
+        """An expression that is a number, bound to the columns of the elements."""
+        number = self._expression(text)
+        found = self.vectorized.types[number]
+        if not _is_number(found):
+            raise ExpressionTypeError.at(
+                f"{where}: how far apart elements are must be a number, this is {found}",
+                text,
+                hint="CAST it, or a function",
+            )
+        return number
+
+    def _gap_expression(self, text: str) -> int:
+        number = self._expression(text)
+        found = self.vectorized.types[number]
+        if not (_is_number(found) or pa.types.is_duration(found)):
+            raise ExpressionTypeError.at(
+                f"SessionWindows.with_dynamic_gap: a gap is an INTERVAL or a number of seconds, this is {found}", text
+            )
+        return number
+
+    def _expression(self, text: str) -> int:
+        with ExpressionSyntaxError.if_too_deep(text):
+            return self.vectorized.add(Scope(self.schema).resolve(parse(text), text), text)
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The columns that windows, triggers and results need."""
+        count = events.num_rows
+        full = pa.table(
+            [
+                events.column(f.name).cast(f.type) if f.name in events.column_names else pa.nulls(count, f.type)
+                for f in self.schema
+            ],
+            schema=self.schema,
+        )
+        columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
+        columns.append(self._times(full))
+        if self.pages > 1:
+            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+            columns.append(pa.array(((hashes >> np.uint64(32)) % np.uint64(self.pages)).astype(np.uint8)))
+        values = self.vectorized.evaluate(full) if self.vectorized.texts else []
+        if self._gap_text is not None:
+            columns.append(_gaps(values[self._gap_text]))
+        elif self._gap_function is not None:
+            columns.append(_gaps(_called(self._gap_function, full)))
+        numbers = [*self._distances, *([self._evicts_by] if self._evicts_by is not None else [])]
+        columns += [values[number].cast(pa.float64(), safe=False) for number in numbers]
+        columns += [full.column(column) for column in self.carried]
+        return pa.table(columns, schema=self.inputs[name].prepared)
+
+    def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
+        if not self._is_event_time:
+            return pa.array(np.zeros(events.num_rows, np.int64))
+        column = self.time.to_micros(events.column(self.time.name))
+        if column.null_count and not self.wants_late:
+            raise InvalidEventError(
+                f'the event time "{self.time.name}" of {column.null_count} elements is null',
+                "An element without a time belongs to no window.",
+                "filter such elements out, or take the late output, to which they go",
+            )
+        return pc.fill_null(column, NO_TIME)
+
+    # ------------------------------------------------------------------ with state
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if self.wants_late:
+            group.emit(LATE_ELEMENTS, late_table(self.schema, events))
+
+    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+        """Nothing is late yet: that depends on the windows. In order, what the watermark has not passed waits."""
+        if tables:
+            arrived = pa.concat_tables(tables)
+            timeless = arrived.column(TIME).to_numpy() == NO_TIME
+            if timeless.any():
+                self.late(group, name, arrived.filter(pa.array(timeless)))
+                arrived = arrived.filter(pa.array(~timeless))
+            tables = [arrived]
+        return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
+
+    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+        if not self.in_order:
+            return super()._ready(group, arrivals, before)
+        behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
+        for arrival in arrivals:
+            if arrival.events is None:
+                continue
+            times = arrival.events.column(TIME).to_numpy()
+            passed = (times <= before) & (times != NO_TIME)
+            behind.append(arrival.events.filter(pa.array(passed)))
+            others.append(replace(arrival, events=arrival.events.filter(pa.array(~passed))))
+        ready = super()._ready(group, others, before)
+        late = pa.concat_tables(behind)
+        return ready | ({BEHIND: late} if late.num_rows else {})
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+        events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        times = events.column(TIME).to_numpy()
+        watermarks = np.full(len(times), group.before, np.int64)
+        stages = np.full(len(times), Stage.ELEMENTS, np.int64)
+        if self.in_order:
+            behind = ready.get(BEHIND, events.slice(0, 0))
+            events = events.take(pa.array(np.argsort(times, kind="stable")))
+            times = events.column(TIME).to_numpy()
+            # Some waited for a watermark that the host has known since the call before.
+            earlier = int(np.searchsorted(times, group.before, side="right"))
+            events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
+            late = np.arange(events.num_rows)
+            late = (late >= earlier) & (late < earlier + behind.num_rows)
+            times = events.column(TIME).to_numpy()
+            watermarks = np.where(late, group.before, times - 1)
+            before = times <= group.before
+            stages = np.where(late, Stage.ELEMENTS, np.where(before, Stage.BEFORE, Stage.AFTER)).astype(np.int64)
+        WindowCall(self, group, events.combine_chunks(), watermarks, stages).run()
+
+    # ------------------------------------------------------------------ sorted, at once
+
+    def process_sorted(
+        self, carried: Carried, events: pa.Table, *, last: bool, now: Now
+    ) -> tuple[dict[str, pa.Table], Carried]:
+        """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
+        the next call, unless this is the *last*. *carried* is what the call before returned, at first ``Carried.nothing()``.
+
+        Firings are those at the end of windows, and early ones in the order of event time, for which the operator must take
+        elements ``in_order``; processing time stands still.
+        """
+        found: dict[str, list[pa.Table]] = {}
+
+        def play(store: MemoryStore, part: pa.Table, watermark: int) -> None:
+            ended = watermark == END_OF_TIME
+            arrivals = [Arrival(EVENTS, part, BEFORE_TIME if ended else watermark)] if part.num_rows else []
+            at = Now(END_OF_TIME if ended else BEFORE_TIME, now.processing_time)
+            for name, rows in self.process(store, arrivals, at).outputs.items():
+                found.setdefault(name, []).append(rows)
+
+        # Three parts: what goes on with the key that was carried, whole keys, and the key that may go on.
+        begins = _key_begins(events.select(self.key_schema.names))
+        goes_on = carried.key is not None and events.num_rows and carried.key.equals(self._key(events, 0))
+        first_new = (int(begins[1]) if len(begins) > 1 else events.num_rows) if goes_on else 0
+        if carried.key is not None:
+            if goes_on and len(begins) == 1 and not last:
+                play(carried.store, events, self._complete_until(events))
+                return {name: pa.concat_tables(tables) for name, tables in found.items()}, carried
+            if last or events.num_rows:
+                play(carried.store, events.slice(0, first_new), END_OF_TIME)
+                carried = Carried.nothing()
+        rest = events.slice(first_new)
+        open_at = rest.num_rows if last or not rest.num_rows else int(begins[-1]) - first_new
+        if open_at:
+            play(MemoryStore(), rest.slice(0, open_at), END_OF_TIME)
+        if open_at < rest.num_rows:
+            open_key = rest.slice(open_at)
+            carried = Carried(MemoryStore(), self._key(open_key, 0))
+            play(carried.store, open_key, self._complete_until(open_key))
+        return {name: pa.concat_tables(tables) for name, tables in found.items()}, carried
+
+    def _key(self, events: pa.Table, row: int) -> pa.Table:
+        return events.select(self.key_schema.names).slice(row, 1).combine_chunks()
+
+    def _complete_until(self, events: pa.Table) -> int:
+        """More events may have the time of the last."""
+        times = events.column(TIME).to_numpy()
+        return int(times[-1]) - 1 if self._is_event_time and times[-1] != NO_TIME else BEFORE_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Between calls of :meth:`WindowOperator.process_sorted`: the state of the key that may go on."""
+
+    store: MemoryStore
+    key: pa.Table | None
+
+    @classmethod
+    def nothing(cls) -> Carried:
+        return cls(MemoryStore(), None)
+
+
+# ---------------------------------------------------------------------- checks and conversions
+
+
+def _check_windows(windows: object) -> None:
+    if not isinstance(windows, Windows):
+        raise StreamDefinitionError(
+            f"not windows: {windows!r}",
+            hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows, SessionWindows or GlobalWindows()",
+        )
+
+
+def _check_zone(windows: Windows, time: TimeColumn) -> None:
+    zone = getattr(windows, "zone", None)
+    if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
+        raise StreamDefinitionError(
+            f'the event-time column "{time.name}" has no time zone, so its windows have none either',
+            f"In: {windows!r}\nIts days and months are those of the wall clock that it shows.",
+            "leave the zone out, or CAST the column to TIMESTAMP",
+        )
+
+
+def _checked_trigger(windows: Windows, trigger: Trigger | None, event: bool) -> Trigger:
+    if trigger is None:
+        if isinstance(windows, GlobalWindows):
+            raise StreamDefinitionError(
+                "a global window needs a trigger",
+                "It has no end at which it could fire.",
+                "CountTrigger.at_least(100), or NeverTrigger() if it is never to fire",
+            )
+        return EventTimeTrigger.after_end_of_window() if event else ProcessingTimeTrigger.after_end_of_window()
+    checked = check_trigger(trigger)
+    if not event:
+        check_event_time(checked)
+    if windows.merges:
+        check_merging(checked)
+    return checked
+
+
+def _checked_lateness(lateness: timedelta, event: bool) -> int:
+    length = duration(lateness, "allowed lateness", zero=True)
+    if length and not event:
+        raise StreamDefinitionError(
+            "windows in processing time have no allowed lateness",
+            "An element's processing time is the time at which it comes, so no element is late.",
+            "leave it out, or give the event-time column",
+        )
+    return micros(length)
+
+
+def _column(schema: pa.Schema, name: str, what: str) -> pa.DataType:
+    from asterism.errors import ColumnNotFoundError
+
+    if name not in schema.names:
+        raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"{what} column")
+    return schema.field(name).type
+
+
+def _key_begins(keys: pa.Table) -> Ints:
+    """The rows at which a run of equal keys begins."""
+    codes, _ = group_codes(keys)
+    changes = np.ones(len(codes), np.bool_)
+    changes[1:] = codes[1:] != codes[:-1]
+    return np.flatnonzero(changes)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _gaps(values: Any) -> pa.Array:
+    """Gaps in microseconds, of intervals or numbers of seconds."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_duration(column.type):
+        found = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    else:
+        seconds = column.cast(pa.float64(), safe=False)
+        known = pc.less(pc.abs(seconds), LONGEST_GAP)
+        found = pc.round(pc.multiply(pc.if_else(known, seconds, 0.0), 1e6)).cast(pa.int64())
+    found = pc.fill_null(found, 0)
+    wrong = pc.or_(pc.less_equal(found, 0), pc.greater(found, LONGEST_GAP * 1_000_000))
+    if pc.any(wrong).as_py():
+        raise InvalidEventError(
+            f"the gap of a session window must be positive, and not endless: {column.filter(wrong)[0].as_py()}",
+            "SessionWindows.with_dynamic_gap asks each element for one.",
+            "COALESCE(gap, 60), or GREATEST(gap, 1)",
+        )
+    return found
+
+
+def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    try:
+        answer = function(events)
+        if not isinstance(answer, pa.Array | pa.ChunkedArray):
+            answer = pa.array(answer if isinstance(answer, np.ndarray) else list(answer))
+        if len(answer) != events.num_rows:
+            raise ValueError(f"{len(answer)} values for {events.num_rows} rows")
+        return answer
+    except Exception as error:
+        raise OperatorError(
+            f"the gap function {name} failed",
+            f"{type(error).__name__}: {error}",
+            "it takes a table and returns a timedelta, or a number of seconds, for each row",
+        ) from error
+
+
+def _named(function: object) -> str | None:
+    return None if function is None else getattr(function, "__qualname__", type(function).__name__)

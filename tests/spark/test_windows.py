@@ -1,0 +1,401 @@
+"""Windows with triggers on Spark give what the operator gives: in batch, in any micro-batches, across restarts."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import asterism
+from asterism import (
+    ContinuousEventTimeTrigger,
+    CountTrigger,
+    EventTimeTrigger,
+    Evictor,
+    GlobalWindows,
+    KeyedStream,
+    ProcessingTimeTrigger,
+    SessionWindows,
+    SlidingWindows,
+    TimeSpan,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    TumblingWindows,
+    WindowedStream,
+    window,
+)
+from asterism.errors import StreamDefinitionError
+from asterism.testing import OperatorHarness
+from asterism.window_operator import FIRINGS, WindowOperator
+from tests.reference.windows import END
+from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_files
+from tests.windows.driver import SCHEMA as ELEMENTS
+from tests.windows.driver import operator_of, summed, table_of
+from tests.windows.transcripts import Case, cases, firing_text, late_text
+
+pytestmark = pytest.mark.spark
+LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
+SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+AT_END = EventTimeTrigger.after_end_of_window()
+MEASURES = ["sum(price) AS total", "count(*) AS n", "first(id) AS first", "last(id) AS last"]
+
+
+def texts(rows: list[dict[str, Any]], without: str = "") -> list[str]:
+    """Rows as comparable text."""
+    shown = [{name: value for name, value in row.items() if name != without} for row in rows]
+    return sorted(
+        str({name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()})
+        for row in shown
+    )
+
+
+def until(true: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+# ---------------------------------------------------------------------- streams, tables, the operator
+
+
+def prices(rows: pa.Table, span: TimeSpan) -> dict[str, Any]:
+    assert span.start is not None
+    assert span.end is not None
+    return {"ids": rows.column("id").to_pylist(), "minutes": (span.end - span.start) / MINUTE}
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "early results and the one at the end": {
+        "windows": TumblingWindows.of(MINUTE),
+        "trigger": AT_END.with_early_trigger(
+            asterism.Any(EventTimeTrigger.after_first_element(10 * SECOND), CountTrigger.at_least(3))
+        ),
+        "aggregate": MEASURES,
+    },
+    "sessions, each firing with what is new": {
+        "windows": SessionWindows.with_gap(12 * SECOND),
+        "trigger": AT_END.with_early_trigger(CountTrigger.at_least(2)).discarding(),
+        "aggregate": MEASURES,
+        "allowed_lateness": MINUTE,
+    },
+    "one key, a function of all elements": {
+        "windows": SlidingWindows.of(2 * MINUTE, MINUTE),
+        "trigger": AT_END.with_early_trigger(ContinuousEventTimeTrigger.of(MINUTE)),
+        "evictor": Evictor.count(50),
+        "keys": (),
+        "process": prices,
+        "schema": "ids ARRAY<BIGINT>, minutes DOUBLE",
+    },
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+def test_any_micro_batches_give_what_a_batch_run_and_the_operator_give(
+    spark: SparkSession, tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    table = events(1200)
+    keys = policy.get("keys", ("user",))
+    how = {name: policy[name] for name in ("trigger", "allowed_lateness", "evictor") if name in policy}
+    computed = {name: policy[name] for name in ("aggregate", "process", "schema") if name in policy}
+
+    names = {"aggregate": "measures", "process": "function", "schema": "output", "allowed_lateness": "lateness"}
+    pure = {names.get(name, name): value for name, value in (how | computed).items()}
+    operator = WindowOperator(policy["windows"], SCHEMA, keys=keys, time="ts", in_order=True, **pure)
+    # With lateness, that a firing is the last is known only where the input has ended: in batch that is so earlier.
+    unknown = "is_last" if "allowed_lateness" in policy else ""
+    expected = texts(OperatorHarness(operator, keys=keys).feed(table).end().rows(FIRINGS), unknown)
+    assert len(expected) > 10
+
+    shuffled = table.take(pa.array(random.Random(1).sample(range(1200), 1200)))
+    bounded = KeyedStream(spark.createDataFrame(shuffled), key=keys, time="ts")
+    found = Collect()
+    window(bounded, policy["windows"], **how).run({"results": found}, **computed)
+    assert texts(found.rows, unknown) == expected
+
+    write_files(table, tmp_path / "in", random_cuts(1200, 3, seed=5))
+    found = Collect()
+    streamed = window(stream_of(spark, tmp_path / "in", key=keys), policy["windows"], key_groups=4, pages=2, **how)
+    streamed.run({"results": found}, checkpoint=str(tmp_path / "cp"), **computed)
+    assert texts(found.rows, unknown) == expected
+    state = spark.read.format("statestore").option("path", str(tmp_path / "cp")).option("stateVarName", "header")
+    assert state.load().count() == 0
+
+
+# ---------------------------------------------------------------------- transcripts
+
+DISORDER = 10**9
+"""In milliseconds: elements alone do not move the watermark. A mark, this much later, does."""
+MARK = "~"
+
+
+def can_run(case: Case) -> bool:
+    """Not with a clock, which is Spark's; a mark must have a window of its own."""
+    clock = operator_of(case).processing_time or any(step.action == "clock" for step in case.steps)
+    return not clock and (case.keyed or not isinstance(case.window, GlobalWindows))
+
+
+def pieces_of(case: Case, rng: random.Random) -> list[pa.Table]:
+    """The steps, cut anywhere. A watermark holds for what comes in the next micro-batch."""
+    pieces: list[pa.Table] = []
+    waiting = ELEMENTS.empty_table()
+    for step in case.steps:
+        for element in step.elements:
+            waiting = pa.concat_tables([waiting, table_of((element,))])
+            if rng.random() < 0.3:
+                pieces.append(waiting)
+                waiting = ELEMENTS.empty_table()
+        if step.action == "watermark":
+            mark = {"k": MARK, "t": step.time + DISORDER + 1, "v": 0, "gap": 1.0}
+            pieces.append(pa.concat_tables([waiting, pa.Table.from_pylist([mark], ELEMENTS)]))
+            waiting = ELEMENTS.empty_table()
+    return [*pieces, waiting] if waiting.num_rows else pieces
+
+
+def told(case: Case, firings: list[dict[str, Any]], late: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for row in firings:
+        start, end = row["window_start"], row["window_end"]
+        if row.get("k") == MARK or (start is not None and start > DISORDER // 2):
+            continue
+        values = [row["total"], row["n"], row["newest"]]
+        span = (0, END) if end is None else (start, end)
+        lines.append(firing_text(row.get("k", "*"), *span, row["firing"], row["kind"], row["is_last"], values))
+    lines += [late_text(row["k"] if case.keyed else "*", row["v"], row["t"]) for row in late]
+    return sorted(lines)
+
+
+RUNNABLE = {case.name: case for case in cases() if can_run(case)}
+SAMPLE = [
+    "the first policy of FLIP-9",
+    "the first policy of FLIP-9, its late part",
+    "the third policy of FLIP-9 with lateness",
+    "a late element that reaches a living session is not late",
+]
+
+
+@pytest.mark.parametrize("name", RUNNABLE if LONG else SAMPLE)
+def test_what_a_transcript_says_with_a_restart_in_the_middle(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    case = RUNNABLE[name]
+    rng = random.Random(name)
+    pieces = pieces_of(case, rng)
+    half = rng.randrange(len(pieces))
+    found, late = Collect(), Collect()
+
+    def go_on(first: int, more: list[pa.Table], *, drain: bool) -> None:
+        if more:
+            cuts = [sum(piece.num_rows for piece in more[:n]) for n in range(1, len(more))]
+            write_files(pa.concat_tables(more), tmp_path / "in", cuts, first)
+        schema = spark.createDataFrame(table_of(())).schema
+        stream = KeyedStream(
+            spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in")),
+            key="k" if case.keyed else (),
+            time="t",
+            max_out_of_orderness=timedelta(milliseconds=DISORDER),
+        )
+        windowed = window(
+            stream, case.window, trigger=case.trigger, allowed_lateness=timedelta(milliseconds=case.lateness),
+            evictor=case.evict, in_order=case.in_order, key_groups=2,
+        )  # fmt: skip
+        windowed.run(
+            {"results": found, "late": late},
+            aggregate=["sum(v) AS total", "count(*) AS n", "last(v) AS newest"],
+            checkpoint=str(tmp_path / "cp"),
+            drain=drain,
+        )
+
+    (tmp_path / "in").mkdir()
+    if half:
+        go_on(0, pieces[:half], drain=False)
+    go_on(half, pieces[half:], drain=case.steps[-1].action == "end")
+    assert told(case, found.rows, late.rows) == sorted(summed(line) for step in case.steps for line in step.expected)
+
+
+# ---------------------------------------------------------------------- the clock
+
+
+def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
+    """The second policy of FLIP-9, with a second for ten: early by the clock, then late when there are five new elements."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    found = Collect()
+
+    def arrive(number: int, *seconds: float) -> None:
+        elements = [{"k": "a", "t": round(second * 1000), "v": 1} for second in seconds]
+        pq.write_table(pa.Table.from_pylist(elements, ELEMENTS), tmp_path / "new")
+        (tmp_path / "new").rename(folder / f"{number}.parquet")
+
+    schema = spark.createDataFrame(ELEMENTS.empty_table()).schema
+    stream = KeyedStream(spark.readStream.schema(schema).parquet(str(folder)), key="k", time="t")
+    early = AT_END.with_early_trigger(ProcessingTimeTrigger.after_first_element(SECOND))
+    policy = early.with_late_trigger(CountTrigger.at_least(5))
+    windowed = window(stream, TumblingWindows.of(MINUTE), trigger=policy, allowed_lateness=MINUTE, key_groups=2)
+    assert not windowed.in_order
+    arrive(0, 1, 2)
+    query = windowed.run(
+        {"results": found},
+        aggregate=["sum(v) AS n"],
+        checkpoint=str(tmp_path / "cp"),
+        trigger={"processingTime": "200 milliseconds"},
+    )
+    assert query is not None
+
+    def firings() -> list[tuple[Any, ...]]:
+        """Those of the first minute; the element that ends it begins another."""
+        return [(row["firing"], row["kind"], row["n"]) for row in found.rows if row["window_start"] == 0]
+
+    try:
+        until(lambda: len(firings()) == 1 or not query.isActive)
+        arrive(1, 60)
+        until(lambda: len(firings()) == 2 or not query.isActive)
+        arrive(2, 3, 4, 5, 6, 7)
+        until(lambda: len(firings()) == 3 or not query.isActive)
+    finally:
+        query.stop()
+    assert firings() == [(1, "early", 2), (2, "on_time", 2), (3, "late", 7)]
+
+    # The first came with a micro-batch without data, and with the first that began when it was due.
+    progress = {one.batchId: one for one in query.recentProgress}
+    began = {batch: datetime.fromisoformat(one.timestamp) for batch, one in progress.items()}
+    took = next(batch for batch, one in progress.items() if one.numInputRows == 2)
+    gave = next(batch for batch, rows in found.batches.items() if rows)
+    assert progress[gave].numInputRows == 0
+    assert began[gave - 1] <= began[took + 1] + SECOND
+    counted = [one.observedMetrics["asterism"] for one in progress.values()]
+    assert progress[gave].observedMetrics["asterism"]["early_firings"] == 1
+    assert sum(row["on_time_firings"] for row in counted) == 1
+
+
+def test_windows_in_processing_time_end_with_the_drain(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(60)
+    write_files(table, tmp_path / "in", [])
+    found = Collect()
+    stream = stream_of(spark, tmp_path / "in", time=None, max_out_of_orderness=timedelta(0), key=())
+    windowed = window(stream, TumblingWindows.of(DAY), key_groups=2)
+    windowed.run({"results": found}, aggregate=["count(*) AS n"], checkpoint=str(tmp_path / "cp"))
+    assert [(row["n"], row["kind"], row["is_last"]) for row in found.rows] == [(60, "on_time", True)]
+    with pytest.raises(StreamDefinitionError, match="does not end by itself"):
+        windowed.run({"late": found}, checkpoint=str(tmp_path / "cp"), drain=False)
+
+
+# ---------------------------------------------------------------------- batch
+
+
+def of_table(spark: SparkSession, table: pa.Table, **options: Any) -> WindowedStream:
+    stream = KeyedStream(spark.createDataFrame(table), key="user", time="ts")
+    return window(stream, **{"windows": TumblingWindows.of(HOUR), **options})
+
+
+def older(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return max(first, second, key=lambda row: row["price"])
+
+
+def kinds(rows: pa.Table, span: TimeSpan) -> Any:
+    return rows.group_by("kind").aggregate([("price", "sum")]).rename_columns(["what", "total"]).to_pandas()
+
+
+def test_what_is_computed_and_where_elements_without_a_time_go(spark: SparkSession) -> None:
+    table = events(300, users=3)
+    windowed = of_table(spark, table.drop_columns(["kind"]))
+    highest = {row["user"]: row["price"] for row in windowed.reduce(older).toArrow().to_pylist()}
+    grouped = table.group_by("user").aggregate([("price", "max")]).to_pylist()
+    assert highest == {row["user"]: row["price_max"] for row in grouped}
+
+    found = of_table(spark, table).process(kinds, "what STRING, total DOUBLE").toArrow()
+    wanted = table.group_by(["user", "kind"]).aggregate([("price", "sum")]).rename_columns(["user", "what", "total"])
+    assert texts(found.select(["user", "what", "total"]).to_pylist()) == texts(wanted.to_pylist())
+
+    timeless = table.slice(0, 4).set_column(2, SCHEMA.field("ts"), pa.nulls(4, SCHEMA.field("ts").type))
+    late = of_table(spark, pa.concat_tables([table, timeless])).late
+    assert sorted(row.id for row in late.collect()) == sorted(timeless.column("id").to_pylist())
+
+
+class EveryThird(Trigger):
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return TriggerResult.FIRE if ctx.state["n"] % 3 == 0 else TriggerResult.CONTINUE
+
+
+def test_a_trigger_of_ones_own_travels(spark: SparkSession) -> None:
+    table = events(300, users=5)
+    own, built_in = (
+        of_table(spark, table, trigger=trigger).aggregate(*MEASURES).toArrow().to_pylist()
+        for trigger in (EveryThird(), CountTrigger.at_least(3))
+    )
+    assert len(own) > 80
+    assert texts(own) == texts(built_in)
+
+
+def test_windows_of_nothing(spark: SparkSession) -> None:
+    assert of_table(spark, SCHEMA.empty_table()).aggregate("count(*) AS n").count() == 0
+
+
+# ---------------------------------------------------------------------- failure
+
+_VICTIM = """
+import sys
+from pathlib import Path
+import asterism.spark
+from pyspark.sql import SparkSession
+from tests.spark.test_windows import run_to_files
+
+folder = Path(sys.argv[1])
+spark = (SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
+run_to_files(spark, folder)
+"""
+
+
+def run_to_files(spark: SparkSession, folder: Path, **changed: Any) -> None:
+    """Windows whose results are one folder per micro-batch."""
+
+    def sink(df: DataFrame, batch_id: int) -> None:
+        with (folder / "progress").open("a") as progress:
+            progress.write(f"{batch_id}\n")
+        df.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
+
+    policy = POLICIES["early results and the one at the end"] | changed
+    windowed = window(stream_of(spark, folder / "in"), policy["windows"], trigger=policy["trigger"], key_groups=4)
+    windowed.run({"results": sink}, aggregate=MEASURES, checkpoint=str(folder / "cp"))
+
+
+def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    write_files(table, tmp_path / "in", random_cuts(800, 4, seed=3))
+    script, progress = tmp_path / "victim.py", tmp_path / "progress"
+    script.write_text(_VICTIM)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
+    with (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, str(script), str(tmp_path)]
+        victim = subprocess.Popen(command, env=environment, stderr=log, stdout=log, start_new_session=True)
+        until(lambda: victim.poll() is not None or (progress.exists() and "1\n" in progress.read_text()), 120)
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+    assert victim.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+
+    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
+        run_to_files(spark, tmp_path, trigger=AT_END)
+    run_to_files(spark, tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
+    policy = POLICIES["early results and the one at the end"]
+    assert texts(rows) == texts(
+        of_table(spark, table, windows=policy["windows"], trigger=policy["trigger"])
+        .aggregate(*MEASURES)
+        .toArrow()
+        .to_pylist()
+    )

@@ -1,0 +1,184 @@
+"""On policies and streams that nobody chose, the operator and the slow twin agree, however the steps are carried to the operator.
+
+``ASTERISM_PROPERTY=long`` looks further.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asterism import triggers as t
+from asterism import windows as w
+from tests.windows.driver import WAYS, Driver, Way, summed
+from tests.windows.transcripts import Case, Element, Step, play_reference
+
+LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
+SETTINGS = settings(
+    deadline=None,
+    derandomize=not LONG,
+    database=None,
+    max_examples=5000 if LONG else 120,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+def seconds(low: int, high: int) -> st.SearchStrategy[timedelta]:
+    return st.integers(low, high).map(lambda number: timedelta(seconds=number))
+
+
+@cache
+def triggers(event: bool, merges: bool, clock: bool) -> st.SearchStrategy[t.Trigger]:
+    leaves: list[st.SearchStrategy[t.Trigger]] = [st.integers(1, 4).map(t.CountTrigger.at_least), st.just(t.never)]
+    if clock:
+        leaves += [
+            st.just(t.ProcessingTimeTrigger.after_end_of_window()),
+            seconds(0, 12).map(t.ProcessingTimeTrigger.after_first_element),
+            seconds(1, 12).map(t.ContinuousProcessingTimeTrigger.of),
+        ]
+    if event:
+        leaves += [
+            st.just(t.EventTimeTrigger.after_end_of_window()),
+            seconds(0, 12).map(t.EventTimeTrigger.after_first_element),
+            seconds(1, 12).map(t.ContinuousEventTimeTrigger.of),
+        ]
+    if not merges:
+        leaves.append(st.integers(0, 5).map(lambda threshold: t.DeltaTrigger.of(threshold, "v")))
+
+    def wider(inner: st.SearchStrategy[t.Trigger]) -> st.SearchStrategy[t.Trigger]:
+        ends = t.EventTimeTrigger if event else t.ProcessingTimeTrigger
+        some = st.lists(inner, min_size=1, max_size=3)
+        kinds: list[st.SearchStrategy[t.Trigger]] = [
+            some.map(lambda parts: t.All(*parts)),
+            some.map(lambda parts: t.Any(*parts)),
+            inner.map(lambda part: ends.after_end_of_window().with_early_trigger(part)),
+            inner.map(t.PurgingTrigger.of),
+        ]
+        if clock:
+            kinds.append(inner.map(lambda part: t.ProcessingTimeTrigger.after_end_of_window().with_early_trigger(part)))
+        if event:
+            kinds += [
+                inner.map(lambda part: t.EventTimeTrigger.after_end_of_window().with_late_trigger(part)),
+                st.tuples(inner, inner).map(
+                    lambda two: (
+                        t.EventTimeTrigger.after_end_of_window().with_early_trigger(two[0]).with_late_trigger(two[1])
+                    )
+                ),
+            ]
+        return st.one_of(kinds)
+
+    deeper = st.one_of(st.one_of(leaves), wider(st.one_of(leaves)))
+    whole = st.one_of(st.one_of(leaves), wider(deeper))
+    return st.tuples(whole, st.booleans()).map(
+        lambda pair: pair[0].discarding() if pair[1] and not isinstance(pair[0], t.PurgingTrigger) else pair[0]
+    )
+
+
+WINDOWS = st.one_of(
+    st.integers(1, 12).map(lambda size: w.TumblingWindows.of(timedelta(seconds=size))),
+    st.tuples(st.integers(2, 12), st.integers(1, 6)).map(
+        lambda two: w.SlidingWindows.of(timedelta(seconds=max(two)), timedelta(seconds=min(two)))
+    ),
+    st.integers(1, 6).map(lambda gap: w.SessionWindows.with_gap(timedelta(seconds=gap))),
+    st.just(w.SessionWindows.with_dynamic_gap("gap")),
+    st.just(w.GlobalWindows()),
+)
+
+
+@st.composite
+def a_case(draw: st.DrawFn, ordered: bool = False) -> Case:
+    window = draw(WINDOWS)
+    event = ordered or draw(st.sampled_from([True, True, True, False]))
+    in_order = ordered or (event and draw(st.booleans()))
+    evict = draw(st.none() | st.none() | st.integers(1, 3).map(w.Evictor.count) | seconds(1, 5).map(w.Evictor.time))
+    moments = st.one_of(st.integers(0, 60).map(lambda half: half * 500), st.integers(1, 30).map(lambda s: s * 1000 - 1))
+    elements = st.builds(
+        Element,
+        key=st.sampled_from("ab"),
+        value=st.integers(0, 9),
+        time=moments,
+        gap=st.integers(1, 6).map(lambda gap: gap * 1000),
+    )
+    steps = draw(
+        st.lists(
+            st.one_of(
+                st.lists(elements, min_size=1, max_size=4).map(lambda some: Step("in", tuple(some))),
+                moments.map(lambda time: Step("watermark", time=time)) if event else st.nothing(),
+                moments.map(lambda time: Step("clock", time=time)),
+            ),
+            min_size=1,
+            max_size=10,
+        )
+    )
+    clock = 0
+    for at, step in enumerate(steps):  # the clock does not go back
+        if step.action == "clock":
+            clock = max(clock, step.time)
+            steps[at] = Step("clock", time=clock)
+    return Case(
+        name="drawn",
+        window=window,
+        trigger=draw(triggers(event, window.merges, clock=not in_order)),
+        steps=(*steps, Step("end")),
+        lateness=draw(st.sampled_from([0, 0, 3000, 20_000])) if event else 0,
+        event=event,
+        keyed=draw(st.booleans()),
+        in_order=in_order,
+        evict=evict,
+    )
+
+
+@pytest.mark.timeout(0 if LONG else 300)
+@SETTINGS
+@given(a_case(), st.sampled_from([way for way in WAYS if not way.together]))
+def test_the_operator_agrees_with_the_reference(case: Case, way: Way) -> None:
+    wanted = [sorted(summed(line) if way.incremental else line for line in step) for step in play_reference(case)]
+    found = [sorted(step) for step in Driver(case, way).play()]
+    assert found == wanted
+
+
+# ---------------------------------------------------------------------- in order, it does not matter how the elements came
+
+
+def _fires_on_and_on(case: Case) -> bool:
+    """Does it fire until nothing comes any more, whether there is something new or not?"""
+    endless = case.window.is_global or case.lateness
+    return bool(endless and any(isinstance(part, t.ContinuousEventTimeTrigger) for part in t.walk(case.trigger)))
+
+
+@st.composite
+def a_stream(draw: st.DrawFn) -> tuple[Case, tuple[Step, ...], Way]:
+    """A policy in event time; elements, and the same in parts, with watermarks between that make nothing late."""
+    case = draw(a_case(ordered=True).filter(lambda case: not _fires_on_and_on(case)))
+    elements = [one for step in case.steps for one in step.elements]
+    steps: list[Step] = []
+    while elements:
+        size = draw(st.integers(1, len(elements)))
+        steps.append(Step("in", tuple(elements[:size])))
+        elements = elements[size:]
+        ahead = min((one.time for one in elements), default=60_000)
+        steps.append(Step("watermark", time=ahead - draw(st.integers(1, 4000))))
+    return case, (*steps, Step("end")), draw(st.sampled_from([way for way in WAYS if not way.together]))
+
+
+@pytest.mark.timeout(0 if LONG else 300)
+@SETTINGS
+@given(a_stream())
+def test_in_order_the_answer_does_not_depend_on_how_the_elements_came(
+    drawn: tuple[Case, tuple[Step, ...], Way],
+) -> None:
+    """Only what is known to be the last may be known earlier or later."""
+    case, parts, way = drawn
+    together = replace(case, steps=(Step("in", tuple(one for s in parts for one in s.elements)), Step("end")))
+    found = [
+        sorted(line.replace("!", "") for step in Driver(one, way).play() for line in step)
+        for one in (together, replace(case, steps=parts))
+    ]
+    assert found[0] == found[1]
+    assert not any(line.startswith("late") for line in found[0])

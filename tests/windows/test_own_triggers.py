@@ -1,0 +1,191 @@
+"""Triggers of users, written in Python, and delta functions: alone, as parts of others, kept and restored, merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism.errors import OperatorError
+from asterism.testing import OperatorHarness
+from asterism.triggers import (
+    All,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    TimeSpan,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
+from asterism.triggers import Any as AnyOf
+from asterism.window_operator import WindowOperator
+from asterism.windows import Evictor, GlobalWindows, SessionWindows, TumblingWindows, Windows
+
+SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64"})
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+class EveryNth(Trigger):
+    """CountTrigger.at_least, by hand."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return self._result(ctx)
+
+    def _result(self, ctx: TriggerContext) -> TriggerResult:
+        if ctx.state.get("n", 0) < self.count:
+            return TriggerResult.CONTINUE
+        ctx.state["n"] = 0
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: TimeSpan, states: list[dict[str, Any]], ctx: TriggerContext) -> None:
+        ctx.state["n"] = sum(state.get("n", 0) for state in states)
+
+
+class AtEnd(Trigger):
+    """EventTimeTrigger.after_end_of_window, by hand."""
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        last = window.end - timedelta(microseconds=1)
+        if ctx.watermark is not None and ctx.watermark >= last:
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(last)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        return TriggerResult.FIRE if time == window.end - timedelta(microseconds=1) else TriggerResult.CONTINUE
+
+    def on_merge(self, window: TimeSpan, states: list[dict[str, Any]], ctx: TriggerContext) -> None:
+        pass
+
+
+class ByClock(Trigger):
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(ctx.processing_time + 10 * SECOND)
+        ctx.register_processing_time_timer(ctx.processing_time + 20 * SECOND)
+        ctx.delete_processing_time_timer(ctx.processing_time + 20 * SECOND)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE
+
+
+def events(*times: float, key: str = "a") -> pa.Table:
+    rows = [{"k": key, "t": BEGIN + time * SECOND, "v": n} for n, time in enumerate(times, 1)]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def micros(seconds: float) -> int:
+    return int((BEGIN + seconds * SECOND).timestamp() * 1_000_000)
+
+
+def harness(trigger: Trigger, windows: Windows | None = None, **more: Any) -> OperatorHarness:
+    windows = windows or TumblingWindows.of(10 * SECOND)
+    operator = WindowOperator(
+        windows, SCHEMA, keys=["k"], time="t", trigger=trigger, measures=["count(*) AS n", "max(v) AS m"], **more
+    )
+    return OperatorHarness(operator, keys=["k"])
+
+
+def told(found: OperatorHarness) -> list[tuple[int, str, int]]:
+    return [(row["firing"], row["kind"], row["n"]) for row in found.rows("firings")]
+
+
+PAIRS: list[tuple[Trigger, Trigger]] = [
+    (EveryNth(2), CountTrigger.at_least(2)),
+    (EveryNth(2).discarding(), CountTrigger.at_least(2).discarding()),
+    (AtEnd(), EventTimeTrigger.after_end_of_window()),
+    (All(AtEnd(), EveryNth(3)), All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(3))),
+    (AnyOf(AtEnd(), EveryNth(3)), AnyOf(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(3))),
+    (
+        EventTimeTrigger.after_end_of_window().with_early_trigger(EveryNth(2)).with_late_trigger(EveryNth(2)),
+        EventTimeTrigger.after_end_of_window()
+        .with_early_trigger(CountTrigger.at_least(2))
+        .with_late_trigger(CountTrigger.at_least(2)),
+    ),
+    (
+        DeltaTrigger.of(1.5, lambda a, b: abs(b["v"] - a["v"])),
+        DeltaTrigger.of(1.5, "v"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("own", "built_in"), PAIRS, ids=lambda trigger: repr(trigger)[:40])
+@pytest.mark.parametrize("windows", [TumblingWindows.of(10 * SECOND), SessionWindows.with_gap(3 * SECOND)], ids=repr)
+@pytest.mark.parametrize("restored", [False, True])
+def test_by_hand_and_built_in_do_the_same(own: Trigger, built_in: Trigger, windows: Windows, restored: bool) -> None:
+    if windows.merges and isinstance(own, DeltaTrigger | All | AnyOf):
+        pytest.skip("a trigger of one's own is not told that another part of the whole has fired")
+    results = []
+    for trigger in (own, built_in):
+        found = harness(trigger, windows, lateness=20 * SECOND)
+        for batch in (events(1, 2, 7, 4), events(6, 12), events(3)):
+            found.feed(batch)
+            if restored:
+                found = harness(trigger, windows, lateness=20 * SECOND).restore(found.snapshot())
+        found.move(watermark=micros(11)).feed(events(5, 8, 9.5)).move(watermark=micros(18)).feed(events(16, 2)).end()
+        results.append(told(found))
+    assert results[0] == results[1]
+    assert results[0]
+
+
+def test_by_the_clock_and_purging() -> None:
+    """A trigger of one's own may purge by itself."""
+    found = harness(ByClock()).tick(micros(0)).feed(events(1, 2))
+    assert found.operator.processing_time
+    assert found.wake is not None
+    found.tick(micros(9)).feed(events(3)).tick(micros(10))
+    assert told(found) == [(1, "early", 3)]
+    found.feed(events(4)).tick(micros(20))
+    assert told(found) == [(1, "early", 3), (2, "early", 1)]
+
+
+def test_state_may_hold_what_json_does_not_know() -> None:
+    class Remembers(EveryNth):
+        def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+            before = ctx.state.get("all")
+            now = {"at": window.end, "d": Decimal("1.5"), "s": SECOND, "b": b"\x00", "l": [1, None, {"x": 2.5}]}
+            ctx.state["all"] = now
+            return TriggerResult.FIRE if before == now else TriggerResult.CONTINUE
+
+    found = harness(Remembers(1)).feed(events(1))
+    found = harness(Remembers(1)).restore(found.snapshot()).feed(events(2))
+    assert told(found) == [(1, "early", 2)]
+
+
+def test_what_cannot_be_kept_is_an_error() -> None:
+    class Hoards(EveryNth):
+        def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+            ctx.state["x"] = object()
+            return TriggerResult.CONTINUE
+
+    with pytest.raises(OperatorError, match="cannot be kept"):
+        harness(Hoards(1)).feed(events(1))
+
+
+def test_clear_is_called_when_the_window_is_dropped() -> None:
+    cleared = []
+
+    class Clears(AtEnd):
+        def clear(self, window: TimeSpan, ctx: TriggerContext) -> None:
+            cleared.append(window.end)
+
+    harness(Clears()).feed(events(1, 11)).move(watermark=micros(10))
+    assert cleared == [BEGIN + 10 * SECOND]
+
+
+def test_a_delta_function_of_an_evictor() -> None:
+    evictor = Evictor.delta(2, lambda a, b: abs(b["v"] - a["v"]))
+    found = harness(CountTrigger.at_least(4), GlobalWindows(), evictor=evictor).feed(events(1, 2, 3, 4))
+    assert told(found) == [(1, "early", 2)]
