@@ -38,7 +38,7 @@ from datetime import datetime, timedelta
 from typing import Any as Value
 from typing import NamedTuple, NoReturn, Self
 
-from asterism.errors import StreamDefinitionError
+from asterism.errors import AsterismError, StreamDefinitionError
 
 MAX_DEPTH = 100
 """How deep triggers may be nested. Nobody reads more; Python could not print it."""
@@ -236,6 +236,23 @@ class BuiltIn(Trigger):
 
     def _code(self) -> str:
         raise NotImplementedError
+
+    def to_svg(self) -> str:
+        """A picture of what it does with the elements of two windows of ten seconds; other pictures are made by
+        :func:`asterism.window_drawing.draw`. Notebooks draw a trigger that is the last line of a cell.
+
+        :raises ExpressionError: it reads columns that the elements of the picture do not have: they have k, t and v
+        """
+        from asterism.window_drawing import draw
+        from asterism.windows import TumblingWindows
+
+        return draw(TumblingWindows.of(timedelta(seconds=10)), self)
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.to_svg()
+        except AsterismError:  # a notebook then shows the code
+            return None
 
     @property
     def is_own(self) -> bool:

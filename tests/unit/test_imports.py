@@ -31,13 +31,13 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("testing", "metrics", "terminal", "rules_cli", "cli", "__main__"),
 )
 LEVEL = {module: level for level, block in enumerate(BLOCKS) for module in block}
-HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}}
+HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}, "triggers": {"window_drawing"}}
 """What is below, but has methods above: they import it when they are called."""
 MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the module that is made of it, itself imported late."""
-MADE_OF = {"spark": {"pyspark"}, "kernels": {"numba"}, "set_kernels": {"numba"}, "hashing": {"numba"}}
-MADE_OF["trigger_kernels"] = {"numba"}
+COMPILED = ("kernels", "set_kernels", "trigger_kernels", "hashing")
+MADE_OF = {"spark": {"pyspark"}, **{module: {"numba"} for module in COMPILED}}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 

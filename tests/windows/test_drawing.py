@@ -278,3 +278,9 @@ def test_odd_policies_are_drawn(windows: Windows, trigger: Trigger, more: dict[s
 
 def test_the_transcripts_are_there() -> None:
     assert len(CASES) >= 150, FOLDER
+
+
+def test_a_trigger_draws_itself_in_a_notebook() -> None:
+    trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
+    assert trigger._repr_svg_() == trigger.to_svg() == draw(TumblingWindows.of(timedelta(seconds=10)), trigger)
+    assert DeltaTrigger.of(1.0, "price")._repr_svg_() is None
