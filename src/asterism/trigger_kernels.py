@@ -106,8 +106,6 @@ class Panes(NamedTuple):
     alive: Any
     watermark: Any
     """the watermark during the call"""
-    latest: Any
-    """the last firing by event time since the last element, or NONE"""
 
 
 class Log(NamedTuple):
@@ -442,10 +440,9 @@ def take(panes: Panes, log: Log, pane: int, element: int) -> None:
 def fire_if_ready(
     rules: Rules, panes: Panes, log: Log, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
     is_last: bool, calls: Any,
-) -> int:  # fmt: skip
-    """The number of the firing, or NONE. There is room for one."""
+) -> None:  # fmt: skip
+    """There is room for a firing."""
     words = panes.words[pane]
-    fired: int = NONE
     if is_ready(rules.table, words, ready):
         begin_anew(rules, words, ready)
         if panes.count[pane] > 0:
@@ -462,7 +459,6 @@ def fire_if_ready(
     if calls is not None and calls.purges:
         calls.purges = False
         purge(panes, log, pane)
-    return fired
 
 
 @register_jitable
@@ -484,16 +480,11 @@ def event_timers(
         if calls is not None:
             calls.event_time_is(pane, time, live)
         kind = EARLY_FIRING if time < last else ON_TIME_FIRING if time == last else LATE_FIRING
-        fired = fire_if_ready(rules, panes, log, ready, pane, stage, time, NONE, kind, time >= cleanup, calls)
-        if fired != NONE:
-            panes.latest[pane] = fired
+        fire_if_ready(rules, panes, log, ready, pane, stage, time, NONE, kind, time >= cleanup, calls)
         if time >= cleanup:
             if calls is not None:
                 calls.clear(pane)
             drop(rules, panes, log, pane)
-            if rules.ending and panes.latest[pane] != NONE:
-                log.firings[panes.latest[pane], IS_LAST] = True
-            panes.latest[pane] = NONE
     panes.watermark[pane] = max(panes.watermark[pane], until)
     return OK
 
@@ -549,7 +540,6 @@ def new_element(
         return NO_ROOM
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     take(panes, log, pane, element)
-    panes.latest[pane] = NONE
     add_element(rules, panes.words[pane], live, time, watermark, last, distances, element)
     if calls is not None:
         calls.element(pane, element, watermark, live)

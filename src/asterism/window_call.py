@@ -130,7 +130,6 @@ class WindowCall:
             segment=np.full(count, NONE, np.int64),
             alive=was.copy(),
             watermark=np.full(count, BEFORE_TIME, np.int64),
-            latest=np.full(count, NONE, np.int64),
         )
 
     def _rules(self) -> Any:

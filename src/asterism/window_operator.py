@@ -89,7 +89,7 @@ class WindowOperator(KeyGroupOperator):
 
     Exactly one of *measures*, *function* and *reduce* says what is computed of a window that fires. Each row of the output
     FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time",
-    "late"), whether it is known to be the last, and then the results.
+    "late"), whether the window is over with it, lateness included, and then the results.
 
     :param windows: which windows an element belongs to
     :param schema: the columns of the elements

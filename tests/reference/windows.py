@@ -366,8 +366,6 @@ class Reference:
         self.out: list[Firing] = []
         self.late: list[tuple[Any, int, Any]] = []
         self.ending = False
-        self.last_of: dict[int, int] = {}
-        """Where in *out* the last firing of a pane is that time brought, since the last element."""
 
     # -- what happens
 
@@ -383,7 +381,6 @@ class Reference:
         if to <= self.watermark:
             return
         self.ending = to == END
-        self.last_of = {}
         for element in sorted((e for e in self.waiting if e[1] <= to), key=lambda e: e[1]):
             self._pass_event_time(element[1] - 1)
             self._element(*element)
@@ -453,13 +450,9 @@ class Reference:
             pane.trigger.watermark_at(pane.window, time, self.ending)
             cleanup = time >= self._cleanup(pane.window)
             kind = "early" if time < pane.window.last else "on_time" if time == pane.window.last else "late"
-            if self._fire_if_ready(pane, kind, cleanup):
-                self.last_of[id(pane)] = len(self.out) - 1
+            self._fire_if_ready(pane, kind, cleanup)
             if cleanup:
                 self.panes.remove(pane)
-                if self.ending and id(pane) in self.last_of:
-                    at = self.last_of[id(pane)]
-                    self.out[at] = Firing(**{**self.out[at].__dict__, "last": True})
         self.watermark = to
 
     def _element(self, key: Any, time: int, value: Any) -> None:
@@ -472,7 +465,6 @@ class Reference:
                 continue
             taken = True
             pane.contents.append((time, value))
-            self.last_of.pop(id(pane), None)
             pane.trigger.element(pane.window, time, value, self.watermark, self.clock)
             if self.event:
                 kind = "early" if self.watermark < pane.window.last else "late"

@@ -100,8 +100,8 @@ class WindowedStream:
     writes results and late elements from one query.
 
     A row of a result has the key columns; ``window_start`` and ``window_end``, of the type of the event time (NULL for global
-    windows); ``firing``, the number of the window's firing, from 1; ``kind``, "early", "on_time" or "late"; ``is_last``: is it
-    known that the window does not fire again; and then what was computed.
+    windows); ``firing``, the number of the window's firing, from 1; ``kind``, "early", "on_time" or "late"; ``is_last``: is
+    the window over with this firing, allowed lateness included; and then what was computed.
     """
 
     def __init__(
