@@ -74,8 +74,7 @@ def add_up(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]
 def show(console: Console, found: dict[str, list[dict[str, Any]]]) -> None:
     table = Table("Shop", "Hour", "Result", "", "Sales", "Total")
     for row in found["results"]:
-        last = ", final" if row["is_last"] else ""
-        kind = row["kind"].replace("_", " ") + last
+        kind = row["kind"].replace("_", " ")
         hour = f"{row['window_start']:%H:%M}"
         table.add_row(row["shop"], hour, str(row["firing"]), kind, str(row["sales"]), f"{row['total']:.2f}")
     console.print(table)

@@ -85,5 +85,5 @@ def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: Sp
     assert [(row["shop"], row["amount"]) for row in found["late"]] == [("bern", 99.0)]
     console, text = printed()
     early_results.show(console, found)
-    assert "bern │ 09:00 │ 4      │ late           │ 4     │ 75.00" in text.getvalue()
+    assert "bern │ 09:00 │ 4      │ late    │ 4     │ 75.00" in text.getvalue()
     assert "Too late: 99.00 in bern at 09:50" in text.getvalue()

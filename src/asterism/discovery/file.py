@@ -27,6 +27,8 @@ MAX_FILES = 10_000
 MAX_TOTAL = 100_000_000
 AT_REST = timedelta(milliseconds=200)
 """How long a file must have stayed the same: someone may be in the middle of writing it."""
+PATIENCE = 25
+"""How often the first look is taken again if something was written meanwhile."""
 SETTLED = 2.0
 """Seconds after which another write cannot have left the times of a file as they are, on any usual file system."""
 
@@ -131,6 +133,11 @@ class FileDiscoverer(PollingDiscoverer):
             return None
         self._closed.wait(AT_REST.total_seconds())
         after = self._look(before)
+        for _ in range(PATIENCE if self._files is None else 0):  # nothing is known yet: that is worth a moment
+            if before == after:
+                break
+            self._closed.wait(AT_REST.total_seconds())
+            before, after = after, self._look(after)
         if self._files is None and before != after:
             raise PatternProcessorError(f"{self.path} is being written")
         for name in before.keys() | after.keys() | taken.keys():
