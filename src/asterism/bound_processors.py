@@ -150,7 +150,7 @@ class ProcessorCompiler:
             for kind in kinds
         }
         matcher = Matcher(processor.pattern, self.schema, self.schema.names, self.semantics)
-        conditions = tuple(number_of(text) for text in matcher.bit_texts)
+        conditions = tuple(number_of(matcher.vectorized.texts[source]) for source in matcher.bit_sources)
         return BoundProcessor(
             processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only
         )

@@ -24,7 +24,7 @@ from asterism.compiler import Semantics
 from asterism.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
-from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator, stamped
+from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
 from asterism.matcher import Matcher, Step
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, InputSpec, Now
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
@@ -147,18 +147,11 @@ class CepOperator(KeyGroupOperator):
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """Evaluate the conditions on current events, and keep only the columns that matching and results need."""
         count = events.num_rows
-        full = pa.table(
-            [
-                events.column(f.name).cast(f.type) if f.name in events.column_names else pa.nulls(count, f.type)
-                for f in self.schema
-            ],
-            schema=self.schema,
-        )
+        full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
         columns.append(self._times(full))
         if self.pages > 1:
-            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-            columns.append(pa.array(((hashes >> np.uint64(32)) % np.uint64(self.pages)).astype(np.uint8)))
+            columns.append(pages_of(events, self.pages))
         columns += self.matcher.prepare(full)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)

@@ -167,7 +167,7 @@ class OneSet(FolderStore):
         self._value: bytes | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+        return self.__dict__ | {"_cache": {}}
 
     def claim(self, owner: str) -> None:
         """Nobody else has it."""
@@ -176,10 +176,13 @@ class OneSet(FolderStore):
         return True
 
     def put(self, new: ProcessorSet) -> None:
-        self._value = new.to_bytes()
+        self._value, self._cache = new.to_bytes(), {}
 
     def retained(self) -> list[ProcessorSet]:
-        return [] if self._value is None else [ProcessorSet.from_bytes(self._value)]
+        if self._value is not None and not self._cache:
+            found = ProcessorSet.from_bytes(self._value)
+            self._cache[found.version] = found
+        return list(self._cache.values())
 
     def write_status(self, status: Status) -> None:
         """Nobody will ask."""

@@ -113,14 +113,9 @@ def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
     for one in processors:
-        own = one.matcher.vectorized
-        for number, text in zip(one.conditions, one.matcher.bit_texts, strict=True):
+        for number, source in zip(one.conditions, one.matcher.bit_sources, strict=True):
             if number not in numbers:
-                numbers[number] = len(union.texts)
-                at = own.texts.index(text)
-                union.texts.append(text)
-                union.types.append(own.types[at])
-                union.sources.append(own.sources[at])
+                numbers[number] = union.adopt(one.matcher.vectorized, source)
     try:
         values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
         return {number: values[at] for number, at in numbers.items()}, {}
@@ -128,8 +123,7 @@ def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple
         pass
     met, failed = {}, {}
     for number, at in numbers.items():
-        alone = Vectorized(events.schema, [union.texts[at]], [union.types[at]], [union.sources[at]])
-        met[number], bad = _tolerant(alone, events)
+        met[number], bad = _tolerant(union.alone(at), events)
         if bad.any():
             failed[number] = bad
     return met, failed
@@ -161,16 +155,15 @@ def _keys(
 ) -> tuple[pa.Array, Mask]:
     """The key texts, and for which events there is none."""
     rows = events.num_rows
-    expressions, numbers = compiler.key_expressions(selector)
     none = np.zeros(rows, np.bool_)
     if not selector:
         return key_texts([], rows), none
+    expressions, numbers = compiler.key_expressions(selector)
     try:
         values = expressions.evaluate(events)
     except InvalidEventError:
-        for text, kind, source in zip(expressions.texts, expressions.types, expressions.sources, strict=True):
-            alone = Vectorized(events.schema, [text], [kind], [source])
-            none |= _tolerant(alone, events)[1]
+        for number in set(numbers):
+            none |= _tolerant(expressions.alone(number), events)[1]
         values = expressions.evaluate(events.filter(pa.array(~none)))
         good = key_texts([values[number] for number in numbers], int(rows - none.sum()))
         place = np.cumsum(~none) - 1
@@ -183,10 +176,8 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     """What is wrong with an event for which *number*, as FAILED has it, could not be computed."""
     what, expression = "its key", compiler.key_expressions(one.selector)[0]
     if number != one.number:
-        own = one.matcher.vectorized
-        at = own.texts.index(one.matcher.bit_texts[one.conditions.index(number)])
         what = f"a condition of {one.stages_with(number)}"
-        expression = Vectorized(event.schema, [own.texts[at]], [own.types[at]], [own.sources[at]])
+        expression = one.matcher.vectorized.alone(one.matcher.bit_sources[one.conditions.index(number)])
     shown = ", ".join(f"{name}={values[0]!r:.60}" for name, values in event.to_pydict().items())
     try:
         expression.evaluate(event)

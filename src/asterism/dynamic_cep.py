@@ -35,7 +35,7 @@ from asterism.key_group import Group, KeyGroupOperator
 from asterism.matcher import Found, Step, rows_of
 from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
-from asterism.outputs import TimeColumn, late_table
+from asterism.outputs import TimeColumn, events_of, late_table
 from asterism.processor_sets import Entry, ProcessorSet, ProcessorSource, passed, updated
 from asterism.state import Page, StateStore
 
@@ -295,12 +295,11 @@ class DynamicCepOperator(KeyGroupOperator):
         entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
         used, place = np.unique(found.key, return_inverse=True)
         keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
-        first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
         columns = [
             pa.array([one.processor.id for one in bound]).take(entries),
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
             pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
-            *(self.time.from_micros(at) for at in (step.times[first], step.times[last], found.emitted)),
+            *self.time.of_matches(step, found),
         ]
         columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
         return pa.table(columns, schema=schema)
@@ -311,9 +310,7 @@ class DynamicCepOperator(KeyGroupOperator):
         begins = np.cumsum([0, *(len(stages) for stages in names)])
         entries = step.keys.column(ENTRY).to_numpy()[found.key]
         stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
-        events = pa.StructArray.from_arrays(
-            [step.events.column("e:" + field.name).combine_chunks() for field in self.schema], fields=list(self.schema)
-        ).take(pa.array(found.events))
+        events = events_of(step, self.schema).take(pa.array(found.events))
         stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
         pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
         lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)

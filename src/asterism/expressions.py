@@ -476,6 +476,21 @@ class Vectorized:
             self.sources.append(text)
         return self.texts.index(value.text)
 
+    def adopt(self, other: Vectorized, number: int) -> int:
+        """The number here of an expression of *other*, which is over the same schema and has tried it out."""
+        text = other.texts[number]
+        if text not in self.texts:
+            self.texts.append(text)
+            self.types.append(other.types[number])
+            self.sources.append(other.sources[number])
+        return self.texts.index(text)
+
+    def alone(self, number: int) -> Vectorized:
+        """One of the expressions without the others."""
+        found = Vectorized(self.schema)
+        found.adopt(self, number)
+        return found
+
     def translate(self, node: exp.Expr, text: str) -> Sql:
         """A resolved expression in DuckDB's words."""
         return Translator(self.schema, self.zone, text).translate(node)

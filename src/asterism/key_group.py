@@ -281,6 +281,23 @@ def _first_time(events: pa.Table) -> int:
     return int(events.column(TIME).to_numpy().min())
 
 
+def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of *schema*, with its types; those that the events do not bring, because nobody reads them, are null."""
+    columns = [
+        events.column(field.name).cast(field.type)
+        if field.name in events.column_names
+        else pa.nulls(events.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def pages_of(events: pa.Table, pages: int) -> pa.Array:
+    """The column PAGE, of the KEY_HASH of the events: other bits than those that choose the key group."""
+    hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+    return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
+
+
 def stamped(events: pa.Table, time: int) -> pa.Table:
     """The events with *time* as their time."""
     times = pa.array(np.full(events.num_rows, time, np.int64))

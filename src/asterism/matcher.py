@@ -197,9 +197,11 @@ class Matcher:
         return self._bits.index(source)
 
     @property
-    def bit_texts(self) -> list[str]:
-        """What each condition bit asks, in DuckDB's words; there must be no Python conditions."""
-        return [self.vectorized.texts[cast(int, source)] for source in self._bits]
+    def bit_sources(self) -> list[int]:
+        """What each condition bit asks, as the number of an expression of :attr:`vectorized`; there must be no Python
+        conditions.
+        """
+        return [cast(int, source) for source in self._bits]
 
     def stages_with(self, bit: int) -> list[str]:
         """The stages that ask for a condition bit."""
@@ -232,13 +234,9 @@ class Matcher:
 
     # ------------------------------------------------------------------ conditions on current events
 
-    def prepare(self, events: pa.Table, values: Sequence[pa.ChunkedArray] | None = None) -> list[pa.ChunkedArray]:
-        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema.
-
-        *values* are those of the expressions of :attr:`vectorized`, where they have been evaluated already.
-        """
-        if values is None:
-            values = self.vectorized.evaluate(events)
+    def prepare(self, events: pa.Table) -> list[pa.ChunkedArray]:
+        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema."""
+        values = self.vectorized.evaluate(events)
         words = np.zeros((self.words, events.num_rows), np.int64)
         for bit, source in enumerate(self._bits):
             mask = self._python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])

@@ -146,13 +146,7 @@ class MatcherSet:
     def _slot(self, matcher: Matcher, number: int) -> int:
         name = matcher.slot_column(number)
         if not name.startswith("e:"):
-            own = matcher.vectorized
-            text = own.texts[number]
-            if text not in self.computed.texts:
-                self.computed.texts.append(text)
-                self.computed.types.append(own.types[number])
-                self.computed.sources.append(own.sources[number])
-            name = str(self.computed.texts.index(text))
+            name = str(self.computed.adopt(matcher.vectorized, number))
         if name not in self.slots:
             self.slots.append(name)
         return self.slots.index(name)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
-from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator
+from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
 from asterism.keyed_state import Ints, State, StateSpec, StateTable
 from asterism.matcher import group_codes
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
@@ -157,8 +157,7 @@ class MultipleInputOperator(KeyGroupOperator):
             columns = columns or [pa.array(np.zeros(events.num_rows, np.int8))]
         columns.append(self._times(name, wire, events))
         if self.pages > 1 and not declared.broadcast:
-            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-            columns.append(pa.array(((hashes >> np.uint64(32)) % np.uint64(self.pages)).astype(np.uint8)))
+            columns.append(pages_of(events, self.pages))
         columns += [events.column(field.name).cast(field.type) for field in declared.schema]
         return pa.table(columns, schema=spec.prepared)
 

@@ -93,6 +93,17 @@ class TimeColumn:
             )
         return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, values // 1000))
 
+    def of_matches(self, step: Step, found: Found) -> list[pa.Array]:
+        """The times of matches: of the first event, of the last, and when it was decided."""
+        first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
+        return [self.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
+
+
+def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:
+    """The events of a step, whole."""
+    columns = [_one_chunk(step.events.column("e:" + name)) for name in schema.names]
+    return pa.StructArray.from_arrays(columns, fields=list(schema))
+
 
 class MatchOutput:
     """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers."""
@@ -132,8 +143,7 @@ class MatchOutput:
 
     def base(self, step: Step, found: Found) -> pa.Table:
         """The key columns and the times of each match."""
-        first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
-        times = [self.time.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
+        times = self.time.of_matches(step, found)
         keys = step.keys.select(self.key_schema.names).take(pa.array(found.key))
         return pa.table([*keys.columns, *times], schema=self.base_schema)
 
@@ -144,7 +154,7 @@ class MatchOutput:
             return pa.table([*base.columns[: len(self.key_schema)], *measured], schema=self.schema)
         parts = _Parts(found)
         columns: list[Any] = list(base.columns)
-        events = self._events(step)
+        events = events_of(step, self.input_schema)
         for number in range(len(self.stages)):
             rows, counts = parts.of(number)
             offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -153,17 +163,6 @@ class MatchOutput:
             )
         default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
         return default if self.spec.function is None else self._apply(default)
-
-    def events_in_order(self, step: Step, found: Found) -> pa.Array:
-        """For each match a list of its events, in order of acceptance, each with the name of its stage."""
-        stages = pa.array(self.stages).take(pa.array(found.stages))
-        events = self._events(step).take(pa.array(found.events))
-        pairs = pa.StructArray.from_arrays([stages, events], names=["stage", "event"])
-        return pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
-
-    def _events(self, step: Step) -> pa.StructArray:
-        columns = [_one_chunk(step.events.column("e:" + name)) for name in self.input_schema.names]
-        return pa.StructArray.from_arrays(columns, fields=list(self.input_schema))
 
     def _apply(self, table: pa.Table) -> pa.Table:
         function = self.spec.function

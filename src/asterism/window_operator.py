@@ -37,7 +37,7 @@ from asterism.errors import (
     StreamDefinitionError,
 )
 from asterism.expressions import Scope, Vectorized, columns_of, parse
-from asterism.key_group import KEY_HASH, LATE, PAGE, Group, KeyGroupOperator
+from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
 from asterism.matcher import group_codes
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now
 from asterism.outputs import TimeColumn, late_table
@@ -347,18 +347,11 @@ class WindowOperator(KeyGroupOperator):
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The columns that windows, triggers and results need."""
         count = events.num_rows
-        full = pa.table(
-            [
-                events.column(f.name).cast(f.type) if f.name in events.column_names else pa.nulls(count, f.type)
-                for f in self.schema
-            ],
-            schema=self.schema,
-        )
+        full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
         columns.append(self._times(full))
         if self.pages > 1:
-            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-            columns.append(pa.array(((hashes >> np.uint64(32)) % np.uint64(self.pages)).astype(np.uint8)))
+            columns.append(pages_of(events, self.pages))
         values = self.vectorized.evaluate(full) if self.vectorized.texts else []
         if self._gap_text is not None:
             columns.append(_gaps(values[self._gap_text]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -97,6 +98,14 @@ class Manager(PatternProcessorManager):
         return self.failures[-1]
 
 
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.01)
+
+
 @contextmanager
 def watching(discoverer: PatternProcessorDiscoverer) -> Iterator[Manager]:
     """A manager that *discoverer* tells, in a thread, which must end soon after it is closed."""
@@ -109,7 +118,7 @@ def watching(discoverer: PatternProcessorDiscoverer) -> Iterator[Manager]:
         yield manager
     finally:
         discoverer.close()
-        thread.join(2)
+        thread.join(SOON)
         assert not thread.is_alive()
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class Place(ABC):
     """What may be shown nowhere."""
 
     @abstractmethod
-    def factory(self) -> PatternProcessorDiscovererFactory: ...
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory: ...
 
     @abstractmethod
     def write(self, rules: Sequence[Rule]) -> None:
@@ -52,8 +53,8 @@ class FilePlace(Place):
     def __init__(self, folder: Path, name: str = "rules.json") -> None:
         self.path = folder / name
 
-    def factory(self) -> PatternProcessorDiscovererFactory:
-        return FilePatternProcessorDiscovererFactory(self.path, interval=INTERVAL)
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return FilePatternProcessorDiscovererFactory(self.path, interval=interval)
 
     def write(self, rules: Sequence[Rule]) -> None:
         text = yaml.safe_dump(list(rules)) if self.path.suffix == ".yaml" else json.dumps({"processors": list(rules)})
@@ -73,8 +74,8 @@ class FolderPlace(Place):
         self.path = folder / "rules"
         self.path.mkdir()
 
-    def factory(self) -> PatternProcessorDiscovererFactory:
-        return FilePatternProcessorDiscovererFactory(self.path, interval=INTERVAL)
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return FilePatternProcessorDiscovererFactory(self.path, interval=interval)
 
     def write(self, rules: Sequence[Rule]) -> None:
         texts = {f"{number}-{rule['id']}.json": json.dumps(rule) for number, rule in enumerate(rules)}
@@ -118,8 +119,8 @@ class SqlitePlace(Place):
         self.url = f"sqlite:///{self.path}"
         create_pattern_processor_table(self.url)
 
-    def factory(self) -> PatternProcessorDiscovererFactory:
-        return SqlPatternProcessorDiscovererFactory(self.url, interval=INTERVAL)
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return SqlPatternProcessorDiscovererFactory(self.url, interval=interval)
 
     def execute(self, *statements: tuple[str, Sequence[object]]) -> None:
         connection = sqlite3.connect(self.path, timeout=10)
@@ -146,8 +147,8 @@ class PostgresqlPlace(Place):
         self.name = database.rpartition("/")[2]
         create_pattern_processor_table(self.url)
 
-    def factory(self) -> PatternProcessorDiscovererFactory:
-        return SqlPatternProcessorDiscovererFactory(self.url, interval=INTERVAL)
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return SqlPatternProcessorDiscovererFactory(self.url, interval=interval)
 
     def write(self, rules: Sequence[Rule]) -> None:
         with psycopg.connect(self.url) as connection:
@@ -213,9 +214,9 @@ class UrlPlace(Place):
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/rules.json"
 
-    def factory(self) -> PatternProcessorDiscovererFactory:
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
         headers = {"Authorization": f"Bearer {self.secret}"}
-        return UrlPatternProcessorDiscovererFactory(self.url, headers=headers, interval=INTERVAL)
+        return UrlPatternProcessorDiscovererFactory(self.url, headers=headers, interval=interval)
 
     def write(self, rules: Sequence[Rule]) -> None:
         self.text = json.dumps({"processors": list(rules)}).encode()

@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -23,7 +22,7 @@ from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPattern
 from asterism.discovery import http as module
 from asterism.discovery.rule_set import RuleSet
 from asterism.errors import PatternProcessorError
-from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
+from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, until, versions, watching
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -32,10 +31,8 @@ class Client:
     """Asks an endpoint; answers are (status, JSON or text)."""
 
     def __init__(self, discoverer: module.HttpDiscoverer, context: ssl.SSLContext | None = None) -> None:
-        until = time.monotonic() + 10
-        while discoverer.address is None:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: discoverer.address is not None)
+        assert discoverer.address is not None
         self.host, _, port = discoverer.address.rpartition("/")[2].rpartition(":")
         self.port, self.context = int(port), context
 
@@ -61,6 +58,14 @@ class Client:
 
     def status(self, *arguments: Any, **options: Any) -> int:
         return self.ask(*arguments, **options)[0]
+
+    def is_refused(self) -> bool:
+        """Does the endpoint not talk to anybody more?"""
+        try:
+            self.status("GET", "/health")
+        except (http.client.HTTPException, OSError):
+            return True
+        return False
 
     def raw(self, text: bytes) -> bytes:
         """What comes back for bytes as they are."""
@@ -349,12 +354,10 @@ def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
     with endpoint(tmp_path) as (client, _):
         silent = [socket.create_connection((client.host, client.port), 10) for _ in range(2)]
-        time.sleep(0.3)
-        with pytest.raises((http.client.HTTPException, OSError)):
-            client.status("GET", "/health")
+        until(client.is_refused)
         for one in silent:
             one.close()
-        time.sleep(0.3)
+        until(lambda: not client.is_refused())
         assert client.status("GET", "/health") == 200
 
 

@@ -26,7 +26,6 @@ from asterism.spark.exchange import (
     BATCH_TIME,
     arrivals,
     pack,
-    run_groups,
     run_keys,
 )
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -35,8 +34,10 @@ from asterism.spark.plan import (
     DEFAULT_KEY_GROUPS,
     Sink,
     arrow_schema,
+    bounded,
     check_key_groups,
     hashed,
+    key_group_of,
     quoted,
     run,
     stateful,
@@ -209,13 +210,10 @@ class OperatorStream:
         def group(name: str) -> Column:
             if self.operator.inputs[name].broadcast:
                 return F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
-            keys = [F.col(quoted(key)) for key in _keys(self.streams[name])]
-            return F.pmod(F.xxhash64(*keys), F.lit(self.key_groups)).cast("int") if keys else F.lit(0)
+            return key_group_of(_keys(self.streams[name]), self.key_groups)
 
         rows = self._together(ranked, lambda name: [group(name).alias(BATCH_GROUP)])
-        rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, BATCH_TIME, BATCH_INPUT)
-        sent = partial(arrivals, self.operator, ranked)
-        return rows.mapInArrow(run_groups(self.operator, sent, time.time_ns() // 1000), RESULTS)
+        return bounded(rows, [BATCH_TIME, BATCH_INPUT], self.operator, partial(arrivals, self.operator, ranked))
 
     def _co_partitioned(self) -> DataFrame:
         """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +22,15 @@ from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
 from asterism.operator import TIME, Arrival
 from asterism.processors import PatternProcessorDiscovererFactory
-from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import BATCH_GROUP, copied, pack, run_groups
+from asterism.spark import CHUNKS
+from asterism.spark.exchange import BATCH_GROUP, copied, pack
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
     OBSERVATION,
     Sink,
     arrow_schema,
+    bounded,
+    check_checkpoint,
     hashed,
     quoted,
     run,
@@ -101,8 +102,8 @@ class PatternProcessorStream:
         stream needs, unless it was given.
         """
         streaming = self.stream.df.isStreaming
-        if streaming and checkpoint is None:
-            raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+        if streaming:
+            check_checkpoint(checkpoint)
         operator = self._operator(self._store(checkpoint) if streaming else self._found())
         self._check(sinks, operator)
         return run(
@@ -203,10 +204,8 @@ class PatternProcessorStream:
         )
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
         rows = copies.select(group, *map(quoted, schema.names))
-        rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, quoted(TIME))
         first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
-        runner = run_groups(operator, partial(_arrived, schema), time.time_ns() // 1000, first)
-        return rows.mapInArrow(runner, RESULTS)
+        return bounded(rows, [TIME], operator, partial(_arrived, schema), first)
 
 
 def _arrived(schema: pa.Schema, rows: pa.Table) -> list[Arrival]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -18,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
-from asterism.operator import Operator
+from asterism.operator import Arrival, Operator
 from asterism.spark import RESULTS
 from asterism.spark.control_source import ControlSource
-from asterism.spark.exchange import unpack
+from asterism.spark.exchange import BATCH_GROUP, run_groups, unpack
 from asterism.spark.host import PROCESSING_TIME, OperatorHost
 from asterism.sql.types import TIME_ZONE
 
@@ -42,10 +43,36 @@ def check_key_groups(key_groups: int) -> None:
         raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
 
 
+def check_checkpoint(checkpoint: str | None) -> None:
+    if checkpoint is None:
+        raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+
+
 def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
     """*columns*, and the hash of the *keys* as KEY_HASH."""
     key_hash = F.xxhash64(*[F.col(quoted(key)) for key in keys]) if keys else F.lit(0).cast("long")
     return df.select(*[F.col(quoted(name)) for name in columns], key_hash.alias(KEY_HASH))
+
+
+def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
+    """The key group of a row, for a run over a table."""
+    columns = [F.col(quoted(key)) for key in keys]
+    return F.pmod(F.xxhash64(*columns), F.lit(key_groups)).cast("int") if columns else F.lit(0)
+
+
+def bounded(
+    rows: DataFrame,
+    order: Sequence[str],
+    operator: Operator,
+    sent: Callable[[pa.Table], list[Arrival]],
+    first: Sequence[Arrival] = (),
+) -> DataFrame:
+    """The operator over a table, as RESULTS: *rows* by BATCH_GROUP and in *order*; Spark sorts, and spills.
+
+    :param sent, first: as for :func:`asterism.spark.exchange.run_groups`
+    """
+    rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, *order)
+    return rows.mapInArrow(run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
 
 
 def stateful(
@@ -128,8 +155,7 @@ def run(
     if not streaming:
         write(results(False), 0)
         return None
-    if checkpoint is None:
-        raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+    check_checkpoint(checkpoint)
 
     def start(ending: bool, **how: Any) -> StreamingQuery:
         writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)

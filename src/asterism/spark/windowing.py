@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -10,22 +9,23 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
 from asterism.matcher import micros
 from asterism.operator import BEFORE_TIME, TIME, Arrival
-from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import BATCH_GROUP, pack, run_groups
+from asterism.spark import CHUNKS
+from asterism.spark.exchange import BATCH_GROUP, pack
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
     DEFAULT_KEY_GROUPS,
     Sink,
     arrow_schema,
+    bounded,
     check_key_groups,
     hashed,
+    key_group_of,
     quoted,
     run,
     stateful,
@@ -274,12 +274,10 @@ class WindowedStream:
     def _batch(self, operator: WindowOperator) -> DataFrame:
         """All elements by key group, in the order of their times: what is in memory is the open windows of one key group."""
         stream = self.stream
-        keys = [F.col(quoted(key)) for key in stream.keys]
-        group = F.pmod(F.xxhash64(*keys), F.lit(self.key_groups)).cast("int") if keys else F.lit(0)
+        group = key_group_of(stream.keys, self.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted, operator.inputs[EVENTS].schema.names))
-        order = [BATCH_GROUP] if stream.time is None else [BATCH_GROUP, quoted(stream.time)]
-        rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(*order)
-        return rows.mapInArrow(run_groups(operator, partial(_arrived, operator), time.time_ns() // 1000), RESULTS)
+        order = [] if stream.time is None else [quoted(stream.time)]
+        return bounded(rows, order, operator, partial(_arrived, operator))
 
 
 def _arrived(operator: WindowOperator, rows: pa.Table) -> list[Arrival]:
