@@ -324,8 +324,7 @@ class Coordinator(PatternProcessorManager):
                 continue
             refused[item.id] = str(error)
             if self.status.refused.get(item.id) != str(error):
-                told = item if isinstance(item, RefusedProcessor) else RefusedProcessor(item.id, error, item.version)
-                _log.warning("refused: %s", told)
+                _log.warning("refused: %s", RefusedProcessor(item.id, error, item.version, item.place))
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
         self._checked = {item: self._checked[item] for item in found if item in self._checked}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -47,6 +47,8 @@ class PatternProcessor:
     :param select: measures of a match, ``LAST(b.price) AS last``
     :param function: the name of a function that the query knows, which makes a row of each match
     :param timed_out: give out timed-out partial matches too
+    :param place: where it was found (a file, a table, an address), for those who read why it was refused; None: unknown. It
+        is no part of the processor: equal ones may be found in different places.
     :raises PatternProcessorError: a field is out of bounds
 
     >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
@@ -61,6 +63,7 @@ class PatternProcessor:
     select: tuple[str, ...] = ()
     function: str | None = None
     timed_out: bool = False
+    place: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not 1 <= len(self.id) <= MAX_ID or not self.id.isprintable():
@@ -331,7 +334,7 @@ def processors_from(
             break
         one = make(item, f"#{number + 1}", place)
         found += [] if one is None else [one]
-    return without_duplicates((one, place) for one in found)
+    return without_duplicates(found)
 
 
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:
@@ -341,7 +344,7 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
     told = fields["id"] if isinstance(fields.get("id"), str) else ""
     try:
         item, enabled = without_flag(item)
-        return PatternProcessor.from_dict(item) if enabled else None
+        return replace(PatternProcessor.from_dict(item), place=place) if enabled else None
     except AsterismError as error:
         if told:
             # As it is, if there can be a processor of that name.
@@ -366,18 +369,18 @@ def without_flag(item: Any) -> tuple[Any, bool]:
     return {name: value for name, value in item.items() if name != "enabled"}, item["enabled"]
 
 
-def without_duplicates(found: Iterable[tuple[Discovered, str | None]]) -> list[Discovered]:
-    """Of several processors with one id, those after the first are refused. Each comes with the place where it was found.
+def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
+    """Of several processors with one id, those after the first are refused.
 
     The good ones are first: what is refused cannot take the place of a good one with its id.
     """
     kept: list[Discovered] = []
     seen: set[str] = set()
-    for one, place in found:
+    for one in found:
         if isinstance(one, PatternProcessor):
             if one.id in seen:
                 error = PatternProcessorError(f"two processors have the id {one.id!r:.60}")
-                one = RefusedProcessor(one.id, error, one.version, place)
+                one = RefusedProcessor(one.id, error, one.version, one.place)
             seen.add(one.id)
         kept.append(one)
     return sorted(kept, key=lambda one: isinstance(one, RefusedProcessor))

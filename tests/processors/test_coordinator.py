@@ -34,7 +34,7 @@ def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
 def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asterism.processors")
     manager = coordinator(tmp_path)
-    bad = processor("bad", 1, chain("a").where("colour = 1"))
+    bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
     manager.on_pattern_processors_updated([version(2), bad])
@@ -44,7 +44,7 @@ def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCa
     assert [(record.levelname, record.getMessage().partition("; ")[0]) for record in caplog.records] == [
         ("INFO", "pattern processors 1: ab added, version - -> 1, accepted"),
         ("INFO", "pattern processors 1: cd added, version - -> 1, accepted"),
-        ("WARNING", "refused: bad version 1: unknown column 'colour'"),
+        ("WARNING", "refused: /rules.json: bad version 1: unknown column 'colour'"),
         ("INFO", "pattern processors 2: ab replaced, version 1 -> 2, accepted"),
         ("INFO", "pattern processors 2: cd removed, version 1 -> -, accepted"),
         ("WARNING", "pattern processors: discovery failed, set 2 goes on: ConnectionError: gone"),

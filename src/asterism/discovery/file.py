@@ -151,7 +151,7 @@ class FileDiscoverer(PollingDiscoverer):
         if self._files is not None and {name: file.content for name, file in files.items()} == taken:
             return None
         self._files = files
-        return without_duplicates((one, name) for name in sorted(files) for one in files[name].found)
+        return without_duplicates(one for name in sorted(files) for one in files[name].found)
 
     def _look(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
         """The files as they are now; what is *known* and cannot have changed is not read again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -253,7 +253,7 @@ class SqlDiscoverer(PollingDiscoverer):
         }
         self._form, self._digests = form, digests
         self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
-        return without_duplicates((one, self.table) for id in sorted(digests, key=str) for one in self._found[id])
+        return without_duplicates(one for id in sorted(digests, key=str) for one in self._found[id])
 
     def _from_postgresql(self, connection: sa.Connection) -> _Changes | None:
         form = self._form or Table.of(connection, self.table)
@@ -290,7 +290,7 @@ class SqlDiscoverer(PollingDiscoverer):
         found: list[Discovered] = []
         for row in rows:
             try:
-                found.append(self.registry.create(*called(row)))
+                found.append(replace(self.registry.create(*called(row)), place=f"{self.table}, uid {uid}"))
             except AsterismError as error:
                 found += self._not_created(uid, error)
         if all(isinstance(one, PatternProcessor) for one in found):
