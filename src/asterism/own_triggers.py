@@ -23,6 +23,7 @@ from asterism.window_contents import distance
 READY, STATE = 1, 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_EARLIEST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
@@ -175,15 +176,20 @@ class OwnTriggers:
     def _span(self, pane: int) -> TimeSpan:
         if self._panes.end[pane] == END_OF_TIME:
             return TimeSpan(None, None)
-        return TimeSpan(_moment(int(self._panes.start[pane])), _moment(int(self._panes.end[pane])))
+        return span_of(int(self._panes.start[pane]), int(self._panes.end[pane]))
 
 
 def _first(timers: set[datetime]) -> int:
     return min(((timer - _EPOCH) // _MICROSECOND for timer in timers), default=NO_MOMENT)
 
 
+def span_of(start: int, end: int) -> TimeSpan:
+    """A window that has an end; in microseconds."""
+    return TimeSpan(_moment(start), _moment(end))
+
+
 def _moment(time: int) -> datetime:
-    return _EPOCH + max(-_LATEST // 200, min(time, _LATEST)) * _MICROSECOND
+    return _EPOCH + max(_EARLIEST, min(time, _LATEST)) * _MICROSECOND
 
 
 # ---------------------------------------------------------------------- as text

@@ -72,7 +72,9 @@ class TriggerResult(enum.Enum):
 
 
 class TimeSpan(NamedTuple):
-    """The window that a trigger of one's own looks at. A global window has no start and no end."""
+    """The window that a trigger or a function of one's own looks at, in UTC. A global window has no start and no end. What is
+    outside the years 1 to 9999, which Python's datetime does not have, is shown as the first or the last moment of them.
+    """
 
     start: datetime | None
     end: datetime | None

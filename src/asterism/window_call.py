@@ -18,7 +18,7 @@ from asterism.errors import OperatorError
 from asterism.key_group import PAGE, Group
 from asterism.matcher import group_codes
 from asterism.operator import BEFORE_TIME, END_OF_TIME, TIME
-from asterism.own_triggers import OwnTriggers
+from asterism.own_triggers import OwnTriggers, span_of
 from asterism.state import tables_from_bytes, tables_to_bytes
 from asterism.triggers import TimeSpan
 from asterism.window_contents import NONE, Happened, Rows, applied, results_of
@@ -327,8 +327,7 @@ class WindowCall:
             return [TimeSpan(None, None)] * len(fired)
         from asterism.trigger_kernels import START, STOP
 
-        moments = [pa.array(fired[:, at]).cast(pa.timestamp("us", "UTC")).to_pylist() for at in (START, STOP)]
-        return [TimeSpan(*pair) for pair in zip(*moments, strict=True)]
+        return [span_of(start, end) for start, end in fired[:, [START, STOP]].tolist()]
 
     def _emit(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> None:
         from asterism import trigger_kernels as kernels

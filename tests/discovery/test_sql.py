@@ -262,7 +262,9 @@ def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
     )
     assert versions(found) == {"dummy-0": 1, "dummy-1": 1, "dummy-3": 1}
     # uid 4 makes dummy-0 again
-    assert [str(one) for one in refused(found)] == ["rules, uid 4: dummy-0 version 1: two processors have the id 'dummy-0'"]
+    assert [str(one) for one in refused(found)] == [
+        "rules, uid 4: dummy-0 version 1: two processors have the id 'dummy-0'"
+    ]
 
 
 @pytest.mark.parametrize(

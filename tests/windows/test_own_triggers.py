@@ -189,3 +189,40 @@ def test_a_delta_function_of_an_evictor() -> None:
     evictor = Evictor.delta(2, lambda a, b: abs(b["v"] - a["v"]))
     found = harness(CountTrigger.at_least(4), GlobalWindows(), evictor=evictor).feed(events(1, 2, 3, 4))
     assert told(found) == [(1, "early", 2)]
+
+
+@pytest.mark.parametrize(
+    ("day", "shown"),
+    [
+        (-40_000, datetime(1860, 6, 26, tzinfo=UTC)),
+        (-1_000_000, datetime.min.replace(tzinfo=UTC)),
+        (3_000_000, datetime.max.replace(tzinfo=UTC)),
+    ],
+)
+def test_windows_of_all_times_are_shown_to_a_function(day: int, shown: datetime) -> None:
+    """Python's datetime ends with the year 9999."""
+    seen = []
+
+    def function(rows: pa.Table, window: TimeSpan) -> dict[str, Any]:
+        seen.append(window.start)
+        return {"n": len(rows)}
+
+    operator = WindowOperator(
+        TumblingWindows.of(10 * SECOND), SCHEMA, keys=["k"], time="t", function=function, output="n INT"
+    )
+    one = pa.table([["a"], pa.array([day * 86_400_000_000]).cast(SCHEMA.field("t").type), [1]], schema=SCHEMA)
+    OperatorHarness(operator, keys=["k"]).feed(one).end()
+    assert seen == [shown]
+
+
+def test_a_trigger_sees_windows_of_long_ago() -> None:
+    seen = []
+
+    class Looks(AtEnd):
+        def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+            seen.append(window.start)
+            return TriggerResult.CONTINUE
+
+    long_ago = datetime(1860, 6, 26, tzinfo=UTC)
+    harness(Looks()).feed(pa.Table.from_pylist([{"k": "a", "t": long_ago, "v": 1}], SCHEMA))
+    assert seen == [long_ago]
