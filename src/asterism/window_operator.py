@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -38,11 +38,9 @@ from asterism.errors import (
 )
 from asterism.expressions import Scope, Vectorized, columns_of, parse
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
-from asterism.matcher import group_codes
-from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now
+from asterism.operator import NO_TIME, TIME, Arrival, InputSpec
 from asterism.outputs import TimeColumn, late_table
 from asterism.schemas import schema_of
-from asterism.state import MemoryStore
 from asterism.trigger_plan import Stage, plan_of
 from asterism.triggers import (
     BuiltIn,
@@ -67,7 +65,7 @@ from asterism.window_contents import (
     Partials,
     Reduction,
 )
-from asterism.windows import Evictor, GlobalWindows, Ints, SessionWindows, Windows
+from asterism.windows import Evictor, GlobalWindows, SessionWindows, Windows
 
 LATE_ELEMENTS = "late"
 """The output of elements that came too late."""
@@ -427,67 +425,6 @@ class WindowOperator(KeyGroupOperator):
             stages = np.where(late, Stage.ELEMENTS, np.where(before, Stage.BEFORE, Stage.AFTER)).astype(np.int64)
         WindowCall(self, group, events.combine_chunks(), watermarks, stages).run()
 
-    # ------------------------------------------------------------------ sorted, at once
-
-    def process_sorted(
-        self, carried: Carried, events: pa.Table, *, last: bool, now: Now
-    ) -> tuple[dict[str, pa.Table], Carried]:
-        """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
-        the next call, unless this is the *last*. *carried* is what the call before returned, at first ``Carried.nothing()``.
-
-        Firings are those at the end of windows, and early ones in the order of event time, for which the operator must take
-        elements ``in_order``; processing time stands still.
-        """
-        found: dict[str, list[pa.Table]] = {}
-
-        def play(store: MemoryStore, part: pa.Table, watermark: int) -> None:
-            ended = watermark == END_OF_TIME
-            arrivals = [Arrival(EVENTS, part, BEFORE_TIME if ended else watermark)] if part.num_rows else []
-            at = Now(END_OF_TIME if ended else BEFORE_TIME, now.processing_time)
-            for name, rows in self.process(store, arrivals, at).outputs.items():
-                found.setdefault(name, []).append(rows)
-
-        # Three parts: what goes on with the key that was carried, whole keys, and the key that may go on.
-        begins = _key_begins(events.select(self.key_schema.names))
-        goes_on = carried.key is not None and events.num_rows and carried.key.equals(self._key(events, 0))
-        first_new = (int(begins[1]) if len(begins) > 1 else events.num_rows) if goes_on else 0
-        if carried.key is not None:
-            if goes_on and len(begins) == 1 and not last:
-                play(carried.store, events, self._complete_until(events))
-                return {name: pa.concat_tables(tables) for name, tables in found.items()}, carried
-            if last or events.num_rows:
-                play(carried.store, events.slice(0, first_new), END_OF_TIME)
-                carried = Carried.nothing()
-        rest = events.slice(first_new)
-        open_at = rest.num_rows if last or not rest.num_rows else int(begins[-1]) - first_new
-        if open_at:
-            play(MemoryStore(), rest.slice(0, open_at), END_OF_TIME)
-        if open_at < rest.num_rows:
-            open_key = rest.slice(open_at)
-            carried = Carried(MemoryStore(), self._key(open_key, 0))
-            play(carried.store, open_key, self._complete_until(open_key))
-        return {name: pa.concat_tables(tables) for name, tables in found.items()}, carried
-
-    def _key(self, events: pa.Table, row: int) -> pa.Table:
-        return events.select(self.key_schema.names).slice(row, 1).combine_chunks()
-
-    def _complete_until(self, events: pa.Table) -> int:
-        """More events may have the time of the last."""
-        times = events.column(TIME).to_numpy()
-        return int(times[-1]) - 1 if self._is_event_time and times[-1] != NO_TIME else BEFORE_TIME
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """Between calls of :meth:`WindowOperator.process_sorted`: the state of the key that may go on."""
-
-    store: MemoryStore
-    key: pa.Table | None
-
-    @classmethod
-    def nothing(cls) -> Carried:
-        return cls(MemoryStore(), None)
-
 
 # ---------------------------------------------------------------------- checks and conversions
 
@@ -544,14 +481,6 @@ def _column(schema: pa.Schema, name: str, what: str) -> pa.DataType:
     if name not in schema.names:
         raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"{what} column")
     return schema.field(name).type
-
-
-def _key_begins(keys: pa.Table) -> Ints:
-    """The rows at which a run of equal keys begins."""
-    codes, _ = group_codes(keys)
-    changes = np.ones(len(codes), np.bool_)
-    changes[1:] = codes[1:] != codes[:-1]
-    return np.flatnonzero(changes)
 
 
 def _is_number(kind: pa.DataType) -> bool:

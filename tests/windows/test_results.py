@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from asterism.errors import InvalidEventError, StateError
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
+from asterism.operator import BEFORE_TIME, Arrival, Now
 from asterism.state import MemoryStore
 from asterism.testing import OperatorHarness
 from asterism.triggers import (
@@ -21,7 +21,7 @@ from asterism.triggers import (
     ProcessingTimeTrigger,
     TimeSpan,
 )
-from asterism.window_operator import Carried, WindowOperator
+from asterism.window_operator import WindowOperator
 from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 
 SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64", "w": "float64"})
@@ -272,27 +272,18 @@ EARLY = EventTimeTrigger.after_end_of_window().with_early_trigger(EventTimeTrigg
 @pytest.mark.parametrize("windows", [TEN, SessionWindows.with_gap(3 * SECOND), GlobalWindows()], ids=repr)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_batch_in_runs_of_any_size(windows: Any, size: int) -> None:
+    """In the order of time: the next element may have the time of the last."""
     made = operator(windows, trigger=EARLY, in_order=True)
-    data = table(*[(key, at, at) for key in "abc" for at in (0, 1, 1, 3, 4, 9, 11, 11, 30)])
-    prepared = made.prepare("events", data)
-    carried, rows = Carried.nothing(), []
+    data = table(*[(key, at, at) for at in (0, 1, 1, 3, 4, 9, 11, 11, 30) for key in "abc"])
+    runs = OperatorHarness(made, keys=["k"])
     for at in range(0, data.num_rows, size):
-        part = prepared.slice(at, size)
-        found, carried = made.process_sorted(carried, part, last=at + size >= data.num_rows, now=Now(END_OF_TIME, 0))
-        rows += found["firings"].to_pylist() if "firings" in found else []
-    whole, _ = made.process_sorted(Carried.nothing(), prepared, last=True, now=Now(END_OF_TIME, 0))
-    stream = OperatorHarness(made, keys=["k"]).feed(data).end().rows("firings")
-    assert sorted(map(repr, rows)) == sorted(map(repr, whole["firings"].to_pylist())) == sorted(map(repr, stream))
+        part = data.slice(at, size)
+        runs.feed(part).move(watermark=part.column("t").cast("int64")[-1].as_py() - 1)
+    rows = runs.end().rows("firings")
+    assert sorted(map(repr, rows)) == sorted(map(repr, run(made, data)))
     assert {row["kind"] for row in rows} == {"early", "on_time"}
 
 
 def test_batch_in_processing_time_is_complete_at_once() -> None:
-    made = operator(time=None)
-    found, carried = made.process_sorted(
-        Carried.nothing(), made.prepare("events", DATA), last=True, now=Now(END_OF_TIME, micros(5))
-    )
-    assert [(row["k"], row["total"], row["kind"]) for row in found["firings"].to_pylist()] == [
-        ("a", 13, "on_time"),
-        ("b", 2, "on_time"),
-    ]
-    assert carried.key is None
+    rows = OperatorHarness(operator(time=None), keys=["k"]).tick(micros(5)).feed(DATA).end().rows("firings")
+    assert [(row["k"], row["total"], row["kind"]) for row in rows] == [("a", 13, "on_time"), ("b", 2, "on_time")]
