@@ -28,6 +28,7 @@ from asterism.sql.types import (
     NULL,
     STRING,
     TIME,
+    TINYINT,
     common_type,
     decimal_of,
     duckdb_type,
@@ -438,7 +439,9 @@ def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -
 
 
 def exact_decimal(value: Sql) -> pa.DataType:
-    """The decimal type in which arithmetic takes a number: a literal integer has only as many digits as it shows."""
-    if value.type in INTEGERS and isinstance(value.constant, decimal.Decimal):
+    """The decimal type in which arithmetic takes a number: a literal integer has only as many digits as it shows, but for one
+    of type TINYINT.
+    """
+    if value.type in INTEGERS and value.type != TINYINT and isinstance(value.constant, decimal.Decimal):
         return pa.decimal128(len(value.constant.as_tuple().digits), 0)
     return decimal_of(value.type)
