@@ -257,7 +257,10 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
         fits = to.precision - to.scale >= have.precision - have.scale + (to.scale < have.scale)
         return strict(f"{'CAST' if fits else verb}({{0}} AS {target})", to, value, raises=not fits and not safe)
     if to == STRING and source not in FLOATS:
-        return strict("CAST({0} AS VARCHAR)", to, value)
+        text = "CAST({0} AS VARCHAR)"
+        if is_decimal(source) and source.precision == source.scale:
+            text = f"regexp_replace({text}, '^(-?)\\.', '\\10.')"  # DuckDB writes no zero before the point
+        return strict(text, to, value)
     return None
 
 
