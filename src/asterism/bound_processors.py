@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asterism.compiler import Semantics
 from asterism.errors import PatternProcessorError
 from asterism.expressions import Scope, Vectorized, parse
+from asterism.keys import KEY
 from asterism.matcher import Matcher
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn
 from asterism.processors import MAX_PROCESSORS, PatternProcessor
@@ -36,39 +36,6 @@ def number_of(*texts: str) -> int:
     3704046387848550483
     """
     return int.from_bytes(hashlib.sha256(json.dumps(texts).encode()).digest()[:8], "big", signed=True)
-
-
-def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
-    """Keys as texts, from which :func:`key_values` reads them back: each value after its length, ``-`` for a null."""
-    if not columns:
-        return pa.array([""] * rows, pa.string())
-    parts = []
-    for column in columns:
-        text = pc.cast(column, pa.string())
-        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(text), pa.string()), text, ":")
-        parts.append(pc.fill_null(part, "-"))
-    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def key_values(text: str) -> list[str | None]:
-    """The values in a key text.
-
-    >>> key_values("3:ann-2:42")
-    ['ann', None, '42']
-    """
-    found: list[str | None] = []
-    at = 0
-    while at < len(text):
-        if text[at] == "-":
-            found.append(None)
-            at += 1
-        else:
-            colon = text.index(":", at)
-            end = colon + 1 + int(text[at:colon])
-            found.append(text[colon + 1 : end])
-            at = end
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +113,15 @@ class ProcessorCompiler:
         kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
         measures = processor.select or None
         outputs = {
-            kind.value: MatchOutput(OutputSpec(kind, measures=measures), self.schema, (), self.time, stages)
+            kind.value: MatchOutput(
+                OutputSpec(kind, measures=measures),
+                self.schema,
+                (),
+                self.time,
+                stages,
+                id_keys=[KEY],
+                id_names=[processor.id, processor.version],
+            )
             for kind in kinds
         }
         matcher = Matcher(processor.pattern, self.schema, self.schema.names, self.semantics)

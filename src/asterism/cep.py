@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
@@ -25,7 +26,7 @@ from asterism.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
-from asterism.matcher import Matcher, Step
+from asterism.matcher import Matcher, Step, group_codes
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, InputSpec, Now
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
 from asterism.pattern import Pattern
@@ -215,14 +216,11 @@ class CepOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ sorted, without state
 
-    def empty_page(self) -> Page:
-        return Page.empty(self.key_schema, self.matcher.event_schema)
-
     def process_sorted(
-        self, carried: Page, events: pa.Table, *, last: bool, now: Now
-    ) -> tuple[dict[str, pa.Table], Page]:
+        self, carried: Carried, events: pa.Table, *, last: bool, now: Now
+    ) -> tuple[dict[str, pa.Table], Carried]:
         """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
-        the next call, unless this is the *last*. *carried* is the page that the call before returned.
+        the next call, unless this is the *last*. *carried* is what the call before returned, at first :meth:`nothing_carried`.
         """
         group = Group.without_state(now)
         if self.processing_time:
@@ -232,14 +230,56 @@ class CepOperator(KeyGroupOperator):
             if timeless.any():
                 self.late(group, EVENTS, events.filter(pa.array(timeless)))
                 events = events.filter(pa.array(~timeless))
-        if not events.num_rows and not carried.keys.num_rows:
+        if not events.num_rows and not carried.page.keys.num_rows:
             return group.tables(), carried
+        keys = self._keys_of(events)
+        alike = carried.alike_with(keys, events)
         step = self.matcher.advance(
-            [carried], self._keys_of(events), None, events, END_OF_TIME,
-            processing_time=now.processing_time, last_key_open=not last,
+            [carried.page], keys, None, events, END_OF_TIME,
+            processing_time=now.processing_time, last_key_open=not last, first_position=alike,
         )  # fmt: skip
         self.collect(step, group)
-        return group.tables(), step.pages[0]
+        return group.tables(), Carried.after(step.pages[0], keys, events, alike)
+
+    def nothing_carried(self) -> Carried:
+        return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
+
+    def empty_page(self) -> Page:
+        return Page.empty(self.key_schema, self.matcher.event_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Between calls of :meth:`CepOperator.process_sorted`.
+
+    :param page: the partial matches of the key that may go on
+    :param key: of the last event
+    :param count: how many events had its key and time
+    """
+
+    page: Page
+    key: pa.Table
+    time: int
+    count: int
+
+    def alike_with(self, keys: pa.Table, events: pa.Table) -> int:
+        """How many events had the key and time of the first of these before."""
+        if not self.count or not events.num_rows or events.column(TIME)[0].as_py() != self.time:
+            return 0
+        codes, _ = group_codes(pa.concat_tables([self.key, keys.slice(0, 1)]))
+        return self.count if codes[0] == codes[1] else 0
+
+    @classmethod
+    def after(cls, page: Page, keys: pa.Table, events: pa.Table, alike: int) -> Carried:
+        """*alike* as :meth:`alike_with` told."""
+        times = events.column(TIME).to_numpy()
+        if not len(times):
+            return cls(page, keys, 0, 0)
+        others = np.flatnonzero(times != times[-1])
+        begin = int(others[-1]) + 1 if len(others) else 0
+        codes, _ = group_codes(keys.slice(begin))
+        mine = int((codes == codes[-1]).sum())
+        return cls(page, keys.slice(len(times) - 1), int(times[-1]), mine + (alike if mine == len(times) else 0))
 
 
 def _column(name: str) -> Any:

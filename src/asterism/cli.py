@@ -410,7 +410,8 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
                 _write(rows, out, folder)
                 click.echo(f"{what} written to {out}")
             else:
-                _show(rows, limit, job.keys)
+                # On a screen an id would only take room; who wants it asks for it, or for a file.
+                _show(rows if job.measures else rows.drop("match_id"), limit, job.keys)
                 click.echo(f"{what}" + (f", the first {limit} are shown" if total > limit else ""))
             rows.unpersist()
 

@@ -12,17 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.bound_processors import NO_KEY, BoundProcessor, ProcessorCompiler, key_texts
+from asterism.bound_processors import NO_KEY, BoundProcessor, ProcessorCompiler
 from asterism.errors import InvalidEventError
 from asterism.expressions import Vectorized
 from asterism.hashing import hash_texts
 from asterism.key_group import KEY_HASH
+from asterism.keys import KEY, key_texts
 from asterism.matcher import mask_of
 from asterism.operator import TIME
 from asterism.state import Ints
 
-SELECTOR, KEY, SINCE, FIRST, MET, FAILED = "__selector", "__key", "__since", "__first", "__met", "__failed"
-"""Columns of copies: the selector's number; the key as text; the set in force at arrival; is it the first copy of its event? the
+SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
+"""Columns of copies, beside KEY: the selector's number; the set in force at arrival; is it the first copy of its event? the
 numbers of the conditions that the event meets, and of those that could not be computed (of the selector, if the key could not).
 """
 MAX_FAILURES = 16

@@ -25,13 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.bound_processors import BoundProcessor, ProcessorCompiler, key_values
+from asterism.bound_processors import BoundProcessor, ProcessorCompiler
 from asterism.cep import PROCESSING_TIME
 from asterism.compiler import Semantics
-from asterism.copies import FAILED, FIRST, KEY, SELECTOR, SINCE, copies_of, copies_schema, failure_of
+from asterism.copies import FAILED, FIRST, SELECTOR, SINCE, copies_of, copies_schema, failure_of
 from asterism.errors import InvalidEventError, PatternProcessorError
 from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.key_group import Group, KeyGroupOperator
+from asterism.keys import KEY, key_values
+from asterism.match_ids import match_ids, seed_of
 from asterism.matcher import Found, Step, rows_of
 from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
@@ -93,7 +95,9 @@ class DynamicCepOperator(KeyGroupOperator):
         times = self.time.written
 
         def output(decided: str) -> pa.Schema:
-            return pa.schema([*head, ("start_time", times), ("end_time", times), (decided, times), *tail])
+            return pa.schema(
+                [*head, ("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string()), *tail]
+            )
 
         self.output_schemas = {
             MATCHES: output("match_time"),
@@ -295,11 +299,13 @@ class DynamicCepOperator(KeyGroupOperator):
         entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
         used, place = np.unique(found.key, return_inverse=True)
         keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
+        seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
         columns = [
             pa.array([one.processor.id for one in bound]).take(entries),
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
             pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
             *self.time.of_matches(step, found),
+            match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
         ]
         columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
         return pa.table(columns, schema=schema)

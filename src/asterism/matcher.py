@@ -93,6 +93,7 @@ class Step:
     keys: pa.Table
     events: pa.Table
     times: Ints
+    positions: Ints
     matches: Found
     timeouts: Found
     pages: list[Page]
@@ -283,12 +284,14 @@ class Matcher:
         *,
         processing_time: int = 0,
         last_key_open: bool = False,
+        first_position: int = 0,
     ) -> Step:
         """Feed prepared events (in order of arrival) to the partial matches of *pages* and advance to *horizon*.
 
         *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
         position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
-        not advance beyond its events. *processing_time* is for per-event conditions.
+        not advance beyond its events. *processing_time* is for per-event conditions. So many events as *first_position* had the
+        key and time of the first of these before.
         """
         from asterism import kernels
 
@@ -306,6 +309,10 @@ class Matcher:
 
         n_state_events = sum(len(page.times) for page in pages)
         pool_times = np.concatenate([*(page.times for page in pages), times[order]])
+        positions = positions_among_equals(event_codes[order], times[order])
+        if first_position:
+            positions[(event_codes[order] == event_codes[0]) & (times[order] == times[0])] += first_position
+        pool_positions = np.concatenate([*(page.positions for page in pages), positions])
         pool_rows = np.concatenate([np.arange(n_state_events), n_state_events + order])
         pool = pa.concat_tables(
             [*(page.events for page in pages), events.select(self.event_schema.names)]
@@ -360,6 +367,7 @@ class Matcher:
                     keys=all_keys.take(pa.array(first_row[live])),
                     events=pool.take(pa.array(pool_rows[kept])),
                     times=pool_times[kept],
+                    positions=pool_positions[kept],
                     nodes=page_nodes,
                     run_at=page_run_at,
                     run_rows=page_runs,
@@ -370,10 +378,10 @@ class Matcher:
                 )
             )
             new_wakes.append(int(wakes[live].min(initial=kernels.NEVER)))
-        row_times = np.empty(len(pool_times), np.int64)
-        row_times[pool_rows] = pool_times
+        row_times, row_positions = np.empty(len(pool_times), np.int64), np.empty(len(pool_times), np.int64)
+        row_times[pool_rows], row_positions[pool_rows] = pool_times, pool_positions
         keys_found = all_keys.take(pa.array(first_row))
-        return Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, int(dropped))
+        return Step(keys_found, pool, row_times, row_positions, matches, timeouts, new_pages, new_wakes, int(dropped))
 
     def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
         columns = [pool.column(name) for name in self._slot_columns]
@@ -786,6 +794,20 @@ def _as_int64(array: pa.Array) -> Ints:
     elif pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
     return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def positions_among_equals(codes: Ints, times: Ints) -> Ints:
+    """Of events that are sorted by key and time the positions among those with the same key and time.
+
+    >>> positions_among_equals(np.array([0, 0, 0, 1]), np.array([5, 5, 6, 6])).tolist()
+    [0, 1, 0, 0]
+    """
+    rows = np.arange(len(times))
+    begins = np.ones(len(times), np.bool_)
+    begins[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
+    return (
+        rows - np.maximum.accumulate(np.where(begins, rows, 0)) if not begins.all() else np.zeros(len(times), np.int64)
+    )
 
 
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:

@@ -19,11 +19,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.bound_processors import BoundProcessor, key_values
-from asterism.copies import KEY, MET, SELECTOR, SINCE
+from asterism.bound_processors import BoundProcessor
+from asterism.copies import MET, SELECTOR, SINCE
 from asterism.errors import AsterismError
 from asterism.expressions import Op, Vectorized
-from asterism.matcher import Matcher, Step, found_of, offsets_of, rows_of, slot_values, with_strings
+from asterism.keys import KEY, key_values
+from asterism.matcher import (
+    Matcher,
+    Step,
+    found_of,
+    offsets_of,
+    positions_among_equals,
+    rows_of,
+    slot_values,
+    with_strings,
+)
 from asterism.operator import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.state import Ints, Page
 
@@ -229,10 +239,12 @@ class MatcherSet:
                 some[begun, 0] = number[some[begun, 0]]
         kept_runs[:, 2] -= np.repeat(first_state[entry_of_key[live]], np.diff(kept_run_at))
         row_times = np.concatenate([page.times, times])
+        row_positions = np.concatenate([page.positions, _positions(copies, new_codes, times)])
         new = Page(
             keys=key_table.filter(pa.array(live)),
             events=pool.take(pa.array(kept_rows)),
             times=row_times[kept_rows],
+            positions=row_positions[kept_rows],
             nodes=kept_nodes,
             run_at=kept_run_at,
             run_rows=kept_runs,
@@ -242,7 +254,7 @@ class MatcherSet:
             timer_rows=kept_timers,
         )
         wake = int(wakes[live].min(initial=kernels.NEVER))
-        return Step(key_table, pool, row_times, matches, timeouts, [new], [wake], int(dropped))
+        return Step(key_table, pool, row_times, row_positions, matches, timeouts, [new], [wake], int(dropped))
 
     def _shares(self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
         """Pattern after pattern and key after key the events that it is to see: their rows, their bits, the pattern."""
@@ -289,6 +301,16 @@ class MatcherSet:
         except AsterismError as error:
             return Failure(entry, time, error)
         raise AssertionError(code)
+
+
+def _positions(copies: pa.Table, codes: Ints, times: Ints) -> Ints:
+    """Of each copy its position among those of the same selector, key and time."""
+    _, selectors = np.unique(copies.column(SELECTOR).to_numpy(), return_inverse=True)
+    groups = selectors * (int(codes.max(initial=0)) + 1) + codes
+    order = np.argsort(groups, kind="stable")  # within a group they are in the order of time
+    positions = np.empty(len(times), np.int64)
+    positions[order] = positions_among_equals(groups[order], times[order])
+    return positions
 
 
 def _places(values: Ints, wanted: Ints) -> Ints:

@@ -1,7 +1,8 @@
 """Results as rows: what a query gives for each match, timed-out partial match and late event.
 
 A match becomes one row. Its default form has the key, ``start_time`` and ``end_time`` (first and last event), ``match_time``
-(when it was decided) and, per stage, a column with a list of the events that the stage took, typed as the input. With
+(when it was decided), ``match_id`` (see :mod:`asterism.match_ids`) and, per stage, a column with a list of the events that the
+stage took, typed as the input. With
 *measures*, SQL over the stages (``FIRST(a.ts)``, ``COUNT(b.*)``), a row has the key and the measures instead; with a *function*,
 a user's code makes rows from the default form. All of it works on columns: no Python object per event or match.
 """
@@ -29,10 +30,12 @@ from asterism.errors import (
 )
 from asterism.expressions import AGGREGATES, Scope, Vectorized, aggregate_of, columns_of, kind_of, parse
 from asterism.expressions import Kind as ValueKind
+from asterism.match_ids import match_ids, seed_of
 from asterism.matcher import Found, Step
 from asterism.operator import END_OF_TIME
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
+MATCH_ID = "match_id"
 LAST_TIMESTAMP = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999 in microseconds: how the end of time is written into a timestamp column."""
 
@@ -106,19 +109,37 @@ def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:
 
 
 class MatchOutput:
-    """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers."""
+    """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers.
+
+    :param id_keys: the columns of ``Step.keys`` by which matches are told apart; by default *keys*
+    :param id_names: what tells matches of this pattern from those of others; by default the names of the stages
+    """
 
     def __init__(
-        self, spec: OutputSpec, schema: pa.Schema, keys: Sequence[str], time: TimeColumn, stages: Sequence[str]
+        self,
+        spec: OutputSpec,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: TimeColumn,
+        stages: Sequence[str],
+        *,
+        id_keys: Sequence[str] | None = None,
+        id_names: Sequence[str | int] = (),
     ) -> None:
         self.spec = spec
+        self.id_keys = list(keys if id_keys is None else id_keys)
+        self.id_seed = seed_of(spec.kind.value, *(id_names or stages))
         self.input_schema = schema
         self.key_schema = pa.schema([schema.field(name) for name in keys])
         self.time = time
         self.stages = list(stages)
         decided = TIMEOUT_TIME if spec.kind is OutputKind.TIMED_OUT else MATCH_TIME
         self.base_schema = pa.schema(
-            [*self.key_schema, *(pa.field(name, time.written) for name in (START_TIME, END_TIME, decided))]
+            [
+                *self.key_schema,
+                *(pa.field(name, time.written) for name in (START_TIME, END_TIME, decided)),
+                pa.field(MATCH_ID, pa.string()),
+            ]
         )
         self.measures = (
             None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
@@ -142,10 +163,13 @@ class MatchOutput:
             self.schema = spec.function_schema
 
     def base(self, step: Step, found: Found) -> pa.Table:
-        """The key columns and the times of each match."""
+        """The key columns, the times and the id of each match."""
         times = self.time.of_matches(step, found)
         keys = step.keys.select(self.key_schema.names).take(pa.array(found.key))
-        return pa.table([*keys.columns, *times], schema=self.base_schema)
+        ids = pa.nulls(len(found), pa.string())
+        if self.measures is None or self.measures.read_id:
+            ids = match_ids(step, found, self.id_keys, self.id_seed)
+        return pa.table([*keys.columns, *times, ids], schema=self.base_schema)
 
     def build(self, step: Step, found: Found) -> pa.Table:
         base = self.base(step, found)
@@ -213,6 +237,7 @@ class _Measures:
                 name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
                 trees.append((name, text, self._extract(scope, body, text, fields)))
         self.table_schema = pa.schema(fields, metadata=schema.metadata)  # which holds the time zone
+        self.read_id = any(column.name == MATCH_ID for *_, body in trees for column in body.find_all(exp.Column))
         self.rest = Vectorized(self.table_schema)
         self.fields = []
         self.plan: list[tuple[str, int]] = []  # ("column", position in the table) or ("rest", number)

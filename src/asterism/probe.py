@@ -171,7 +171,7 @@ class Probe:
             return {}
         state = Page.empty(_KEY, self._matcher.event_schema)
         state.events = self._prepared.select(self._matcher.event_schema.names).take(pa.array(page_rows))
-        state.times, state.nodes = page.times, page.nodes
+        state.times, state.positions, state.nodes = page.times, page.positions, page.nodes
         numbers = np.array([question for question, _ in asked])
         try:
             held = self._run(state, numbers, np.full(len(asked), row), places)
@@ -204,8 +204,9 @@ class Probe:
                 runs[number, :2] = place
         at, none = np.arange(count + 1), np.zeros(count + 1, np.int64)
         page = Page(
-            keys=keys, events=state.events, times=state.times, nodes=state.nodes, run_at=at, run_rows=runs,
-            waiting_at=none, waiting_rows=np.empty((0, 3), np.int64), timer_at=none, timer_rows=np.empty((0, 1), np.int64),
+            keys=keys, events=state.events, times=state.times, positions=state.positions, nodes=state.nodes,
+            run_at=at, run_rows=runs, waiting_at=none, waiting_rows=np.empty((0, 3), np.int64),
+            timer_at=none, timer_rows=np.empty((0, 1), np.int64),
         )  # fmt: skip
         events = self._prepared.take(pa.array(rows))
         step = self._matcher.advance([page], keys, None, events, END_OF_TIME - 1)

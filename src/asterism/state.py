@@ -19,7 +19,8 @@ from asterism.errors import StateError
 
 Ints = npt.NDArray[np.int64]
 
-LAYOUT = 1
+LAYOUT = 2
+"""2: pages have the positions of events."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 _PAGE, _HEADER, _TABLES = 1, 2, 3
@@ -65,7 +66,8 @@ class MemoryStore:
         return self.header is None and not self.pages
 
 
-def _open(value: bytes, kind: int) -> None:
+def _open(value: bytes, kind: int) -> int:
+    """The layout of a record."""
     magic, layout, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
     if magic != _MAGIC or found != kind:
         raise StateError("the state of the checkpoint was not written by this operator")
@@ -74,6 +76,7 @@ def _open(value: bytes, kind: int) -> None:
             f"the state was written in layout {layout}, this release reads up to layout {LAYOUT}",
             hint="restart with the release that wrote the checkpoint, or a later one",
         )
+    return int(layout)
 
 
 def batch_to_bytes(table: pa.Table) -> bytes:
@@ -107,11 +110,15 @@ def tables_from_bytes(value: bytes, schemas: Sequence[pa.Schema]) -> list[pa.Tab
 
 @dataclass(slots=True)
 class Page:
-    """Keys, and for each its partial matches, waiting matches and timers (``*_at``: where the rows of a key begin)."""
+    """Keys, and for each its partial matches, waiting matches and timers (``*_at``: where the rows of a key begin).
+
+    An event's *position* is that among the events of its key with its time, as they were seen.
+    """
 
     keys: pa.Table
     events: pa.Table
     times: Ints
+    positions: Ints
     nodes: Ints
     run_at: Ints
     run_rows: Ints
@@ -127,6 +134,7 @@ class Page:
             keys=key_schema.empty_table(),
             events=event_schema.empty_table(),
             times=np.empty(0, np.int64),
+            positions=np.empty(0, np.int64),
             nodes=none,
             run_at=at,
             run_rows=none,
@@ -139,6 +147,7 @@ class Page:
     def _arrays(self) -> list[Ints]:
         return [
             self.times,
+            self.positions,
             self.nodes,
             self.run_at,
             self.run_rows,
@@ -157,12 +166,13 @@ class Page:
 
     @classmethod
     def from_bytes(cls, value: bytes, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
-        _open(value, _PAGE)
+        layout = _open(value, _PAGE)
+        columns_of = [0, *([0] if layout > 1 else []), 3, 0, 3, 0, 3, 0, 1]
         at = _PREFIX.size
-        sizes = np.frombuffer(value, np.int64, 10, at)
-        at += 80
+        sizes = np.frombuffer(value, np.int64, 2 + len(columns_of), at)
+        at += sizes.nbytes
         arrays = []
-        for size, columns in zip(sizes[2:].tolist(), (0, 3, 0, 3, 0, 3, 0, 1), strict=True):
+        for size, columns in zip(sizes[2:].tolist(), columns_of, strict=True):
             array = np.frombuffer(value, np.int64, size, at)
             arrays.append(array.reshape(-1, columns) if columns else array)
             at += 8 * size
@@ -170,6 +180,8 @@ class Page:
         key_bytes, event_bytes = int(sizes[0]), int(sizes[1])
         keys = batch_from_bytes(view[at : at + key_bytes], key_schema)
         events = batch_from_bytes(view[at + key_bytes : at + key_bytes + event_bytes], event_schema)
+        if layout == 1:
+            arrays.insert(1, np.zeros_like(arrays[0]))
         return cls(keys, events, *arrays)
 
 

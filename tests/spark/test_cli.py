@@ -111,7 +111,7 @@ def test_text_is_read_as_event_time_and_lists_go_into_csv(any_event: Path, tmp_p
     result = run("match", any_event, "--input", events, "--key", "k", "--time", "ts", "--out", out)
     assert result.stdout == f"1 match written to {out}\n"
     header, row = out.read_text(encoding="utf-8").splitlines()
-    assert header == "k,start_time,end_time,match_time,a"
+    assert header == "k,start_time,end_time,match_time,match_id,a"
     assert row.startswith('"x ""y""",2020-01-01T00:00:01.000Z,')
     assert '""ts"":""2020-01-01T00:00:01.000Z"",""v"":1' in row
 

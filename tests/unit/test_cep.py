@@ -10,6 +10,7 @@ from asterism.conditions import Condition, SqlCondition
 from asterism.errors import InvalidEventError
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from tests.reference.match_ids import match_id
 from tests.unit.harness import Run, chain, found, ms, run, stage
 
 AB = chain("a", "b")
@@ -136,7 +137,7 @@ def test_no_key_is_one_key() -> None:
 
 def test_key_columns_come_first() -> None:
     row = run(AB, "u.a1 b2 u.b3", keys=["name", "key"]).operator.output_schemas["matches"]
-    assert row.names == ["name", "key", "start_time", "end_time", "match_time", "a", "b"]
+    assert row.names == ["name", "key", "start_time", "end_time", "match_time", "match_id", "a", "b"]
 
 
 @pytest.mark.parametrize("pages", [2, 7, 64, 256])
@@ -223,6 +224,7 @@ def test_timed_out_rows() -> None:
             "start_time": 1,
             "end_time": 3,
             "timeout_time": 11,
+            "match_id": match_id(["timed_out", "a", "b", "c"], "-", [(1000, 0, 0), (3000, 0, 1)]),
             "a": [{"key": None, "ts": 1, "name": "a", "n": 1, "price": None}],
             "b": [{"key": None, "ts": 3, "name": "b", "n": 3, "price": None}],
             "c": [],

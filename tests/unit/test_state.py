@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +23,7 @@ def page() -> Page:
         keys=keys,
         events=events,
         times=np.array([5, 6, 2**62]),
+        positions=np.array([0, 0, 3]),
         nodes=np.array([[0, 1, -1], [1, 2, 0]]),
         run_at=np.array([0, 1, 1]),
         run_rows=np.array([[0, 1, 3]]),
@@ -37,8 +41,35 @@ def test_page_round_trip() -> None:
     assert after.keys.equals(before.keys)
     assert after.events.to_pylist() == before.events.to_pylist()
     assert after.events.schema == EVENTS
-    for name in ("times", "nodes", "run_at", "run_rows", "waiting_at", "waiting_rows", "timer_at", "timer_rows"):
+    for name in (
+        "times",
+        "positions",
+        "nodes",
+        "run_at",
+        "run_rows",
+        "waiting_at",
+        "waiting_rows",
+        "timer_at",
+        "timer_rows",
+    ):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)
+
+
+def test_page_of_the_first_layout() -> None:
+    """It had no positions."""
+    written = base64.b64decode(
+        "eNpzDA4JYmRgZNjAAAELoDQTlGZD4zOj8RnQ+IxQ+gVU4QV2BqzgPxQwoulDB4w4+EwM+AFMXYcwwr4ZQFoEKs7DIAb0GysDB5DFA/YYC4MEkBKAm8AF"
+        "5PMwsABVcAF5PlA5ZPcw47GfA41mRHMbIw43JyKFTwcF7rWByjFhiSNsQADNHehq2dH8AwCyXBkC"
+    )
+    keys, events = pa.schema([("k", pa.string())]), pa.schema([("e:v", pa.int64())])
+    found = Page.from_bytes(zlib.decompress(written), keys, events)
+    assert (found.keys.to_pylist(), found.events.column(0).to_pylist()) == ([{"k": "a"}], [7, 8])
+    assert (found.times.tolist(), found.positions.tolist(), found.nodes.tolist()) == (
+        [1000, 2000],
+        [0, 0],
+        [[0, 0, -1], [1, 1, 0]],
+    )
+    assert (found.run_rows.tolist(), found.timer_rows.tolist()) == ([[0, 1, 2]], [[5000]])
 
 
 def test_empty_page_round_trip() -> None:

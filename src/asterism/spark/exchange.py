@@ -145,7 +145,7 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
-        carried = operator.empty_page()
+        carried = operator.nothing_carried()
         now = Now(processing_time=processing_time)
 
         def step(events: pa.Table, last: bool) -> Batches:

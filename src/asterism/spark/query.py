@@ -143,8 +143,8 @@ class PatternStream:
 
     @property
     def matches(self) -> DataFrame:
-        """Key columns, ``start_time``, ``end_time`` (first and last event), ``match_time`` (when it was decided), and a list of
-        events per stage, whole and typed as the input.
+        """Key columns, ``start_time``, ``end_time`` (first and last event), ``match_time`` (when it was decided), ``match_id``
+        (the same whenever this match is found again), and a list of events per stage, whole and typed as the input.
         """
         return self._single(OutputSpec(OutputKind.MATCHES))
 
@@ -163,7 +163,7 @@ class PatternStream:
 
         A measure is SQL over the stages, ``LAST(b.price) - FIRST(a.price) AS rise``: FIRST, LAST, SUM, COUNT, AVG, MIN and
         MAX of a stage's events, NULL (COUNT: 0) where it took none; ``a.price`` alone is ``LAST(a.price)``. Key columns,
-        ``start_time``, ``end_time`` and ``match_time`` (``timeout_time``) can be used too.
+        ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id`` can be used too.
         """
         return self._single(OutputSpec(OutputKind(output), measures=measures))
 

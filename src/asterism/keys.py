@@ -1,0 +1,51 @@
+"""Keys as text, from which their values can be read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KEY = "__key"
+"""Column of keys as text."""
+
+
+def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
+    """Keys as texts, from which :func:`key_values` reads them back: each value after its length, ``-`` for a null."""
+    if not columns:
+        return pa.array([""] * rows, pa.string())
+    parts = []
+    for column in columns:
+        text = _as_text(column)
+        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(text), pa.string()), text, ":")
+        parts.append(pc.fill_null(part, "-"))
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return pc.cast(column, pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a struct; bytes that are no text
+        return pa.chunked_array([[None if value is None else str(value) for value in column.to_pylist()]], pa.string())
+
+
+def key_values(text: str) -> list[str | None]:
+    """The values in a key text.
+
+    >>> key_values("3:ann-2:42")
+    ['ann', None, '42']
+    """
+    found: list[str | None] = []
+    at = 0
+    while at < len(text):
+        if text[at] == "-":
+            found.append(None)
+            at += 1
+        else:
+            colon = text.index(":", at)
+            end = colon + 1 + int(text[at:colon])
+            found.append(text[colon + 1 : end])
+            at = end
+    return found

@@ -1,0 +1,134 @@
+"""Every match has an id, which is the same wherever micro-batches end, and which no other match has."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism import Pattern
+from asterism.cep import EVENTS, CepOperator
+from asterism.compiler import Semantics
+from asterism.conformance import events_of, operator_for, pieces
+from asterism.operator import Arrival, Now
+from asterism.outputs import OutputKind, OutputSpec
+from asterism.state import MemoryStore
+from tests.reference.match_ids import match_id
+from tests.unit.harness import SCHEMA, Run, chain
+
+Case = dict[str, Any]
+CORPUS = Path(__file__).parents[1] / "conformance"
+
+
+def some_cases() -> Iterator[Case]:
+    for name, every in (("same_timestamp", 2), ("mixed", 10), ("timeouts", 20), ("late_events", 20)):
+        lines = (CORPUS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        yield from map(json.loads, lines[::every])
+
+
+CASES = list(some_cases())
+
+
+def run(case: Case, cuts: str) -> list[tuple[str, str]]:
+    """(the events of each match and timed-out partial match, its id)"""
+    operator, store = operator_for(case, Semantics.DEFAULT), MemoryStore()
+    found = []
+    for ids, watermark in pieces(case, cuts, random.Random(1)):
+        arrivals = [Arrival(EVENTS, operator.prepare(EVENTS, events_of(case, ids)))] if ids else []
+        outputs = operator.process(store, arrivals, Now(watermark)).outputs
+        for kind in ("matches", "timed_out"):
+            for row in outputs[kind].to_pylist() if kind in outputs else ():
+                taken = {name: [e["id"] for e in events] for name, events in row.items() if isinstance(events, list)}
+                found.append((f"{kind} {taken}", row["match_id"]))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
+def test_ids_do_not_depend_on_cuts_and_tell_matches_apart(case: Case) -> None:
+    whole = run(case, "whole")
+    assert run(case, "rows") == whole
+    assert run(case, "random") == whole
+    assert len({id for _, id in whole}) == len({match for match, _ in whole})
+
+
+def test_the_slow_twin_makes_the_same_ids() -> None:
+    """Which it makes of the words, the key, and time, position and stage of the events."""
+    pattern = chain("a", "b", by="followed_by_any")
+    cep = Run(pattern, keys=["key", "n"])
+    events = pa.Table.from_pylist(
+        [
+            {"key": "u", "ts": ts, "name": name, "n": 1}
+            for ts, name in ((1, "a"), (1, "x"), (1, "a"), (-2, "a"), (5, "b"))
+        ],
+        SCHEMA,
+    )
+    cep.feed(events).end()
+    ids = [row["match_id"] for row in cep.rows()]
+    key = "1:u1:1"
+    first = {(0, -2000): 0, (0, 1000): 0, (2, 1000): 2}
+    assert sorted(ids) == sorted(
+        match_id(["matches", "a", "b"], key, [(time, position, 0), (5000, 0, 1)])
+        for (_, time), position in first.items()
+    )
+    assert len(set(ids)) == 3
+
+
+def test_an_id_never_changes() -> None:
+    """Sinks have kept those of earlier releases."""
+    cep = Run(chain("a", "b"), keys=["key"])
+    cep.send("u.a1 u.b2").end()
+    assert [row["match_id"] for row in cep.rows()] == ["7aba5618b38cad90ae5b00eef18434cb"]
+
+
+def test_the_pattern_and_what_became_of_the_match_count() -> None:
+    ids = Counter()
+    for first in ("a", "b"):
+        for output in ("matches", "timed_out"):
+            ids[match_id([output, first], "", [(1, 0, 0)])] += 1
+    assert len(ids) == 4
+
+
+def test_measures_may_ask_for_it() -> None:
+    spec = OutputSpec(OutputKind.MATCHES, measures=("match_id", "upper(match_id) AS big", "COUNT(a.*) AS n"))
+    cep = Run(chain("a", "b"), {"matches": spec, "whole": OutputSpec(OutputKind.MATCHES)})
+    cep.send("a1 b2").end()
+    (row,), (whole,) = cep.rows(), cep.rows("whole")
+    assert (row["match_id"], row["big"]) == (whole["match_id"], whole["match_id"].upper())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_ids_over_a_table_are_those_of_a_stream(size: int) -> None:
+    """Wherever the runs of its sorted rows end."""
+    rows = [
+        {"key": key, "ts": ts, "name": name, "n": 0, "price": None}
+        for key in (None, "u", "v")
+        for ts in (1, 2)
+        for name in "aabab"
+    ]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
+    made = CepOperator(chain("a", "b", by="followed_by_any"), SCHEMA, keys=["key"], time="ts", outputs=outputs)
+    carried, ids = made.nothing_carried(), []
+    for at in range(0, len(rows), size):
+        part = made.prepare(EVENTS, table.slice(at, size))
+        found, carried = made.process_sorted(carried, part, last=at + size >= len(rows), now=Now())
+        ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
+    stream = Run(chain("a", "b", by="followed_by_any"), outputs)
+    stream.feed(table).end()
+    assert sorted(ids) == sorted(row["match_id"] for row in stream.rows())
+    assert len(set(ids)) == len(ids) > 20
+
+
+def test_keys_of_any_type() -> None:
+    schema = pa.schema([("b", pa.binary()), ("d", pa.decimal128(10, 2)), ("t", pa.date32()), ("ts", pa.int64())])
+    table = pa.table([[b"\xff", b"\xfe", None], [None, None, None], [0, 0, 0], [1, 1, 1]], schema=schema)
+    outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
+    made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
+    found, _ = made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now())
+    assert len(set(found["matches"].column("match_id").to_pylist())) == 3
