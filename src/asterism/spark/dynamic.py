@@ -51,8 +51,8 @@ class PatternProcessorStream:
 
     A match has ``processor_id``, ``processor_version``, ``key`` (its values, as text), ``start_time``, ``end_time``,
     ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same whenever this match is found again), and, depending on
-    the processor: ``events``, in order, each with its stage; ``measures``, by name, as text; or ``result``, what its function made of
-    it, as JSON.
+    the processor: ``events``, in order, each with its stage; ``measures``, by name, as text; or ``result``, what its function
+    made of it, as JSON.
     """
 
     stream: KeyedStream
