@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from sqlglot import exp
 
 from asterism.compiler import Semantics
-from asterism.errors import PatternProcessorError
+from asterism.errors import ExpressionError, PatternProcessorError
 from asterism.expressions import Scope, Vectorized, parse
 from asterism.keys import KEY
 from asterism.matcher import Matcher
@@ -25,8 +26,18 @@ NO_KEY = "!"
 
 
 def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> tuple[str, ...]:
-    """The expressions that a processor groups by: its own, or the stream's."""
-    return processor.key if processor.key is not None else tuple(keys)
+    """The expressions that a processor groups by: its own, or the stream's key columns."""
+    return processor.key if processor.key is not None else tuple(map(_column_as_sql, keys))
+
+
+def _column_as_sql(name: str) -> str:
+    """As a rule would write it, so that both have the same copies of events."""
+    try:
+        found = parse(name)
+    except ExpressionError:
+        found = None
+    plain = isinstance(found, exp.Column) and not found.table and found.name == name
+    return name if plain else f"`{name.replace('`', '``')}`"
 
 
 def number_of(*texts: str) -> int:

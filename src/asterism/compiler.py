@@ -9,6 +9,7 @@ Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3), told in our
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -47,13 +48,24 @@ def compile_pattern(pattern: Pattern, semantics: Semantics = Semantics.DEFAULT) 
     start = builder.chain(pattern.stages, final, None, None)
     start.kind = StateKind.START
     _refuse_endless_loops(builder.states)
+    _refuse_gaps_beyond(pattern.effective_window, builder.states)
     return Nfa(
         states=tuple(builder.states),
         start=start,
         conditions=tuple(builder.conditions),
         stages=tuple(stage.name for stage in pattern.atoms()),
-        window=_window(pattern),
+        window=pattern.effective_window,
     )
+
+
+def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[State]) -> None:
+    """A bound on a gap that has an effect, and is wider than the bound on the whole, cannot be meant."""
+    for state in states:
+        if window is not None and state.gap is not None and state.gap > window:
+            raise MalformedPatternError(
+                f'stage "{state.stage}": the window between neighbouring events ({state.gap}) cannot be larger than'
+                f" the window of the whole match ({window})"
+            )
 
 
 def _refuse_what_flink_ignores(pattern: Pattern, in_group: bool = False) -> None:
@@ -111,19 +123,6 @@ def _refuse_endless_loops(states: list[State]) -> None:
                 todo.append((target, iter(follows[target])))
 
 
-def _window(pattern: Pattern) -> timedelta | None:
-    """The smallest window first to last; on the last stage of a group it has no effect."""
-
-    def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
-        found = [s.window for s in (stages[:-1] if in_group else stages) if s.window is not None]
-        for stage in stages:
-            if stage.group is not None:
-                found += windows(stage.group.stages, True)
-        return found
-
-    return min(windows(pattern.stages, False), default=None)
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where in the definition we are: stage *at* of the chain *stages*, inside *group*, in its first round or a later one."""
@@ -172,6 +171,8 @@ class _Builder:
         self.names: dict[str, int] = {}
         self.window_from_end: timedelta | None = None
         """Flink: the smallest window seen so far on the way from the end to the beginning."""
+        self.loop_groups = 0
+        """Groups that repeat, seen so far on that way."""
 
     # ------------------------------------------------------------------ states
 
@@ -446,7 +447,10 @@ class _Builder:
     def loop_group(self, place: _Place, sink: State) -> State:
         stage = place.stage
         assert stage.group is not None
-        again = self.state(stage.name)
+        # In Flink all groups have one name: the bound of a name that is known already is put on the state that leads back.
+        gap = stage.quantifier.gap if self.flink and self.loop_groups else None
+        self.loop_groups += 1
+        again = self.state(stage.name, gap=gap)
         head = self.chain(stage.group.stages, again, stage, place.following, first_round=False)
         head.add(Action.PROCEED, sink, self.always(place))
         again.add(Action.PROCEED, head, self.always(place))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,8 +87,34 @@ def _checked(case: Any) -> Case:
     return case
 
 
+_TEXT_OR_POINT = re.compile(r"'(?:[^']|'')*'|(?<![\w.])(?:\d+\.\d*|\.\d+)(?![\w.])")
+
+
+def with_doubles(graph: Any) -> Any:
+    """A pattern graph whose numbers with a point are doubles, which in the SQL of the cases they are and in Spark's not.
+
+    >>> with_doubles({"condition": {"type": "SQL", "expression": "price > 2.5 OR name = '2.5'"}})
+    {'condition': {'type': 'SQL', 'expression': "price > 2.5D OR name = '2.5'"}}
+    """
+
+    def marked(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith("'") else f"{float(found[0])!r}D"
+
+    match graph:
+        case list():
+            return [with_doubles(part) for part in graph]
+        case dict():
+            return {
+                name: _TEXT_OR_POINT.sub(marked, part)
+                if name == "expression" and isinstance(part, str)
+                else with_doubles(part)
+                for name, part in graph.items()
+            }
+    return graph
+
+
 def operator_for(case: Case, semantics: Semantics) -> CepOperator:
-    pattern = pattern_from_json(case["pattern"])
+    pattern = pattern_from_json(with_doubles(case["pattern"]))
     outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
     order_by = case.get("order_by") or ()
     return CepOperator(pattern, SCHEMA, time="ts", outputs=outputs, semantics=semantics, order_by=order_by)

@@ -29,11 +29,14 @@ from asterism.processors import (
     PatternProcessorManager,
     RefusedProcessor,
 )
+from asterism.words import printable
 
 KEPT_FILES = 100
 """Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
 WAITING = timedelta(days=7)
 """How long after its time, and after it was announced, a version that replaces another at a time may not have done so."""
+MAX_REASON = 2000
+"""Characters of an error that are told."""
 INITIALIZING, VALID, INTERRUPTED, OFF = "initializing", "valid", "interrupted", "off"
 _log = logging.getLogger("asterism.processors")
 
@@ -149,7 +152,7 @@ class FolderStore:
     def _may_wait(self, number: int, processor: PatternProcessor) -> bool:
         assert processor.timestamp is not None
         announced: datetime = self._open().get_file_info(f"{self._folder}/sets/{number}.json").mtime
-        return max(processor.timestamp, announced) + WAITING > datetime.now(UTC)
+        return max(processor.timestamp, announced) > datetime.now(UTC) - WAITING
 
     def read_status(self) -> Status:
         value = self._read("status.json")
@@ -194,8 +197,8 @@ class Status:
 
     :param state: initializing; valid: the last look succeeded; interrupted: it failed, the last set goes on; off: closed
     :param version: the number of the newest set
-    :param processors: id to version of what is in it
-    :param refused: id to reason, of what was found and cannot be used
+    :param processors: id to version of what is in it; a version with a timestamp may still wait for its time
+    :param refused: id to reason and place, of what was found and cannot be used
     :param error: of the last look, if it failed
     :param since: when the state was entered (ISO 8601, UTC)
     """
@@ -262,7 +265,7 @@ class Coordinator(PatternProcessorManager):
         assert self._discoverer is not None
         try:
             self._discoverer.discover_pattern_processor_updates(self)
-        except Exception as error:
+        except BaseException as error:  # it is over, also where a discoverer calls sys.exit
             self.on_discovery_failed(error)
 
     def close(self) -> None:
@@ -271,6 +274,11 @@ class Coordinator(PatternProcessorManager):
         self._enter(OFF)
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
+        for item in pattern_processors:
+            if not isinstance(item, PatternProcessor | RefusedProcessor):
+                raise PatternProcessorError(
+                    f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
+                )
         with self._lock:
             before = {processor.id: processor for processor in self._set.processors}
             after, refused = self._accepted(pattern_processors, before)
@@ -284,8 +292,8 @@ class Coordinator(PatternProcessorManager):
             self.status.refused = refused
         self._enter(VALID)
 
-    def on_discovery_failed(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"
+    def on_discovery_failed(self, error: BaseException) -> None:
+        text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
         if self.status.error != text:
             _log.warning("pattern processors: discovery failed, set %s goes on: %s", self.version, text)
         self._enter(INTERRUPTED, text)
@@ -322,8 +330,8 @@ class Coordinator(PatternProcessorManager):
                 assert isinstance(item, PatternProcessor)
                 after[item.id] = item
                 continue
-            refused[item.id] = str(error)
-            if self.status.refused.get(item.id) != str(error):
+            refused[item.id] = str(error) if item.place is None else f"{error}\n  In: {item.place}"
+            if self.status.refused.get(item.id) != refused[item.id]:
                 _log.warning("refused: %s", RefusedProcessor(item.id, error, item.version, item.place))
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
@@ -342,8 +350,8 @@ class Coordinator(PatternProcessorManager):
             return None  # it was good when it was taken, perhaps by an earlier run
         if new not in self._checked:
             try:
+                new.to_dict()  # first, for it tells what of a pattern made in Python is no data
                 self.compiler.compile(new)
-                new.to_dict()
                 self._checked[new] = None
             except AsterismError as error:
                 self._checked[new] = error

@@ -10,6 +10,7 @@ Source: FLIP-200.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import logging
@@ -284,13 +285,28 @@ class DynamicCepOperator(KeyGroupOperator):
                 try:
                     parts.append(self._rows(name, bound, step, own, self._own_columns(one, name, step, own)))
                 except Exception as error:
-                    return Failure(number, int(found.emitted[mine].min()), error)
+                    return self._first_failure(number, one, name, step, own, error)
             if default.any():
                 own = _some(found, default)
                 parts.append(self._rows(name, bound, step, own, {"events": self._events(bound, step, own)}))
             if parts:
                 made.append((name, pa.concat_tables(parts), counts))
         return made
+
+    def _first_failure(
+        self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
+    ) -> Failure:
+        """The first time at which nothing can be made of the matches until then; *error*: what is wrong with all of them."""
+        times = np.unique(found.emitted)
+        low, high = 0, len(times) - 1
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                self._own_columns(one, name, step, _some(found, found.emitted <= times[middle]))
+                low = middle + 1
+            except Exception as earlier:
+                high, error = middle, earlier
+        return Failure(number, int(times[low]), error)
 
     def _rows(
         self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
@@ -337,7 +353,7 @@ class DynamicCepOperator(KeyGroupOperator):
             raise PatternProcessorError(
                 f"the function {function!r} must return a pyarrow.Table with a row for each match"
             )
-        return {"result": pa.array([json.dumps(row, default=str) for row in answer.to_pylist()], pa.string())}
+        return {"result": pa.array([json.dumps(_as_json(row)) for row in answer.to_pylist()], pa.string())}
 
 
 def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
@@ -346,6 +362,22 @@ def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
     return Found(found.key[wanted], found.emitted[wanted], offsets, found.events[events], found.stages[events])
+
+
+def _as_json(value: Any) -> Any:
+    """A value as Spark's ``to_json`` would write it, where JSON has no such values."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else float_text(np.float64(value))
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _as_json(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_as_json(part) for part in value]
+    return str(value)
 
 
 def _as_texts(column: pa.ChunkedArray) -> list[str | None]:

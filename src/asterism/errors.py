@@ -110,7 +110,8 @@ class ColumnNotFoundError(ExpressionError):
     def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:
         """Build the message, with the columns whose names come close as a hint."""
         names = list(available)
-        close = difflib.get_close_matches(missing, names, n=3)
+        close = [name for name in names if name.lower() == missing.lower()]
+        close = close or difflib.get_close_matches(missing, names, n=3)
         hint = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         return cls(f"unknown column {missing!r}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
 

@@ -718,11 +718,21 @@ def wakes(mask: int, bits: Any, event: int) -> bool:
 
 @njit(cache=True)
 def expire(
-    states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any, key: int, time: int, lost: Any
+    states: Any,
+    window: int,
+    times: Any,
+    heaps: Any,
+    count: Any,
+    nodes: Any,
+    key: int,
+    time: int,
+    lost: Any,
+    flink: bool,
 ) -> int:
     """Take out the partial matches that are out of time at *time*.
 
-    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, node.
+    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, node. In Flink the
+    difference of the end of time and a time before 1970 overflows: such a partial match does not end.
     """
     runs = count[RUNS]
     new = 1 - runs
@@ -734,10 +744,12 @@ def expire(
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         by_window = by_gap = NEVER
         if first != NO_EVENT:
-            if window > 0:
+            last = nodes[node, 0]
+            overflows = flink and time == END_OF_TIME
+            if window > 0 and not (overflows and times[first] < 0):
                 by_window = times[first] + window
-            if states[state, GAP] > 0:
-                by_gap = times[nodes[node, 0]] + states[state, GAP]
+            if states[state, GAP] > 0 and not (overflows and times[last] < 0):
+                by_gap = times[last] + states[state, GAP]
         deadline = min(by_window, by_gap)
         if deadline > time or deadline == NEVER:
             push(heaps, new, n_new, first, node, state)
@@ -776,16 +788,20 @@ def advance_key(
             # Flink: without a timer that is due, a watermark does nothing at all.
             break
         time = until if at_horizon else times[event]
-        while count[EARLIEST] <= time and count[EARLIEST] != NEVER:
+        # Flink looks at the time once for all events of one timestamp, before the first of them.
+        looks = not flink or at_horizon or event == begin or times[event - 1] != time
+        while looks and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
             # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
-            error = expire(states, window, times, heaps, count, nodes, key, moment, lost)
+            error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
             if error == OK:
                 error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out)
             if error != OK:
                 count[TIME] = moment
                 return error
             survey(states, window, times, heaps, count, nodes)
+            if flink:
+                break
         if at_horizon:
             break
         # Most events matter to nobody: one test passes over them.

@@ -249,14 +249,15 @@ class Pattern:
                 f'stage "{last.name}": {said} is not a range of positive numbers',
                 hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
             )
-        stage = replace(
-            last,
-            quantifier=replace(
-                last.quantifier, kind=QuantifierKind.TIMES, at_least=at_least, at_most=at_most, gap=within
-            ),
+        quantifier = replace(
+            last.quantifier,
+            kind=QuantifierKind.TIMES,
+            at_least=at_least,
+            at_most=at_most,
+            gap=within,
+            optional=optional,
         )
-        result = self._with(_checked_gap(stage))
-        return result.optional() if optional else result
+        return self._with(_checked_gap(replace(last, quantifier=quantifier)))
 
     def times_or_more(self, at_least: int, *, within: timedelta | None = None) -> Pattern:
         """*at_least* times or more; *within* as in :meth:`times`."""
@@ -355,6 +356,19 @@ class Pattern:
             else:
                 yield from stage.group.atoms()
 
+    @property
+    def effective_window(self) -> timedelta | None:
+        """The smallest window first to last, also of groups; on the last stage of a group it has no effect."""
+
+        def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
+            found = [s.window for s in (stages[:-1] if in_group else stages) if s.window is not None]
+            for stage in stages:
+                if stage.group is not None:
+                    found += windows(stage.group.stages, True)
+            return found
+
+        return min(windows(self.stages, False), default=None)
+
     def validate(self) -> None:
         """Check what only the whole chain tells. :class:`~asterism.errors.MalformedPatternError` says what is wrong."""
         seen: set[str] = set()
@@ -365,7 +379,7 @@ class Pattern:
                 )
             seen.add(stage.name)
         last = self.stages[-1]
-        if last.contiguity is Contiguity.NOT_FOLLOW and self.time_bound is None and last.gap_window is None:
+        if last.contiguity is Contiguity.NOT_FOLLOW and self.effective_window is None and last.gap_window is None:
             raise MalformedPatternError(
                 f'not_followed_by("{last.name}") cannot be the last stage of a pattern without a time bound',
                 "Absence can only be decided when the time to wait is known.",
@@ -533,15 +547,9 @@ def _group_depth(pattern: Pattern) -> int:
 
 
 def _checked_gap(stage: Stage) -> Stage:
-    """A bound on a gap that is negative, or wider than the bound on the whole, cannot be meant."""
+    """A bound on a gap that is negative cannot be meant."""
     if stage.quantifier.gap is not None and stage.quantifier.gap < timedelta(0):
         raise MalformedPatternError(
             f'stage "{stage.name}": a window cannot be negative ({stage.quantifier.gap.total_seconds()} s)'
-        )
-    gaps = [gap for gap in (stage.gap_window, stage.quantifier.gap) if gap is not None]
-    if stage.window is not None and gaps and max(gaps) > stage.window:
-        raise MalformedPatternError(
-            f'stage "{stage.name}": the window between neighbouring events ({max(gaps)}) cannot be larger than'
-            f" the window of the whole match ({stage.window})"
         )
     return stage

@@ -90,10 +90,12 @@ PATTERNS: dict[str, Provocation] = {
     "pattern_consecutive_and_combinations": lambda: begin().one_or_more().consecutive().allow_combinations(),
     "pattern_window_negative": lambda: begin().within(-SECOND),
     "pattern_repetition_window_negative": lambda: begin().times(2, within=-SECOND),
-    "pattern_gap_larger_than_window": lambda: (
+    "pattern_gap_larger_than_window": lambda: compile_pattern(
         begin().followed_by("b").within(SECOND).within(2 * SECOND, WithinType.PREVIOUS_AND_CURRENT)
     ),
-    "pattern_repetition_gap_larger_than_window": lambda: begin().times(3, within=2 * SECOND).within(SECOND),
+    "pattern_repetition_gap_larger_than_window": lambda: compile_pattern(
+        begin().times(3, within=2 * SECOND).within(SECOND)
+    ),
     "pattern_not_after_optional": lambda: begin().next("b").optional().not_followed_by("c"),
     "pattern_not_followed_by_group": lambda: begin().not_followed_by(group()),  # type: ignore[arg-type]
     "pattern_not_next_group": lambda: begin().not_next(group()),  # type: ignore[arg-type]

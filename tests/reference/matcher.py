@@ -156,6 +156,8 @@ class Matcher:
         for ts in sorted(ts for ts in self._buffer if ts <= watermark):
             self._advance(ts)
             for event in self._ordered(self._buffer.pop(ts)):
+                if "stamps" in self._corrections:
+                    self._advance(ts)  # an event of this time may have led to a deadline that has passed
                 self._process(event)
                 if self._automaton.window is not None and self._started_in_round:
                     self._timers.add(ts + self._automaton.window)
@@ -249,15 +251,15 @@ class Matcher:
 
     # --- time ---
 
-    def _deadlines(self, run: Run) -> list[int]:
+    def _deadlines(self, run: Run, limit: int) -> list[int]:
         """When the partial match is out of time: by its last event, by its first one. Never for the start state."""
         if run.state is self._automaton.start:
             return []
         deadlines = []
-        if run.state.max_gap:
-            deadlines.append(run.positions[-1][0] + run.state.max_gap)
-        if self._automaton.window:
-            deadlines.append(run.positions[0][0] + self._automaton.window)
+        for base, bound in ((run.positions[-1][0], run.state.max_gap), (run.positions[0][0], self._automaton.window)):
+            # Flink's subtraction overflows.
+            if bound and (limit - base < 2**63 or "stamps" in self._corrections):
+                deadlines.append(base + bound)
         return deadlines
 
     def _advance(self, now: int) -> None:
@@ -266,7 +268,7 @@ class Matcher:
             self._expire(now, now)
             return
         # Each deadline has its own moment, wherever the watermarks fall.
-        while due := [deadline for run in self._runs for deadline in self._deadlines(run) if deadline <= now]:
+        while due := [deadline for run in self._runs for deadline in self._deadlines(run, now) if deadline <= now]:
             self._expire(min(due), min(due))
 
     def _expire(self, limit: int, now: int) -> None:
@@ -274,7 +276,7 @@ class Matcher:
         runs: PriorityQueue[Run] = PriorityQueue(_first)
         completed: PriorityQueue[Run] = PriorityQueue(_first)
         for run in self._runs:
-            passed = [deadline for deadline in self._deadlines(run) if deadline <= limit]
+            passed = [deadline for deadline in self._deadlines(run, limit) if deadline <= limit]
             if not passed:
                 runs.add(run)
             elif run.state.kind is Kind.PENDING:

@@ -358,7 +358,7 @@ def test_the_schema_accepts_every_pattern_of_the_corpus() -> None:
 
 BEYOND_A_SCHEMA = (
     "edge", "begin-node", "branching", "cycle", "loop", "same-name", "window", "after", "not-next", "not-follow", "unknown-name",
-    "skip-to", "to-less-than-from", "zero-optional",
+    "skip-to", "to-less-than-from", "zero-optional", "further",
 )  # fmt: skip
 
 

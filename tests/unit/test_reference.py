@@ -42,7 +42,10 @@ def test_flink_answers_exactly(path: Path) -> None:
 def test_default_answers_do_not_depend_on_watermarks(path: Path) -> None:
     """One watermark at the end gives the same as one before and after every event."""
     failing = []
+    refused = {id for id, why in json.loads((CORPUS / "changed_by_default.json").read_text()).items() if "refused" in why}
     for case in load(path):
+        if case["id"] in refused:
+            continue
         ordered = sorted(case["events"], key=lambda row: row[1])
         at_once = {**case, "steps": [{"events": [row[0] for row in ordered], "watermark": END_OF_INPUT}]}
         often: list[Json] = []

@@ -38,6 +38,7 @@ from asterism.spark.plan import (
     check_key_groups,
     hashed,
     key_group_of,
+    mapped,
     quoted,
     run,
     stateful,
@@ -182,7 +183,7 @@ class OperatorStream:
     def _packed(self, name: str, stream: Stream) -> DataFrame:
         columns = self.operator.inputs[name].schema.names
         df = hashed(stream.df, _keys(stream), columns)
-        return df.mapInArrow(pack(self.operator, self.key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+        return mapped(df, pack(self.operator, self.key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
 
     def _stateful(self, drain: bool) -> DataFrame:
         packed = {name: self._packed(name, stream) for name, stream in self.streams.items()}
@@ -229,7 +230,7 @@ class OperatorStream:
         by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted, names))
-        return rows.mapInArrow(run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
+        return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
 
     def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
         """The elements of all inputs: where they belong, their times, the numbers of their inputs, and a struct per input."""

@@ -32,6 +32,7 @@ from asterism.spark.plan import (
     bounded,
     check_checkpoint,
     hashed,
+    mapped,
     quoted,
     run,
     spark_schema,
@@ -190,7 +191,7 @@ class PatternProcessorStream:
         return stateful(
             self.spark,
             operator,
-            [events.mapInArrow(pack(operator, self.key_groups, EVENTS, delay), CHUNKS)],
+            [mapped(events, pack(operator, self.key_groups, EVENTS, delay), CHUNKS)],
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             drain=drain,
@@ -200,9 +201,8 @@ class PatternProcessorStream:
     def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:
         """The copies, by key group and in order of time; Spark sorts, and spills."""
         schema = operator.inputs[EVENTS].prepared
-        copies = events.mapInArrow(
-            copied(operator, EVENTS), spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
-        )
+        copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
+        copies = mapped(events, copied(operator, EVENTS), copied_schema)
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
         rows = copies.select(group, *map(quoted, schema.names))
         first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -22,7 +23,7 @@ from asterism.key_group import KEY_HASH
 from asterism.operator import Arrival, Operator
 from asterism.spark import RESULTS
 from asterism.spark.control_source import ControlSource
-from asterism.spark.exchange import BATCH_GROUP, run_groups, unpack
+from asterism.spark.exchange import BATCH_GROUP, Batches, run_groups, unpack
 from asterism.spark.host import PROCESSING_TIME, OperatorHost
 from asterism.sql.types import TIME_ZONE
 
@@ -39,13 +40,25 @@ _EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def check_key_groups(key_groups: int) -> None:
-    if not 1 <= key_groups <= MAX_KEY_GROUPS:
-        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
+    if not isinstance(key_groups, int) or not 1 <= key_groups <= MAX_KEY_GROUPS:
+        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups!r}")
 
 
 def check_checkpoint(checkpoint: str | None) -> None:
     if checkpoint is None:
         raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+
+
+def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
+    """``mapInArrow``, also over columns that PySpark cannot name there: it takes a dot for the way into a struct."""
+    names = df.columns
+    if not any("." in name or "`" in name for name in names):
+        return df.mapInArrow(function, schema)
+
+    def renamed(batches: Batches) -> Batches:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
 
 
 def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
@@ -72,7 +85,7 @@ def bounded(
     :param sent, first: as for :func:`asterism.spark.exchange.run_groups`
     """
     rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, *order)
-    return rows.mapInArrow(run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
+    return mapped(rows, run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
 
 
 def stateful(
@@ -143,6 +156,8 @@ def run(
     :param ends_by_itself: does the trigger *available now* end the query?
     """
 
+    _check_sinks(sinks, trigger)
+
     def write(rows: DataFrame, batch_id: int) -> None:
         if len(sinks) > 1:  # else nothing would be computed twice
             rows.persist()
@@ -159,7 +174,16 @@ def run(
 
     def start(ending: bool, **how: Any) -> StreamingQuery:
         writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-        return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+        try:
+            return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+        except AnalysisException as error:
+            if error.getCondition() != "DUPLICATED_METRICS_NAME":
+                raise
+            raise StreamDefinitionError(
+                "the stream is itself a result of Asterism",
+                "One streaming query holds one operator.",
+                "write the first result to a sink, and read the second stream from there",
+            ) from None
 
     if trigger is not None:
         return start(drain, **trigger)
@@ -179,6 +203,21 @@ def run(
         if not _has_ended(query):  # its one micro-batch was an old one, which a failure had left unfinished
             start(True, availableNow=True).awaitTermination()
     return None
+
+
+def _check_sinks(sinks: Mapping[str, Sink], trigger: Mapping[str, Any] | None) -> None:
+    if not sinks:
+        raise StreamDefinitionError(
+            "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
+        )
+    for output, sink in sinks.items():
+        if not callable(sink):
+            raise StreamDefinitionError(
+                f'the sink of "{output}" is {sink!r:.60}',
+                hint="a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
+            )
+    if trigger is not None and not isinstance(trigger, Mapping):
+        raise StreamDefinitionError(f"the trigger is {trigger!r:.60}", hint='trigger={"processingTime": "1 second"}')
 
 
 def _has_ended(query: StreamingQuery) -> bool:

@@ -32,6 +32,7 @@ from asterism.spark.plan import (
     arrow_schema,
     check_key_groups,
     hashed,
+    mapped,
     quoted,
     run,
     stateful,
@@ -270,9 +271,9 @@ class PatternStream:
             if isinstance(df.schema[column].dataType, T.LongType):
                 df, column = df.withColumn(_EVENT_TIME, F.timestamp_millis(quoted(column))), _EVENT_TIME
             delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
-            relevant = self._relevant(df.withWatermark(column, f"{delay} milliseconds"), operator)
+            relevant = self._relevant(df.withWatermark(quoted(column), f"{delay} milliseconds"), operator)
         packer = pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness))
-        packed = self._inputs(relevant, operator).mapInArrow(packer, CHUNKS)
+        packed = mapped(self._inputs(relevant, operator), packer, CHUNKS)
         return stateful(self.spark, operator, [packed], key_groups=self.key_groups, time_mode=time_mode, drain=drain)
 
     def _batch(self, operator: CepOperator) -> DataFrame:
@@ -286,4 +287,4 @@ class PatternStream:
             name = F.col(quoted(column.removeprefix("-")))
             order.append(name.desc() if column.startswith("-") else name.asc())
         df = df.sortWithinPartitions(*order) if order else df
-        return df.mapInArrow(run_sorted(operator, time.time_ns() // 1000), RESULTS)
+        return mapped(df, run_sorted(operator, time.time_ns() // 1000), RESULTS)

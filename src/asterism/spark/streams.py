@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,15 +35,19 @@ class KeyedStream:
     """
 
     df: DataFrame
-    key: str | Sequence[str] = ()
+    key: str | Sequence[str] | None = ()
     time: str | None = None
     max_out_of_orderness: timedelta = timedelta(0)
     order_by: Sequence[str] = ()
     idle_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        names = [*self.keys, *([self.time] if self.time else []), *(c.removeprefix("-") for c in self.order_by)]
-        _check_columns(self.df, names, "in the description of the keyed stream")
+        order = [c.removeprefix("-") if isinstance(c, str) else c for c in self.order_by]
+        times = [] if self.time is None else [self.time]
+        _check_columns(self.df, [*self.keys, *times, *order], "in the description of the keyed stream")
+        twice = [name for name, count in Counter(self.keys).items() if count > 1]
+        if twice:
+            raise StreamDefinitionError(f'the key column "{twice[0]}" is named twice')
         for name in self.keys:
             kind = self.df.schema[name].dataType
             if not isinstance(kind, _KEY_TYPES):
@@ -54,7 +59,9 @@ class KeyedStream:
 
     @property
     def keys(self) -> list[str]:
-        return [self.key] if isinstance(self.key, str) else list(self.key)
+        if self.key is None or (isinstance(self.key, Sequence) and not isinstance(self.key, str)):
+            return list(self.key or ())
+        return [self.key]
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,17 @@ class BroadcastStream:
     idle_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        _check_columns(self.df, [self.time] if self.time else [], "in the description of the broadcast stream")
+        _check_columns(self.df, [] if self.time is None else [self.time], "in the description of the broadcast stream")
         _check_time(self.df, self.time, self.max_out_of_orderness, self.idle_after)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
     columns = [field.name for field in df.schema]
     for name in names:
+        if not isinstance(name, str):
+            raise StreamDefinitionError(
+                f"columns are named by texts, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
+            )
         if name not in columns:
             raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
 

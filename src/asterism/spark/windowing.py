@@ -26,6 +26,7 @@ from asterism.spark.plan import (
     check_key_groups,
     hashed,
     key_group_of,
+    mapped,
     quoted,
     run,
     stateful,
@@ -267,7 +268,7 @@ class WindowedStream:
     def _streaming(self, operator: WindowOperator, drain: bool) -> DataFrame:
         stream = self.stream
         packer = pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness))
-        packed = hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names).mapInArrow(packer, CHUNKS)
+        packed = mapped(hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names), packer, CHUNKS)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
         return stateful(self.spark, operator, [packed], key_groups=self.key_groups, time_mode=time_mode, drain=drain)
 

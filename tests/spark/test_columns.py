@@ -1,0 +1,105 @@
+"""Columns by any name, and what is no name of a column."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism import (
+    CEP,
+    FilePatternProcessorDiscovererFactory,
+    KeyedStream,
+    Pattern,
+    PatternProcessor,
+    TumblingWindows,
+    window,
+)
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+
+pytestmark = pytest.mark.spark
+
+NAMES = {"ts": "event.ts", "who": "who`s", "kind": "kind of.event"}
+PAIR = (
+    Pattern.begin("a").where("`kind of.event` = 'a'").followed_by("b").where("`kind of.event` = 'b'")
+).within(timedelta(minutes=1))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("columns") / "events"
+    spark.sql("""
+        SELECT timestamp_seconds(id) AS ts, 'ann' AS who, substring('abxab', CAST(id AS INT) + 1, 1) AS kind FROM range(5)
+    """).coalesce(1).write.parquet(str(path))
+    return path
+
+
+def streams(spark: SparkSession, folder: Path) -> list[KeyedStream]:
+    """A table and a stream of the same events."""
+    plain = "ts TIMESTAMP, who STRING, kind STRING"
+    found = (spark.read.schema(plain).parquet(str(folder)), spark.readStream.schema(plain).parquet(str(folder)))
+    return [KeyedStream(df.toDF(*NAMES.values()), NAMES["who"], NAMES["ts"]) for df in found]
+
+
+def run(made: Any, output: str, checkpoint: Path, **options: Any) -> list[Any]:
+    rows: list[Any] = []
+
+    def sink(df: DataFrame, _: int) -> None:
+        rows.extend(df.collect())
+
+    made.run({output: sink}, checkpoint=str(checkpoint), **options)
+    return rows
+
+
+def test_a_name_may_have_dots_and_backquotes(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps([PatternProcessor("pair", 1, PAIR).to_dict()]), encoding="utf-8")
+    factory = FilePatternProcessorDiscovererFactory(rules)
+    for number, stream in enumerate(streams(spark, folder)):
+        matches = run(CEP.pattern(stream, PAIR), "matches", tmp_path / f"p{number}")
+        assert [(row["who`s"], row["b"][0]["kind of.event"]) for row in matches] == [("ann", "b")] * 2
+        firings = run(
+            window(stream, TumblingWindows.of(timedelta(minutes=1))), "results", tmp_path / f"w{number}",
+            aggregate=["max(`kind of.event`) AS `last.kind`"],
+        )  # fmt: skip
+        assert [(row["who`s"], row["last.kind"]) for row in firings] == [("ann", "x")]
+        found = run(CEP.pattern_processors(stream, factory), "matches", tmp_path / f"d{number}")
+        assert [row.key for row in found] == [["ann"]] * 2
+
+
+def test_what_is_no_column_is_refused(spark: SparkSession) -> None:
+    df = spark.createDataFrame([], "ts TIMESTAMP, who STRING")
+    for options in ({"key": F.col("who")}, {"key": "who", "time": F.col("ts")}, {"key": ["who", 1]}):
+        with pytest.raises(StreamDefinitionError, match="columns are named by texts"):
+            KeyedStream(df, **options)
+    with pytest.raises(StreamDefinitionError, match='"who" is named twice'):
+        KeyedStream(df, key=["who", "who"])
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'who'"):
+        KeyedStream(df, key="WHO")
+    assert KeyedStream(df, key=None).keys == []
+
+
+def test_what_is_no_sink_is_refused(spark: SparkSession, folder: Path) -> None:
+    pattern = CEP.pattern(streams(spark, folder)[1], PAIR)
+    for sinks, options, expected in (
+        ({}, {}, "there is no sink"),
+        ({"matches": "/path"}, {}, "the sink of \"matches\" is '/path'"),
+        ({"matches": print}, {"trigger": "1 second"}, "the trigger is '1 second'"),
+    ):
+        with pytest.raises(StreamDefinitionError, match=expected):
+            pattern.run(sinks, checkpoint="unused", **options)  # type: ignore[arg-type]
+
+
+def test_a_result_is_no_stream_of_events(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """One streaming query holds one operator."""
+    windows = TumblingWindows.of(timedelta(minutes=1))
+    first = window(streams(spark, folder)[1], windows).aggregate("count(*) AS n")
+    with pytest.raises(StreamDefinitionError, match="itself a result of Asterism"):
+        run(
+            window(KeyedStream(first, time="window_end"), windows), "results", tmp_path / "c", aggregate=["sum(n) AS n"]
+        )
