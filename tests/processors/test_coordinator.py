@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ import pytest
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics
 from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, WAITING, Coordinator, FolderStore
-from asterism.errors import StateError
+from asterism.errors import PatternProcessorError, StateError
 from asterism.outputs import TimeColumn
-from asterism.processors import PatternProcessor, RefusedProcessor
+from asterism.processors import (
+    Discovered,
+    PatternProcessor,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+    RefusedProcessor,
+)
+from tests.discovery.kit import until
 from tests.processors.driver import SCHEMA, at, chain, processor
 
 
@@ -109,6 +118,40 @@ def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path, monkeypatc
         patch.setattr("asterism.coordinator.datetime", Later)
         manager.committed(4)
     assert manager.store.numbers() == [4]
+
+
+@pytest.mark.parametrize("time", [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)])
+def test_a_version_may_wait_for_any_time(tmp_path: Path, time: datetime) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=time)])
+    manager.committed(2)
+    assert manager.store.numbers() == [1, 2]
+
+
+def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
+    class GivesUp(PatternProcessorDiscoverer):
+        def initial_pattern_processors(self) -> Sequence[Discovered]:
+            return [version(1)]
+
+        def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+            raise SystemExit("\x1b[31menough" + "!" * 5000)
+
+    class Factory(PatternProcessorDiscovererFactory):
+        def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+            return GivesUp()
+
+    manager = coordinator(tmp_path)
+    manager.start(Factory())
+    until(lambda: manager.status.state == INTERRUPTED)
+    assert (manager.status.error or "").startswith("SystemExit: \\x1b[31menough!")
+    assert len(manager.status.error or "") < 2100
+    assert manager.status.processors == {"ab": 1}
+
+
+def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PatternProcessorError, match="the discoverer has found 5"):
+        coordinator(tmp_path).on_pattern_processors_updated([5])  # type: ignore[list-item]
 
 
 def test_a_version_that_is_replaced_at_once_is_not_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
-from asterism.dynamic_cep import ERRORS, LATE, TIMED_OUT
+from asterism.dynamic_cep import ERRORS, LATE, MATCHES, TIMED_OUT
 from asterism.errors import PatternProcessorError
 from asterism.processors import PatternProcessor
 from tests.processors.driver import Driver, Event, at, chain, cuts, processor
@@ -258,6 +259,38 @@ def test_a_function_that_fails_disables_its_processor() -> None:
     driver.batch([e(1, "a"), e(2, "b")], sets=[named, AB], watermark=2)
     assert driver.found == [("ab", 1, ("ann",), "a1 b2")]
     assert [row["error"] for row in driver.rows[ERRORS]] == ["ValueError: no"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 6])
+@pytest.mark.parametrize("how", ["measure", "function"])
+def test_what_was_found_before_a_measure_or_function_fails_stays(how: str, size: int) -> None:
+    def quotient(matches: pa.Table) -> pa.Table:
+        return pa.table({"q": [1 / (row["a"][0]["x"] - 7) for row in matches.to_pylist()]})
+
+    said: dict[str, Any] = {"function": "quotient"} if how == "function" else {"select": ("1 / (a.x - 7) AS q",)}
+    divides = processor("divides", 1, chain("a", "b"), **said)
+    events = [e(0, "a", x=8.0), e(1, "b"), e(2, "a", x=7.0), e(3, "b"), e(4, "a", x=9.0), e(5, "b")]
+    driver = Driver(functions={"quotient": quotient}, disable_on_error=True).batch(sets=[divides])
+    for begin in range(0, len(events), size):
+        piece = events[begin : begin + size]
+        driver.batch(piece, watermark=piece[-1][0])
+    driver.end()
+    assert [(row["match_time"], row["result"] or dict(row["measures"])) for row in driver.rows[MATCHES]] == [
+        (at(1), '{"q": 1.0}' if how == "function" else {"q": "1.0"})
+    ]
+    assert [row["time"] for row in driver.rows[ERRORS]] == [at(3)]
+
+
+def test_a_result_is_json_whatever_is_in_it() -> None:
+    def odd(matches: pa.Table) -> pa.Table:
+        rows = [{"a": float("inf"), "b": b"\xff", "c": [float("nan"), 1.5], "d": at(1), "e": None}]
+        return pa.Table.from_pylist(rows * matches.num_rows)
+
+    named = processor("odd", 1, chain("a"), function="odd")
+    (row,) = Driver(functions={"odd": odd}).batch([e(1, "a")], sets=[named]).end().rows[MATCHES]
+    assert json.loads(row["result"], parse_constant=pytest.fail) == {
+        "a": "Infinity", "b": "/w==", "c": ["NaN", 1.5], "d": "1970-01-01 00:00:01+00:00", "e": None,
+    }  # fmt: skip
 
 
 def test_a_version_that_comes_again_is_another_one() -> None:
