@@ -28,6 +28,8 @@ from asterism.processors import (
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
+    duplicate,
+    found_at,
 )
 from asterism.words import printable
 
@@ -322,10 +324,12 @@ class Coordinator(PatternProcessorManager):
         """The processors of the next set, and for each id that was refused the reason."""
         after: dict[str, PatternProcessor] = {}
         refused: dict[str, str] = {}
+        # Without what a class of the user's own adds: that would not come back from the store.
+        found = [found_at(item, item.place) if isinstance(item, PatternProcessor) else item for item in found]
         for item in found:
-            error = item.error if isinstance(item, RefusedProcessor) else self._check(item, before.get(item.id))
             if isinstance(item, PatternProcessor) and item.id in after:
-                error = PatternProcessorError(f"two processors have the id {item.id!r:.60}")
+                item = duplicate(item, after[item.id].place)
+            error = item.error if isinstance(item, RefusedProcessor) else self._check(item, before.get(item.id))
             if error is None:
                 assert isinstance(item, PatternProcessor)
                 after[item.id] = item

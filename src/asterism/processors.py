@@ -5,10 +5,11 @@ Source: FLIP-200, ``PatternProcessor``, ``PatternProcessorManager``, ``PatternPr
 
 from __future__ import annotations
 
+import difflib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ MAX_ID = 200
 MAX_KEYS = 16
 MAX_MEASURES = 100
 MAX_TEXT = 10_000
+MAX_INTERVAL = timedelta(days=365)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
@@ -70,6 +72,10 @@ class PatternProcessor:
             raise PatternProcessorError(f"an id is a text of 1 to {MAX_ID} printable characters, not {self.id!r:.60}")
         if isinstance(self.version, bool) or not isinstance(self.version, int) or not 0 <= self.version < 2**31:
             raise PatternProcessorError(f"a version is an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
+        if not isinstance(self.pattern, Pattern):
+            raise PatternProcessorError(f"a pattern is a Pattern, not {self.pattern!r:.60}")
+        if self.timestamp is not None and not isinstance(self.timestamp, datetime):
+            raise PatternProcessorError(f"a timestamp is a datetime, not {self.timestamp!r:.60}")
         if self.timestamp is not None and self.timestamp.tzinfo is None:
             object.__setattr__(self, "timestamp", self.timestamp.replace(tzinfo=UTC))
         texts: tuple[tuple[str, Any, int], ...] = (
@@ -121,7 +127,7 @@ class PatternProcessor:
             )
         unknown = [name for name in fields if name not in _FIELDS]
         if unknown:
-            raise PatternProcessorError(f"a processor has no field {unknown[0]!r:.60}", f"Fields: {', '.join(_FIELDS)}")
+            raise _unknown_field(unknown[0])
         missing = [name for name in ("id", "version", "pattern") if name not in fields]
         if missing:
             raise PatternProcessorError(f"a processor needs {missing[0]!r}")
@@ -142,6 +148,23 @@ class PatternProcessor:
             function=fields.get("function"),
             timed_out=bool(fields.get("timedOut")),
         )
+
+
+def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
+    """*processor*, found at *place*, with the fields that are stored, and no others.
+
+    One of a class of the user's own becomes like any other: such a class may have another constructor, and what comes back
+    from the store, to be compared with what is found again, is not of that class.
+    """
+    values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor)}
+    return PatternProcessor(**values | {"place": place})
+
+
+def _unknown_field(name: Any) -> PatternProcessorError:
+    known = {field.lower(): field for field in (*_FIELDS, "enabled") if field != name}
+    close = difflib.get_close_matches(str(name).lower(), known, n=1)
+    hint = f"did you mean {known[close[0]]!r}?" if close else None
+    return PatternProcessorError(f"a processor has no field {name!r:.60}", f"Fields: {', '.join(known.values())}", hint)
 
 
 def _is_text(value: Any) -> bool:
@@ -210,7 +233,9 @@ class PatternProcessorManager(ABC):
 
 
 class PatternProcessorDiscoverer(ABC):
-    """Finds pattern processors somewhere, and tells the manager when they change. It runs on Spark's driver."""
+    """Finds pattern processors somewhere, and tells the manager when they change. It runs on Spark's driver, in a process of its
+    own: it shares nothing with the program that started the query.
+    """
 
     @abstractmethod
     def initial_pattern_processors(self) -> Sequence[Discovered]:
@@ -233,10 +258,28 @@ class PatternProcessorDiscovererFactory(ABC):
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer: ...
 
 
+def checked_interval(interval: timedelta) -> timedelta:
+    """*interval*, if one can wait so long between two looks.
+
+    :raises PatternProcessorError: it is no timedelta, or not a positive one, or longer than a year
+
+    >>> checked_interval(timedelta(seconds=5))
+    datetime.timedelta(seconds=5)
+    """
+    if not isinstance(interval, timedelta):
+        raise PatternProcessorError(f"an interval is a timedelta, not {interval!r:.60}", hint="timedelta(seconds=5)")
+    if not timedelta(0) < interval <= MAX_INTERVAL:
+        raise PatternProcessorError(
+            f"an interval must be positive, and at most {MAX_INTERVAL.days} days, not {interval}"
+        )
+    return interval
+
+
 class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
     """Asks again and again (FLIP-200: ``AbstractPeriodicPatternProcessorDiscoverer``).
 
     :param interval: how often; after a failure twice as long each time, up to *max_interval*
+    :raises PatternProcessorError: an interval is not a positive timedelta
     """
 
     def __init__(
@@ -245,9 +288,8 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
         interval: timedelta = timedelta(seconds=1),
         max_interval: timedelta = timedelta(minutes=1),
     ) -> None:
-        if interval <= timedelta(0):
-            raise PatternProcessorError(f"an interval must be positive, not {interval}")
-        self._initial, self.interval, self.max_interval = list(initial), interval, max(interval, max_interval)
+        self._initial, self.interval = list(initial), checked_interval(interval)
+        self.max_interval = max(interval, checked_interval(max_interval))
         self._closed = threading.Event()
 
     @abstractmethod
@@ -285,7 +327,7 @@ class ProcessorRegistry:
     """Names that rules may use, and what they stand for. Nothing is ever imported by name.
 
     :param factories: for FLIP-200's own form (className, constructorParams): class name to a function that makes a processor
-        of the parameters
+        of the parameters, or a class derived from :class:`PatternProcessor`
     """
 
     factories: dict[str, Callable[..., PatternProcessor]] = field(default_factory=dict)
@@ -304,13 +346,13 @@ class ProcessorRegistry:
             )
         try:
             made = factory(*parameters)
+            if not isinstance(made, PatternProcessor):
+                raise PatternProcessorError(f"{class_name} made a {type(made).__name__}, not a PatternProcessor")
+            return found_at(made, made.place)
         except AsterismError:
             raise
         except Exception as error:
             raise PatternProcessorError(f"{class_name} failed", f"{type(error).__name__}: {error}") from error
-        if not isinstance(made, PatternProcessor):
-            raise PatternProcessorError(f"{class_name} made a {type(made).__name__}, not a PatternProcessor")
-        return made
 
 
 def processors_from(
@@ -344,7 +386,7 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
     told = fields["id"] if isinstance(fields.get("id"), str) else ""
     try:
         item, enabled = without_flag(item)
-        return replace(PatternProcessor.from_dict(item), place=place) if enabled else None
+        return found_at(PatternProcessor.from_dict(item), place) if enabled else None
     except AsterismError as error:
         if told:
             # As it is, if there can be a processor of that name.
@@ -375,12 +417,24 @@ def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
     The good ones are first: what is refused cannot take the place of a good one with its id.
     """
     kept: list[Discovered] = []
-    seen: set[str] = set()
+    places: dict[str, str | None] = {}
     for one in found:
         if isinstance(one, PatternProcessor):
-            if one.id in seen:
-                error = PatternProcessorError(f"two processors have the id {one.id!r:.60}")
-                one = RefusedProcessor(one.id, error, one.version, one.place)
-            seen.add(one.id)
+            if one.id in places:
+                one = duplicate(one, places[one.id])
+            else:
+                places[one.id] = one.place
         kept.append(one)
-    return sorted(kept, key=lambda one: isinstance(one, RefusedProcessor))
+    return good_first(kept)
+
+
+def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
+    """*one*, whose id a processor in the place *other* has already."""
+    where = None if other in (None, one.place) else f"The other is in {other}."
+    return RefusedProcessor(
+        one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place
+    )
+
+
+def good_first(found: Iterable[Discovered]) -> list[Discovered]:
+    return sorted(found, key=lambda one: isinstance(one, RefusedProcessor))

@@ -81,6 +81,8 @@ def _row(rule: Rule) -> tuple[str, ...]:
     if rule.call is not None:
         name, parameters = rule.call
         return *head, rule.state, "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
+    if rule.twice is not None:
+        return *head, rule.state, "", "", one_line(rule.twice, 200)
     try:
         if rule.error is not None:
             raise rule.error
@@ -137,7 +139,6 @@ def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semant
     from asterism.validation import summary
 
     good = True
-    seen: set[str] = set()
     for rule in found:
         if rule.state == "older":
             continue
@@ -146,13 +147,10 @@ def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semant
             click.echo(f"{name}: ok, {one_line(rule.call[0], 200)} with {len(rule.call[1])} parameters")
             continue
         checked = _checked(rule, schema, semantics)
-        twice = rule.state == "on" and rule.id in seen
-        if rule.state == "on":
-            seen.add(rule.id)
         _tell(rule, checked)
-        if twice:
-            click.echo(f"{name}: two processors have this id")
-        if checked.processor is None or twice:
+        if rule.twice is not None:
+            click.echo(f"{name}: {printable(rule.twice)}")
+        if checked.processor is None or rule.twice is not None:
             good = False
         else:
             off = ", off" if rule.state == "off" else ""

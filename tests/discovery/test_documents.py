@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.discovery import documents
-from asterism.discovery.documents import NotWrittenError, read_document, replace_file, written
+from asterism.discovery.documents import NotWrittenError, read_document, read_file, replace_file, written
+from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
 
 
@@ -95,6 +99,34 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             items(b"[1, 2, 3]  ", name)
 
 
+def test_what_aliases_repeat_is_not_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_BYTES", 100)
+    text = "- &a {name: &b abcdef}\n"  # ten characters
+    assert len(items(text + "- *a\n" * 9)) == 10
+    with pytest.raises(PatternProcessorError, match="with what its aliases repeat"):
+        items(text + "- *a\n" * 10)
+    with pytest.raises(PatternProcessorError, match="with what its aliases repeat"):
+        items(text + "- [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\n")
+
+
+def test_a_small_file_stays_small() -> None:
+    """Long texts that are repeated, and values far down below long names."""
+    repeated = "- &a " + "x" * 50_000 + "\n" + "- *a\n" * 300
+    nested = "- " + "".join("{" + "n" * 200 + ": " for _ in range(150)) + "[" + "x, " * 5_000 + "x]" + "}" * 150
+    assert largest_memory(lambda: items(nested)) < 15_000_000
+    known = Items()
+    assert largest_memory(lambda: known.processors(items(repeated), "rules.yaml")) < 5_000_000
+
+
+def largest_memory(run: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def test_places_are_lines_and_columns() -> None:
     text = "processors:\n- id: a\n  pattern:\n    nodes:\n    - {name: x}\n"
     document = read_document(text.encode(), "rules.yml")
@@ -106,6 +138,8 @@ def test_places_are_lines_and_columns() -> None:
         ("/nothing", (1, 1)),
     ):
         assert document.place(pointer) == place
+    aliases = read_document(b"- &a {b/c: 1}\n- {id: *a}\n", "rules.yml")
+    assert [aliases.place(f"/{p}") for p in ("0/b~1c", "1/id", "1/id/b~1c", "7")] == [(1, 12), (2, 8), (2, 8), (1, 1)]
     same = read_document(b'{"processors":\n [{"id": "a"}]}', "rules.json")
     assert (same.place("/processors/0"), same.place("/processors/0/id")) == ((2, 3), (2, 10))
 
@@ -135,3 +169,16 @@ def test_a_file_is_replaced_as_a_whole_and_keeps_its_permissions(tmp_path: Path)
     with pytest.raises(NotWrittenError, match="cannot be written"):
         replace_file(tmp_path / "no folder" / "rules.json", b"new")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["link.json", "rules.json"]
+
+
+@pytest.mark.timeout(20)
+def test_only_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody writes to the pipe: to wait for it would be for ever."""
+    monkeypatch.setattr(documents, "MAX_BYTES", 2)
+    (tmp_path / "long").write_bytes(b"abcdef")
+    (tmp_path / "link").symlink_to("long")
+    assert read_file(tmp_path / "link") == b"abc"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(PatternProcessorError, match="is not a file"):
+            read_file(path)

@@ -8,10 +8,11 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery import file as module
 from asterism.errors import PatternProcessorError
 from asterism.processors import PatternProcessorDiscoverer
@@ -77,8 +78,26 @@ def test_the_same_id_in_two_files_is_refused_the_second_time(folder: Path) -> No
     found = discoverer(folder).initial_pattern_processors()
     assert versions(found) == {"a": 1, "b": 2, "c": 3}
     assert [str(r).partition("/zoo.json: ")[2] for r in refused(found)] == [
-        "a version 9: two processors have the id 'a'"
+        f"a version 9: two processors have the id 'a'; The other is in {folder / 'one.json'}."
     ]
+
+
+def test_of_several_files_that_counts_which_had_an_id_first(folder: Path) -> None:
+    """Also if another one comes before it by name, or it is wrong for a while; not, if it lets the id go."""
+    one = module.FileDiscoverer(folder, INTERVAL)
+    one.initial_pattern_processors()
+    write(folder / "abc.json", rule("a", 9), rule("d"))
+    assert versions(one.poll() or []) == {"a": 1, "b": 2, "c": 3, "d": 1}
+    write(folder / "one.json", rule("a", 2, pattern={}), rule("b", 3))
+    found = one.poll() or []
+    assert versions(found) == {"b": 3, "c": 3, "d": 1}
+    assert sorted((r.id, r.version) for r in refused(found)) == [("a", 2), ("a", 9)]
+    (folder / "one.json").write_text("{", encoding="utf-8")
+    assert versions(one.poll() or []) == {"c": 3, "d": 1}
+    write(folder / "one.json", rule("a", 2, enabled=False))
+    assert versions(one.poll() or []) == {"a": 9, "c": 3, "d": 1}
+    write(folder / "one.json", rule("a", 2))
+    assert versions(one.poll() or []) == {"a": 9, "c": 3, "d": 1}
 
 
 def test_a_removed_file_takes_its_processors_with_it(folder: Path) -> None:
@@ -157,8 +176,8 @@ def test_what_rests_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
     time.sleep(0.1)
     one = module.FileDiscoverer(path, INTERVAL)
     one.initial_pattern_processors()
-    reads = []
-    monkeypatch.setattr(Path, "open", lambda self, mode: reads.append(self))
+    reads: list[Path] = []
+    monkeypatch.setattr(module, "read_file", reads.append)
     assert one.poll() is None
     assert reads == []
 
@@ -198,13 +217,43 @@ def test_what_is_not_a_file_is_refused_alone(folder: Path) -> None:
     ]
 
 
+def test_a_link_that_leads_nowhere_is_refused_alone(folder: Path) -> None:
+    (folder / "loop.json").symlink_to("loop.json")
+    (folder / "through.json").symlink_to("one.json/none.json")
+    found = discoverer(folder).initial_pattern_processors()
+    assert versions(found) == {"a": 1, "b": 2, "c": 3}
+    assert [(Path(str(r.place)).name, r.unidentified) for r in refused(found)] == [
+        ("loop.json", True),
+        ("through.json", True),
+    ]
+
+
+def test_the_rules_of_a_link_stay_while_what_it_leads_to_is_away(folder: Path, tmp_path_factory: Any) -> None:
+    target = tmp_path_factory.mktemp("elsewhere") / "rules.json"
+    write(target, rule("linked"))
+    (folder / "link.json").symlink_to(target)
+    one = module.FileDiscoverer(folder, INTERVAL)
+    assert versions(one.initial_pattern_processors()) == {"a": 1, "b": 2, "c": 3, "linked": 1}
+    target.rename(target.with_name("away"))
+    found = one.poll() or []
+    assert [(r.id, r.unidentified, r.error.detail) for r in refused(found)] == [
+        ("linked", False, "No such file or directory")
+    ]
+    assert one.poll() is None
+    target.with_name("away").rename(target)
+    assert versions(one.poll() or []) == {"a": 1, "b": 2, "c": 3, "linked": 1}
+    (folder / "link.json").unlink()
+    found = one.poll() or []
+    assert (versions(found), refused(found)) == ({"a": 1, "b": 2, "c": 3}, [])
+
+
 def test_sizes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 1)
     with pytest.raises(PatternProcessorError, match=r"has 2 files \(limit 1\)"):
         discoverer(folder).initial_pattern_processors()
     monkeypatch.setattr(module, "MAX_FILES", 2)
     monkeypatch.setattr(module, "MAX_TOTAL", 10)
-    with pytest.raises(PatternProcessorError, match=r"bytes \(limit 10\)"):
+    with pytest.raises(PatternProcessorError, match="more than 10 bytes in its files"):
         discoverer(folder).initial_pattern_processors()
 
 
@@ -215,6 +264,9 @@ def test_a_relative_path_stays_what_it_was(folder: Path, monkeypatch: pytest.Mon
     assert versions(factory.create_pattern_processor_discoverer().initial_pattern_processors()) == {"a": 1, "b": 2}
 
 
-def test_an_interval_must_be_positive(folder: Path) -> None:
-    with pytest.raises(PatternProcessorError, match="must be positive"):
-        FilePatternProcessorDiscovererFactory(folder, interval=timedelta(0)).create_pattern_processor_discoverer()
+@pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), timedelta.max, 5, None])
+def test_an_interval_is_positive(folder: Path, interval: Any) -> None:
+    with pytest.raises(PatternProcessorError, match="an interval"):
+        FilePatternProcessorDiscovererFactory(folder, interval=interval)
+    with pytest.raises(PatternProcessorError, match="an interval"):
+        SqlPatternProcessorDiscovererFactory("sqlite:///rules.db", interval=interval)

@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 
-from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
+from asterism.bound_processors import ProcessorCompiler
+from asterism.compiler import Semantics
+from asterism.coordinator import Coordinator, FolderStore
+from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory, rule_set
 from asterism.discovery import http as module
 from asterism.discovery.rule_set import RuleSet
 from asterism.errors import PatternProcessorError
+from asterism.outputs import TimeColumn
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, until, versions, watching
 
 TOKEN = "correct-horse-battery-staple"
@@ -59,17 +64,19 @@ class Client:
     def status(self, *arguments: Any, **options: Any) -> int:
         return self.ask(*arguments, **options)[0]
 
-    def is_refused(self) -> bool:
-        """Does the endpoint not talk to anybody more?"""
+    def health(self) -> int:
+        """The status; 0, if the connection breaks."""
         try:
-            self.status("GET", "/health")
+            return self.status("GET", "/health")
         except (http.client.HTTPException, OSError):
-            return True
-        return False
+            return 0
+
+    def connected(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), 10)
 
     def raw(self, text: bytes) -> bytes:
         """What comes back for bytes as they are."""
-        with socket.create_connection((self.host, self.port), 10) as connection:
+        with self.connected() as connection:
             connection.sendall(text)
             connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65536), b""))
@@ -171,10 +178,10 @@ def test_a_state_that_cannot_be_read_fails_the_start_and_is_not_overwritten(tmp_
     state = tmp_path / "set.json"
     state.write_text('{"processors": [')
     discoverer = factory(tmp_path).create_pattern_processor_discoverer()
-    with pytest.raises(PatternProcessorError, match="not JSON"):
+    with pytest.raises(PatternProcessorError, match=r"set\.json: this is not JSON"):
         discoverer.initial_pattern_processors()
     with watching(discoverer) as manager:
-        manager.wait_for_failure()
+        assert str(state) in str(manager.wait_for_failure())
         assert (discoverer.address, state.read_text()) == (None, '{"processors": [')
         state.write_text('{"processors": []}')
         manager.wait_for({})
@@ -223,6 +230,200 @@ def test_health_tells_what_is_in_force(tmp_path: Path, monkeypatch: pytest.Monke
         assert client.ask("GET", "/health")[:2] == (200, {"status": "ok", "processors": 1, "in_force": {"a": 1}})
 
 
+def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
+    made = factory(tmp_path)
+    discoverer = made.create_pattern_processor_discoverer()
+    made.create_pattern_processor_discoverer = lambda: discoverer  # type: ignore[method-assign]
+    schema = pa.schema([("price", pa.float64())])
+    compiler = ProcessorCompiler(schema, (), TimeColumn("ts", pa.timestamp("us", "UTC")), Semantics.DEFAULT, {})
+    coordinator = Coordinator(compiler, FolderStore(str(tmp_path / "sets")))
+    coordinator.start(made)
+    try:
+        client = Client(discoverer)
+        assert client.ask("GET", "/health")[1]["refused"] == {}
+        client.ask("PUT", "/processors", [rule("a"), rule("b", key=["client"])])
+        until(lambda: coordinator.status.refused)
+        told = client.ask("GET", "/health")[1]
+        assert (told["status"], told["in_force"], list(told["refused"])) == ("ok", {"a": 1}, ["b"])
+        assert told["refused"]["b"].startswith("unknown column 'client'")
+    finally:
+        coordinator.close()
+        until(lambda: discoverer.address is None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pattern": graph("price >")}, "a: condition: the expression is incomplete"),
+        ({"pattern": graph("price > (SELECT 1)")}, "a: condition: subqueries are not supported"),
+        ({"pattern": graph("price > 1 AS x")}, "a: condition: only a measure has a name"),
+        ({"pattern": graph("LAST(b.price) > 1")}, "a: condition: unknown stage 'b'"),
+        ({"key": ["user", "(SELECT 1)"]}, "key: subqueries are not supported"),
+        ({"key": ["LAST(a.user)"]}, "key: unknown stage 'a'"),
+        ({"key": ["user AS u"]}, "key: only a measure has a name"),
+        ({"select": ["5 5 AS"]}, "select: unexpected token"),
+        ({"select": ["LAST(b.price)"]}, "select: unknown stage 'b'"),
+    ],
+)
+def test_sql_that_no_query_could_take_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with endpoint(tmp_path) as (client, manager):
+        status, told, _ = client.ask("PUT", "/processors/a", rule("a", **fields))
+        assert (status, told["error"]["message"][: len(message)]) == (422, message)
+        status, told, _ = client.ask("PUT", "/processors", [rule("a", **fields), rule("b")])
+        assert (status, told["accepted"], told["refused"][0]["message"][: len(message)]) == (207, ["b"], message)
+        manager.wait_for({"b": 1})
+
+
+def test_sql_that_some_query_could_take_is_taken(tmp_path: Path) -> None:
+    """The endpoint does not know which columns there are, and of which types."""
+    until = {"properties": ["LOOPING"], "untilCondition": {"type": "SQL", "expression": "address.city = a.city"}}
+    node = {"name": "a", "type": "ATOMIC", "quantifier": until}
+    inner = {"name": "g", "quantifier": {"properties": ["SINGLE"]}, "type": "COMPOSITE", "nodes": [node]}
+    fields = {
+        "key": ["address.city", "LOWER(country)"],
+        "select": ["LAST(a.address.city) AS city", "COUNT(a.*)", "address.zip.code"],
+        "pattern": {"type": "COMPOSITE", "nodes": [inner]},
+    }
+    rules = RuleSet(tmp_path / "set.json")
+    assert rules.put("a", rule("a", **fields))
+    assert versions(RuleSet(tmp_path / "set.json").processors()) == {"a": 1}
+
+
+def test_what_stays_as_it_is_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    original = rule_set._usable
+    monkeypatch.setattr(rule_set, "_usable", lambda item: looked_at.append(item["version"]) or original(item))
+    rules = RuleSet(tmp_path / "set.json")
+    rules.put_all([rule("a"), rule("a", 2), rule("b")])
+    rules.put("b", rule("b"))
+    assert looked_at == [1, 2, 1]
+    report = rules.put_all([rule("a"), rule("a", 3), rule("b", True)])
+    assert looked_at == [1, 2, 1, 3, True]
+    assert [one.id for one in report.refused] == ["a", "b"]
+    assert versions(rules.processors()) == {"a": 1, "b": 1}
+
+
+def test_one_processor_is_not_taken_for_a_set(tmp_path: Path) -> None:
+    """Who forgets the id in the path does not remove all others."""
+    with endpoint(tmp_path) as (client, _):
+        client.ask("PUT", "/processors", [rule("a"), rule("b")])
+        status, told, _headers = client.ask("PUT", "/processors", rule("c"))
+        assert (status, "PUT /processors/{id}" in told["error"]["hint"]) == (422, True)
+        assert len(client.ask("GET", "/processors")[1]["processors"]) == 2
+        assert client.ask("PUT", "/processors", {"processors": [rule("c")]})[1]["removed"] == ["a", "b"]
+
+
+# ---------------------------------------------------------------------- what depends on an ETag
+
+
+def test_a_change_is_made_only_to_what_it_was_made_for(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+
+        def ask(method: str, path: str, body: Any = None, **headers: str) -> int:
+            return client.status(method, path, body, **headers)
+
+        assert ask("PUT", "/processors/a", rule("a"), If_Match='"nope"') == 412
+        assert ask("PUT", "/processors/a", rule("a"), If_Match="*") == 412
+        assert ask("PUT", "/processors/a", rule("a"), If_None_Match="*") == 201
+        assert ask("PUT", "/processors/a", rule("a", 2), If_None_Match="*") == 412
+        first = client.ask("GET", "/processors/a")[2]["ETag"]
+        assert ask("GET", "/processors/a", If_None_Match=first) == 304
+        assert ask("GET", "/processors/a", If_None_Match=f'"x", W/{first}') == 304
+        assert ask("GET", "/processors/a", If_None_Match='"x"', If_Match=first) == 200
+        assert ask("GET", "/processors/a", If_Match='"x"') == 412
+        assert ask("PUT", "/processors/a", rule("a", 2), If_Match=f'"x" , {first}') == 200
+        assert ask("PUT", "/processors/a", rule("a", 3), If_Match=first) == 412
+        second = client.ask("GET", "/processors/a")[2]["ETag"]
+        assert ask("PUT", "/processors/a", rule("a", 3), If_Match=f"W/{second}") == 412
+        assert ask("PUT", "/processors/a", rule("a", 3), If_None_Match=f"W/{second}") == 412
+        assert ask("DELETE", "/processors/a", If_Match=first) == 412
+        assert client.ask("GET", "/processors/a")[1] == rule("a", 2)
+        assert ask("DELETE", "/processors/a", If_Match=second) == 204
+        assert ask("DELETE", "/processors/a", If_Match=second) == 404
+
+
+def test_a_set_is_put_only_in_place_of_what_it_was_made_for(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+        empty = client.ask("GET", "/processors")[2]["ETag"]
+        assert client.status("PUT", "/processors", [rule("a")], If_Match=empty) == 200
+        status, told, _headers = client.ask("PUT", "/processors", [rule("b")], If_Match=empty)
+        assert (status, told["error"]["hint"]) == (412, "get it, and change that")
+        assert client.status("PUT", "/processors", [rule("b")], If_None_Match="*") == 412
+        assert client.ask("GET", "/processors")[1] == {"processors": [rule("a")]}
+        assert client.status("PUT", "/processors", [rule("b")], If_Match="*") == 200
+
+
+@pytest.mark.parametrize("tags", ["nope", "", '"a" "b"', '*, "a"', 'w/"a"', '"a'])
+def test_what_is_no_etag_is_refused(tmp_path: Path, tags: str) -> None:
+    with endpoint(tmp_path) as (client, _):
+        for method, body in (("GET", None), ("PUT", [rule("a")])):
+            assert client.status(method, "/processors", body, If_Match=tags) == 400
+            assert client.status(method, "/processors", body, If_None_Match=tags) == 400
+
+
+def test_of_two_changes_at_once_one_is_made(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+        client.ask("PUT", "/processors/a", rule("a"))
+        tag = client.ask("GET", "/processors/a")[2]["ETag"]
+        found: list[int] = []
+        threads = [
+            threading.Thread(
+                target=lambda n=n: found.append(
+                    client.status("PUT", "/processors/a", rule("a", n, key=[f"k{n}"]), If_Match=tag)
+                )
+            )
+            for n in range(2, 8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == [200, 412, 412, 412, 412, 412]
+
+
+# ---------------------------------------------------------------------- how much
+
+
+def test_what_is_taken_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small ones add up."""
+    with endpoint(tmp_path) as (client, manager):
+        assert client.status("PUT", "/processors", [rule(f"r{n}") for n in range(20)]) == 200
+        size = (tmp_path / "set.json").stat().st_size
+        monkeypatch.setattr(rule_set, "MAX_BYTES", size)
+        status, told, _ = client.ask("PUT", "/processors/more", rule("more"))
+        assert (status, told["error"]["message"].startswith("the set would be too large: ")) == (413, True)
+        assert client.status("PUT", "/processors", [rule(f"r{n}") for n in range(21)]) == 413
+        assert (tmp_path / "set.json").stat().st_size == size
+        assert client.status("DELETE", "/processors/r0") == 204
+        assert client.status("PUT", "/processors/r0", rule("r0")) == 201
+        manager.wait(lambda: len(manager.last) == 20)
+    assert len(RuleSet(tmp_path / "set.json")) == 20
+
+
+def test_a_set_needs_no_more_room_than_it_was_sent_with(tmp_path: Path) -> None:
+    rules = [rule(f"ä{n}", select=["LAST(a.price) AS price"]) for n in range(50)]
+    RuleSet(tmp_path / "set.json").put_all(rules)
+    text = (tmp_path / "set.json").read_bytes()
+    assert len(text) < len(json.dumps(rules))
+    assert len(text.splitlines()) == 52  # one each
+
+
+def test_a_state_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "set.json"
+    state.write_bytes(b" " * (rule_set.MAX_BYTES + 1))
+    with pytest.raises(PatternProcessorError, match=r"set\.json: the JSON is too large"):
+        RuleSet(state)
+
+
+def test_halves_of_surrogate_pairs_can_be_told_and_kept(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+        status, told, _ = client.ask(
+            "PUT", "/processors", [rule("\ud800"), rule("a", pattern=graph() | {"name": "\ud800"})]
+        )
+        assert (status, told["accepted"], told["refused"][0]["id"]) == (207, ["a"], "\ud800")
+    assert len(RuleSet(tmp_path / "set.json")) == 1
+
+
 @pytest.mark.parametrize("id", ["a b", "a/b", "ä€", "%2F", "..", "?x", "#", "a+b", "'\""])
 def test_any_id_can_stand_in_a_path(tmp_path: Path, id: str) -> None:
     with endpoint(tmp_path) as (client, manager):
@@ -263,7 +464,7 @@ def test_other_schemes_are_no_token(tmp_path: Path) -> None:
     ("method", "path", "body", "status"),
     [
         ("GET", "/", None, 404), ("GET", "/processors/", None, 404), ("GET", "/processors/a/b", None, 404),
-        ("GET", "/etc/passwd", None, 404), ("GET", "/processors?x=1", None, 404), ("GET", "/processors/%ff", None, 400),
+        ("GET", "/etc/passwd", None, 404), ("GET", "/processors?x=1", None, 400), ("GET", "/processors/%ff", None, 400),
         ("POST", "/processors", b"[]", 405), ("DELETE", "/processors", None, 405), ("PUT", "/health", b"[]", 405),
         ("PATCH", "/processors/a", b"{}", 405), ("OPTIONS", "/processors", None, 501), ("HEAD", "/processors", None, 501),
         ("PUT", "/processors/a", b"", 422), ("PUT", "/processors/a", b"{", 422), ("PUT", "/processors/a", b"[]", 422),
@@ -273,6 +474,8 @@ def test_other_schemes_are_no_token(tmp_path: Path) -> None:
         ("PUT", "/processors/a", json.dumps(rule("a", enabled="yes")).encode(), 422),
         ("PUT", "/processors/a", json.dumps(rule("a", pattern=graph() | {"nodes": 5})).encode(), 422),
         ("PUT", "/processors", b"{}", 422), ("PUT", "/processors", b"5", 422),
+        ("PUT", "/processors/a?x=1", json.dumps(rule("a")).encode(), 400), ("DELETE", "/processors/a?", None, 400),
+        ("PUT", "/processors", json.dumps(rule("a")).encode(), 422),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_and_changes_nothing(
@@ -339,26 +542,85 @@ def test_a_body_is_asked_for_only_if_it_is_wanted(tmp_path: Path) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
-    monkeypatch.setattr(module._Handler, "timeout", 0.2)
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
-    with endpoint(tmp_path) as (client, _):
-        silent = [socket.create_connection((client.host, client.port), 10) for _ in range(2)]
-        for one in silent:
-            assert one.recv(100) == b""  # closed
-            one.close()
-        assert client.status("GET", "/health") == 200
+    monkeypatch.setattr(module, "HEAD_TIMEOUT", 0.2)
+    with endpoint(tmp_path) as (client, _), client.connected() as silent:
+        assert silent.recv(100) == b""  # closed
+
+
+@pytest.mark.parametrize(
+    "head", ["", "GET /health HTTP/1.1\r\n", "PUT /processors HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"]
+)
+def test_who_drips_without_the_token_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    """However often a byte comes: there is time for the whole."""
+    monkeypatch.setattr(module, "HEAD_TIMEOUT", 0.2)
+    with endpoint(tmp_path) as (client, _), client.connected() as slow:
+        slow.sendall(head.encode())
+        until(lambda: drips_in_vain(slow))
+
+
+def test_who_drips_with_the_token_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
+    monkeypatch.setattr(module, "TOTAL_TIMEOUT", 0.2)
+    with endpoint(tmp_path) as (client, _), client.connected() as slow:
+        head = f"PUT /processors HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+        slow.sendall(f"{head}Content-Length: 100000\r\n\r\n".encode())
+        slow.setblocking(False)
+        answer: list[bytes] = []
+
+        def is_answered() -> bool:
+            with suppress(BlockingIOError):
+                answer.append(slow.recv(100))
+            with suppress(OSError):
+                slow.send(b" ")
+            return bool(answer)
+
+        until(is_answered)
+        assert answer[0].startswith(b"HTTP/1.1 408 ")
+
+
+def drips_in_vain(slow: socket.socket) -> bool:
+    """Is a connection closed that still sends?"""
+    slow.setblocking(False)
+    try:
+        slow.send(b"x")
+        while slow.recv(100):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
-    with endpoint(tmp_path) as (client, _):
-        silent = [socket.create_connection((client.host, client.port), 10) for _ in range(2)]
-        until(client.is_refused)
-        for one in silent:
-            one.close()
-        until(lambda: not client.is_refused())
-        assert client.status("GET", "/health") == 200
+    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
+    with endpoint(tmp_path) as (client, _), client.connected() as one, client.connected() as other:
+        until(lambda: client.health() == 503)
+        with client.connected() as third:
+            assert b"\r\nRetry-After: " in third.recv(1000)
+        one.close()
+        other.close()
+        until(lambda: client.health() == 200)
+
+
+def test_who_is_turned_away_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that have been let in, nor those that come after."""
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(module, "MAX_TURNED_AWAY", 2)
+    monkeypatch.setattr(module, "TURNED_AWAY", 1000)
+    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
+    with endpoint(tmp_path) as (client, _), client.connected() as first:
+        until(lambda: client.health() == 503)
+        with client.connected() as slow:
+            assert slow.recv(1000).startswith(b"HTTP/1.1 503 ")
+            for _ in range(3):
+                client.health()
+            until(lambda: drips_in_vain(slow))
+        first.close()
+        until(lambda: client.health() == 200)
 
 
 def test_requests_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -401,6 +663,18 @@ def test_weak_tokens_are_refused(tmp_path: Path, token: str) -> None:
 def test_the_token_does_not_travel_in_clear(tmp_path: Path, host: str) -> None:
     with pytest.raises(PatternProcessorError, match="would travel in clear"):
         factory(tmp_path, host=host)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 70000, "8473", 80.0, True, None])
+def test_there_must_be_such_a_port(tmp_path: Path, port: Any) -> None:
+    with pytest.raises(PatternProcessorError, match="a port is an integer from 0 to 65535"):
+        HttpPatternProcessorDiscovererFactory(port, token=TOKEN, state=tmp_path / "set.json")
+
+
+def test_a_key_without_its_certificate_is_refused(tmp_path: Path) -> None:
+    """It would be plain HTTP, and who gave it does not think so."""
+    with pytest.raises(PatternProcessorError, match="a private key, and no certificate"):
+        factory(tmp_path, private_key=tmp_path / "key.pem")
 
 
 # ---------------------------------------------------------------------- HTTPS

@@ -190,6 +190,19 @@ def test_a_change_of_any_column_is_seen_and_only_its_rows_are_sent(place: Postgr
     discoverer.database.close()
 
 
+def test_too_much_text_interrupts(place: PostgresqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if only a part of it is new."""
+    place.write([rule("a")])
+    discoverer = travelled(place.factory())
+    monkeypatch.setattr(module, "MAX_TOTAL", 2 * len(GRAPH))
+    assert versions(discoverer.initial_pattern_processors()) == {"a": 1}
+    with watching(discoverer) as manager:
+        place.write([rule("a"), rule("b")])
+        assert "characters in its rules" in str(manager.wait_for_failure())
+        place.write([rule("b")])
+        manager.wait_for({"b": 1})
+
+
 def test_two_changes_in_one_transaction_are_seen_together(place: PostgresqlPlace) -> None:
     place.write([rule("a"), rule("b")])
     discoverer = travelled(place.factory())

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from asterism.cli import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
-from asterism.discovery.editing import rules_at
+from asterism.discovery.editing import LOCK, Addition, rules_at
 from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory
 from tests.discovery.kit import Rule, graph, rule, versions
 from tests.discovery.postgresql import Server
@@ -28,7 +32,7 @@ FULL: Rule = rule(
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["rules", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(main, ["rules", *map(str, arguments)], env={"COLUMNS": "1000"})
 
 
 def done(*arguments: object) -> str:
@@ -113,8 +117,6 @@ def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path)
     url = f"sqlite:///{tmp_path / 'rules.db'}"
     done("create", url)
     done("add", url, new)
-    import sqlite3
-
     connection = sqlite3.connect(tmp_path / "rules.db")
     with connection:
         connection.execute("UPDATE pattern_processors SET pattern = '{}'")
@@ -223,6 +225,23 @@ def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: 
     assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
 
 
+def test_a_version_that_is_twice_is_wrong(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    connection = sqlite3.connect(tmp_path / "rules.db")
+    with connection:
+        connection.execute("CREATE TABLE rules (id TEXT, version INT, pattern TEXT)")
+        for id in ("a", "b", "b"):
+            connection.execute("INSERT INTO rules VALUES (?, 1, ?)", (id, json.dumps(graph())))
+    connection.close()
+    assert [(one.id, one.state) for one in rules_at(url, "rules").all()] == [
+        ("a", "on"),
+        ("b", "wrong"),
+        ("b", "wrong"),
+    ]
+    assert done("list", url, "--table", "rules").count("2 rows have this version") == 2
+    assert failed("validate", url, "--table", "rules", status=1).count("b version 1: 2 rows have this version") == 2
+
+
 def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) -> None:
     with psycopg.connect(database) as connection:
         connection.execute(
@@ -287,6 +306,100 @@ def test_a_folder_is_shown_and_its_files_are_changed(tmp_path: Path) -> None:
     done("remove", folder, "a")
     assert in_use(str(folder)) == {"b": 1}
     assert "is a folder" in failed("add", folder, folder / "one.json")
+
+
+def test_commands_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    begin = threading.Barrier(8)
+
+    def add(name: str) -> None:
+        begin.wait()
+        one = rule(name)
+        for version in (1, 2, 3):
+            one = one | {"version": version}
+            rules_at(str(path)).add([Addition(one, PatternProcessor.from_dict(one))])
+
+    names = [f"r{n}" for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, names))
+    assert in_use(str(path)) == dict.fromkeys(names, 3)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "rules.json", rule("a")), written(tmp_path / "other", "keep")
+    (tmp_path / LOCK).symlink_to(other)
+    assert f"{tmp_path} cannot be written" in failed("disable", path, "a")
+    assert in_use(str(path)) == {"a": 1}
+    assert other.read_text() == '["keep"]'
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    """A folder with two versions of a rule."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    written(folder / "a.json", rule("x"), rule("y"))
+    written(folder / "b.json", rule("x", 2), rule("z"))
+    return folder
+
+
+def test_the_same_id_in_two_files_is_shown(twice: Path) -> None:
+    found = {(one.id, one.version): one.state for one in rules_at(str(twice)).all()}
+    assert found == {("x", 1): "on", ("y", 1): "on", ("x", 2): "wrong", ("z", 1): "on"}
+    assert in_use(str(twice)) == {"x": 1, "y": 1, "z": 1}
+    told = done("list", twice)
+    assert f"two processors have this id, the other is in {twice / 'a.json'}" in told
+    assert "3 on, 1 wrong" in told
+    told = failed("validate", twice, status=1)
+    assert f"b.json: x version 2: two processors have this id, the other is in {twice / 'a.json'}" in told
+    # One that is off is no other one, and items without an id are wrong in another way.
+    written(twice / "a.json", rule("x", enabled=False), {"version": 1})
+    written(twice / "b.json", {"version": 1}, rule("x", 2))
+    assert [one.state for one in rules_at(str(twice)).all()] == ["off", "on", "on", "on"]
+    assert "a processor needs 'id'" in done("list", twice)
+
+
+def test_the_same_id_in_two_files_is_off_in_both(twice: Path) -> None:
+    assert done("disable", twice, "x") == "x disabled\n"
+    assert in_use(str(twice)) == {"y": 1, "z": 1}
+    assert {one.state for one in rules_at(str(twice)).all() if one.id == "x"} == {"off"}
+    assert done("enable", twice, "x", "--version", 2) == "x enabled\n"
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+    for version in ((), ("--version", 1)):
+        told = failed("enable", twice, "x", *version)
+        assert "several processors have the id 'x'" in told
+        assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in told
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+
+
+def test_the_same_id_in_two_files_is_removed_from_both(twice: Path) -> None:
+    assert done("remove", twice, "x", "--version", 1) == "x version 1 removed\n"
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+    written(twice / "a.json", rule("x"), rule("x", 3), rule("y"))
+    assert done("remove", twice, "x") == "x removed\n"
+    assert in_use(str(twice)) == {"y": 1, "z": 1}
+
+
+def test_a_rule_that_is_twice_in_a_file_is_not_replaced(tmp_path: Path, new: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("x"), rule("x", 2))
+    assert "has 2 processors with the id 'x'" in failed("add", path, written(new, rule("x", 3)))
+    assert in_use(str(path)) == {"x": 1}
+
+
+@pytest.mark.timeout(60)
+def test_what_is_not_a_file_holds_up_no_command(twice: Path, new: Path) -> None:
+    os.mkfifo(twice / "pipe.json")
+    (twice / "loop.json").symlink_to("loop.json")
+    told = done("list", twice)
+    assert "pipe.json is not a file" in told
+    assert "loop.json cannot be read" in told
+    assert "3 wrong" in told
+    for path in (twice / "pipe.json", twice / "loop.json"):
+        assert ("is not a file" in failed("list", path)) or ("cannot be read" in failed("list", path))
+        failed("add", path, written(new, rule("a")))
+        failed("add", twice / "a.json", path)
+    failed("disable", twice, "z")
 
 
 def test_comments_in_yaml_are_not_lost(tmp_path: Path) -> None:

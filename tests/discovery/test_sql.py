@@ -14,6 +14,7 @@ import pytest
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery import sql as module
+from asterism.discovery.rows import called
 from asterism.errors import PatternProcessorError
 from asterism.processors import Discovered, PatternProcessor, ProcessorRegistry
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
@@ -173,6 +174,17 @@ def test_too_many_rows_interrupt(place: SqlitePlace, monkeypatch: pytest.MonkeyP
         found_in(place)
 
 
+def test_too_much_text_interrupts(place: SqlitePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is read; what each row has is bounded, too."""
+    place.write([rule("a"), rule("b")])
+    length = 2 * (len("a") + len("1") + len(json.dumps(graph())) + len("0") + len("1"))
+    monkeypatch.setattr(module, "MAX_TOTAL", length)
+    assert len(found_in(place)) == 2
+    change(place, """UPDATE pattern_processors SET function = 'f' WHERE id = 'a'""")
+    with pytest.raises(PatternProcessorError, match=f"has {length + 1} characters in its rules .limit {length}."):
+        found_in(place)
+
+
 # ---------------------------------------------------------------------- the database
 
 
@@ -244,12 +256,36 @@ def dummy(number: int) -> PatternProcessor:
     return PatternProcessor(f"dummy-{number}", 1, Pattern.begin("a").where(f"price > {number}"))
 
 
+class Limit(PatternProcessor):
+    """As one writes it who knows FLIP-200's interface from Java."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"limit-{limit}", 2, Pattern.begin("a").where(f"price > {limit}"), key=("user",))
+
+
+class Incomplete(PatternProcessor):
+    def __init__(self) -> None:
+        pass
+
+
+def registry() -> ProcessorRegistry:
+    return ProcessorRegistry(
+        {
+            DUMMY: dummy,
+            "Sum": lambda *n: dummy(sum(n)),
+            "Limit": Limit,
+            "Incomplete": Incomplete,
+            "WrongPattern": lambda: PatternProcessor("a", 1, "a b"),  # type: ignore[arg-type]
+        }
+    )
+
+
 def flip(place: SqlitePlace, *rows: tuple[object, ...], make: bool = True) -> list[Discovered]:
     if make:
         change(place, FLIP)
     for values in rows:
         change(place, "INSERT INTO rules VALUES (?, ?, ?)", *values)
-    return found_in(place, "rules", registry=ProcessorRegistry({DUMMY: dummy, "Sum": lambda *n: dummy(sum(n))}))
+    return found_in(place, "rules", registry=registry())
 
 
 def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
@@ -263,7 +299,24 @@ def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
     assert versions(found) == {"dummy-0": 1, "dummy-1": 1, "dummy-3": 1}
     # uid 4 makes dummy-0 again
     assert [str(one) for one in refused(found)] == [
-        "rules, uid 4: dummy-0 version 1: two processors have the id 'dummy-0'"
+        "rules, uid 4: dummy-0 version 1: two processors have the id 'dummy-0'; The other is in rules, uid 1."
+    ]
+
+
+def test_a_class_of_ones_own_makes_a_processor_like_any_other(place: SqlitePlace) -> None:
+    """Which is equal to what was stored of it, when the query is started again."""
+    [found] = flip(place, (1, "Limit", '[{"type": "int", "value": 7}]'))
+    assert isinstance(found, PatternProcessor)
+    assert (found.id, found.version, found.key, found.place) == ("limit-7", 2, ("user",), "rules, uid 1")
+    assert PatternProcessor.from_dict(found.to_dict()) == found
+
+
+def test_numbers_are_of_their_types() -> None:
+    parameters = [("byte", -128), ("short", 32767), ("INT", -(2**31)), ("long", 2**63 - 1), ("float", 1), ("double", 3)]
+    text = json.dumps([{"type": kind, "value": value} for kind, value in parameters])
+    values = called({"class_name": "A", "constructor_params": text})[1]
+    assert [(type(value), value) for value in values] == [
+        (float if kind in ("float", "double") else int, value) for kind, value in parameters
     ]
 
 
@@ -288,6 +341,18 @@ def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
         (DUMMY, '[{"type": "int", "value": true}]', "parameter 1 is of type int, and its value is true"),
         (DUMMY, '[{"type": "int", "value": 1.5}]', "parameter 1 is of type int, and its value is 1.5"),
         (DUMMY, '[{"type": "boolean", "value": 1}]', "parameter 1 is of type boolean, and its value is 1"),
+        (DUMMY, '[{"type": "byte", "value": 128}]', "parameter 1 is of type byte, and its value is 128"),
+        (DUMMY, '[{"type": "short", "value": -32769}]', "parameter 1 is of type short, and its value is -32769"),
+        (DUMMY, '[{"type": "int", "value": 2147483648}]', "parameter 1 is of type int, and its value is 2147483648"),
+        (
+            DUMMY,
+            '[{"type": "long", "value": 9223372036854775808}]',
+            "parameter 1 is of type long, and its value is 9223372036854775808",
+        ),
+        (DUMMY, '[{"type": "float", "value": 1e39}]', "parameter 1 is of type float, and its value is 1e+39"),
+        (DUMMY, '[{"type": "double", "value": 1e400}]', "parameter 1 is of type double, and its value is Infinity"),
+        ("Incomplete", "[]", "Incomplete failed"),
+        ("WrongPattern", "[]", "a pattern is a Pattern, not 'a b'"),
         (DUMMY, "[{", "constructorParams: this is not JSON"),
     ],
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -201,6 +203,65 @@ def test_a_wrong_answer_is_a_failure_that_passes(
             one.poll()
     web.answers["/rules.json"] = answer(200, RULES)
     assert one.poll() is None
+
+
+@pytest.mark.parametrize("path", ["/rules.json", "/moved.json"])
+def test_slow_headers_end(web: Web, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """However often a byte comes, and however many redirects there were before."""
+    ended = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not ended.wait(0.05):
+            handler.wfile.write(b"x")
+
+    monkeypatch.setattr(module, "TOTAL_TIMEOUT", 0.3)
+    web.answers["/rules.json"] = drip
+    web.answers["/moved.json"] = answer(302, Location="/rules.json")
+    with pytest.raises(PatternProcessorError, match=r"not there after 0\.3 seconds"):
+        discoverer(web.address + path).initial_pattern_processors()
+    ended.set()
+
+
+def test_what_a_redirect_says_besides_is_not_read(web: Web) -> None:
+    ended = threading.Event()
+
+    def redirect(handler: BaseHTTPRequestHandler) -> None:
+        answer(302, Location="/new.json", Content_Length="1000")(handler)
+        ended.wait(15)  # the rest does not come
+
+    web.answers["/rules.json"] = redirect
+    web.answers["/new.json"] = answer(200, RULES)
+    assert versions(discoverer(f"{web.address}/rules.json").initial_pattern_processors()) == {"a": 1}
+    ended.set()
+
+
+def test_the_words_of_a_server_are_printable_and_few(web: Web) -> None:
+    def evil(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 500 evil\x1b[31m" + b"x" * 5000 + b"\r\n\r\n")
+
+    def garbage(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"\x1b[31m" + b"x" * 5000 + b"\r\n\r\n")
+
+    for wrong in (evil, garbage):
+        web.answers["/rules.json"] = wrong
+        with pytest.raises(PatternProcessorError, match="cannot be read") as error:
+            discoverer(f"{web.address}/rules.json").initial_pattern_processors()
+        assert str(error.value).replace("\n", "").isprintable()
+        assert len(str(error.value)) < 300
+
+
+def test_a_document_that_cannot_be_read_is_named(web: Web) -> None:
+    web.answers[f"/rules.json?token={SECRET}"] = answer(200, b"nothing")
+    with pytest.raises(PatternProcessorError) as error:
+        discoverer(f"{web.address}/rules.json?token={SECRET}").initial_pattern_processors()
+    assert error.value.message == f"{web.address}/rules.json?…: this is not JSON"
+
+
+@pytest.mark.parametrize("interval", [5, None, timedelta(0), timedelta(seconds=-1)])
+def test_an_interval_is_a_time(interval: Any) -> None:
+    with pytest.raises(PatternProcessorError, match=r"an interval (is a timedelta|must be positive)"):
+        UrlPatternProcessorDiscovererFactory("https://example.com/", interval=interval)
 
 
 def test_a_slow_answer_ends(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ prints.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -51,6 +52,15 @@ def in_file(text: str | bytes, name: str = "rules.json") -> Sequence[Any]:
     return begin(FilePatternProcessorDiscovererFactory(path))
 
 
+def in_folder() -> Sequence[Any]:
+    return begin(FilePatternProcessorDiscovererFactory(FOLDER))
+
+
+def in_folder_link(target: str) -> Sequence[Any]:
+    (FOLDER / "link.json").symlink_to(target)
+    return in_folder()
+
+
 def in_table(*statements: str, table: str = "pattern_processors") -> Sequence[Any]:
     create_pattern_processor_table(f"sqlite:///{FOLDER}/rules.db")
     connection = sqlite3.connect(FOLDER / "rules.db")
@@ -84,6 +94,14 @@ def two_versions() -> object:
     return rules.put("fraud-7", rule(key=["user"]))
 
 
+def in_set(item: dict[str, Any]) -> object:
+    return RuleSet(FOLDER / "set.json").put("fraud-7", item)
+
+
+def sql_condition(text: str) -> dict[str, str]:
+    return {"type": "SQL", "expression": text}
+
+
 def sql(url: str) -> Callable[[], object]:
     return lambda: begin(SqlPatternProcessorDiscovererFactory(url))
 
@@ -106,6 +124,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     ),
     "table_missing": lambda: in_table(table="rules"),
     "table_of_other_columns": lambda: in_table("CREATE TABLE rules (id TEXT, rule TEXT)", table="rules"),
+    "interval_number": lambda: FilePatternProcessorDiscovererFactory(FOLDER, interval=5),  # type: ignore[arg-type]
     "table_there": lambda: (in_table(), in_table()),
     "url_scheme": lambda: UrlPatternProcessorDiscovererFactory("file:///etc/rules.json"),
     "url_with_password": lambda: UrlPatternProcessorDiscovererFactory("https://user:hunter2@example.com/rules.json"),
@@ -114,10 +133,25 @@ ERRORS: dict[str, Callable[[], object]] = {
     "endpoint_token": endpoint(token="short"),
     "endpoint_in_clear": endpoint(host="0.0.0.0"),
     "endpoint_version_is_there": two_versions,
+    "endpoint_port": lambda: HttpPatternProcessorDiscovererFactory(70000, token=TOKEN, state="set.json"),
+    "endpoint_key_alone": endpoint(private_key="key.pem"),
+    "endpoint_state_is_none": lambda: ((FOLDER / "set.json").write_text("[{"), RuleSet(FOLDER / "set.json")),
+    "endpoint_condition": lambda: in_set(rule(pattern=graph(node("a", condition=sql_condition("price >"))))),
+    "endpoint_key": lambda: in_set(rule(key=["(SELECT 1)"])),
+    "endpoint_measure": lambda: in_set(rule(select=["LAST(b.price)"])),
+    "endpoint_other_tag": lambda: RuleSet(FOLDER / "set.json").put("fraud-7", rule(), lambda text: False),
     "endpoint_other_id": lambda: RuleSet(FOLDER / "set.json").put("fraud-8", rule()),
 }
 
 REFUSED: dict[str, Callable[[], Sequence[Any]]] = {
+    "file_link_to_nothing": lambda: in_folder_link("none.json"),
+    "file_link_in_a_circle": lambda: in_folder_link("link.json"),
+    "file_pipe": lambda: (os.mkfifo(FOLDER / "pipe.json"), in_folder())[1],
+    "files_of_one_id": lambda: (
+        in_file(json.dumps(rule()), "a.json"),
+        in_file(json.dumps(rule()), "b.json"),
+        in_folder(),
+    )[2],
     "file_empty": lambda: in_file(""),
     "file_not_json": lambda: in_file('[\n  {"id": "a",}\n]'),
     "file_not_utf_8": lambda: in_file(b'[{"id": "\xff"}]'),
@@ -126,12 +160,14 @@ REFUSED: dict[str, Callable[[], Sequence[Any]]] = {
     "yaml_not_yaml": lambda: in_file("- id: a\n - id: b\n", "rules.yaml"),
     "yaml_tag": lambda: in_file("- !!python/name:os.system x\n", "rules.yaml"),
     "yaml_name_twice": lambda: in_file("- id: a\n  id: b\n", "rules.yaml"),
+    "yaml_large_by_aliases": lambda: in_file("- &a " + "x" * 10_000 + "\n" + "- *a\n" * 2_000, "rules.yaml"),
     "yaml_recursive": lambda: in_file("- &a [*a]\n", "rules.yaml"),
     "yaml_second_document": lambda: in_file("- id: a\n---\n- id: b\n", "rules.yaml"),
     "item_no_object": lambda: in_file("[5]"),
     "item_without_id": lambda: in_file(json.dumps([{"Id": "a", "version": 1}])),
     "item_twice": lambda: in_file(json.dumps([rule(), rule(version=4)])),
     "item_unknown_field": item(colour="red"),
+    "item_nearly_a_field": item(timedout=True),
     "item_negative_version": item(version=-1),
     "item_timestamp": item(timestamp="tomorrow"),
     "item_key": item(key="user"),
@@ -154,6 +190,8 @@ REFUSED: dict[str, Callable[[], Sequence[Any]]] = {
     "flip_parameter": flip("Dummy", "[7]"),
     "flip_parameter_type": flip("Dummy", '[{"type": "java.lang.Runtime", "value": 7}]'),
     "flip_parameter_value": flip("Dummy", '[{"type": "int", "value": "7"}]'),
+    "flip_parameter_range": flip("Dummy", '[{"type": "byte", "value": 300}]'),
+    "flip_parameter_infinite": flip("Dummy", '[{"type": "double", "value": 1e400}]'),
     "flip_fails": flip("Dummy", "[]"),
     "flip_makes_something_else": flip("Sad", "[]"),
 }

@@ -32,6 +32,7 @@ from asterism.processors import (
     PeriodicPatternProcessorDiscoverer,
     ProcessorRegistry,
     processors_from,
+    without_duplicates,
 )
 from tests.errors.conftest import GOLDEN, Golden
 
@@ -93,6 +94,10 @@ ERRORS: dict[str, Callable[[], object]] = {
     "item_pattern_number": lambda: item(pattern=7),
     "item_timestamp": lambda: item(timestamp="soon"),
     "interval": lambda: Idle(interval=timedelta(0)),
+    "interval_number": lambda: Idle(interval=5),  # type: ignore[arg-type]
+    "pattern_text": lambda: rule(pattern="a b"),  # type: ignore[arg-type]
+    "timestamp_number": lambda: rule(timestamp=5),
+    "item_of_nearly_a_field": lambda: item(timed_out=True),
     "class_not_registered": lambda: ProcessorRegistry({"Dummy": rule}).create("os.system", ["true"]),
     "class_fails": lambda: ProcessorRegistry({"Dummy": lambda n: 1 / n}).create("Dummy", [0]),
     "class_makes_something_else": lambda: ProcessorRegistry({"Dummy": lambda: 7}).create("Dummy", []),  # type: ignore[dict-item, return-value]
@@ -111,6 +116,7 @@ REFUSED: dict[str, Sequence[Discovered]] = {
     "refused_measure": [rule(select=("LAST(b.price)",))],
     "refused_function": [rule(function="reprot")],
     "refused_id_twice": [rule(), rule(version=4)],
+    "refused_id_twice_in_two_places": without_duplicates([rule(place="a.json"), rule(version=4, place="b.json")]),
     "refused_definition_changed": [rule(key=("price",))],
     "refused_too_many": processors_from([rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json")[-1:],
 }
@@ -150,6 +156,10 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
 
 SPARK: dict[str, Callable[[SparkSession], object]] = {
     "on_error_unknown": lambda spark: stream(spark, on_error="ignore"),
+    "factory_is_a_path": lambda spark: stream(spark, factory="/etc/rules"),
+    "store_number": lambda spark: stream(spark, store=5),
+    "functions_list": lambda spark: stream(spark, functions=[print]),
+    "function_number": lambda spark: stream(spark, functions={"report": 5}),
     "output_without_store": lambda spark: stream(spark).output("matches"),
     "output_unknown": lambda spark: stream(spark, store="store").output("match"),
     "sink_unknown": lambda spark: stream(spark).run({"match": print}, checkpoint="checkpoint"),
@@ -159,7 +169,7 @@ SPARK: dict[str, Callable[[SparkSession], object]] = {
 
 def stream(spark: SparkSession, **options: Any) -> Any:
     rates = KeyedStream(spark.readStream.format("rate").load(), "value")
-    return CEP.pattern_processors(rates, FilePatternProcessorDiscovererFactory("rules.json"), **options)
+    return CEP.pattern_processors(rates, **{"factory": FilePatternProcessorDiscovererFactory("rules.json"), **options})
 
 
 @pytest.mark.spark

@@ -15,14 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asterism.errors import PatternProcessorError
 from asterism.json_text import MAX_DIGITS, MAX_NAME, JsonTextError, decode, line_and_column, offset_of, text_of
 from asterism.json_text import pointer_part as part
 
-MAX_BYTES = 20_000_000
-MAX_NODES = 500_000  # of a YAML document, those that aliases repeat counted each time
+MAX_BYTES = 20_000_000  # of a YAML document also the characters, those that aliases repeat counted each time
+MAX_TOTAL = 100_000_000  # of all files of a folder, in bytes, and of all rows of a table, in characters
+MAX_NODES = 1_000_000  # of a YAML document, those that aliases repeat counted each time
 MAX_DEPTH = 200  # of a YAML document; groups of patterns may be nested 50 deep
 YAML = (".yaml", ".yml")
 SUFFIXES = (".json", *YAML)
@@ -41,15 +42,18 @@ class Document:
     items: Sequence[Any]
     pointers: Sequence[str]
     _text: str = ""
-    _lines: Mapping[str, tuple[int, int]] | None = None
+    _places: _Place | None = None
 
     def place(self, pointer: str) -> tuple[int, int]:
         """Line and column, from 1, of the value to which a JSON pointer leads; as far as it leads."""
-        if self._lines is None:
+        if self._places is None:
             return line_and_column(self._text, offset_of(self._text, pointer))
-        while pointer not in self._lines:
-            pointer = pointer.rpartition("/")[0]
-        return self._lines[pointer]
+        place = self._places
+        for name in pointer.split("/")[1:]:
+            if name not in place.inside:
+                break
+            place = place.inside[name]
+        return place.line, place.column
 
 
 def read_document(source: bytes, name: str | Path = "") -> Document:
@@ -66,9 +70,8 @@ def read_document(source: bytes, name: str | Path = "") -> Document:
     try:
         text = text_of(source, MAX_BYTES)
         if yaml:
-            lines: dict[str, tuple[int, int]] = {}
-            root = _read_yaml(text, lines)
-            found = partial(Document, _lines=lines)
+            root, places = _read_yaml(text)
+            found = partial(Document, _places=places)
         else:
             root, found = decode(text), partial(Document, _text=text)
     except JsonTextError as error:
@@ -104,13 +107,30 @@ def written(items: Sequence[Any], *, yaml: bool = False) -> bytes:
     return json.dumps(root, ensure_ascii=False, indent=2).encode() + b"\n"
 
 
+def read_file(path: Path) -> bytes:
+    """What is in a file; of one that is too large for a document, the beginning.
+
+    :raises OSError: it cannot be read
+    :raises PatternProcessorError: it is not a file
+    """
+    # A pipe would be waited for, perhaps for ever.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PatternProcessorError(f"{path} is not a file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
 class NotWrittenError(PatternProcessorError):
     """A file cannot be written; it is as it was."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that at any moment, also after a failure, it has either the old content or the new."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with temporary.open("xb") as file:
@@ -144,17 +164,39 @@ _SCALARS: tuple[tuple[re.Pattern[str], Any], ...] = (
 
 
 @dataclass(slots=True)
+class _Place:
+    """Where a value begins, from 1, and what is inside it, by the parts of JSON pointers."""
+
+    line: int
+    column: int
+    inside: dict[str, _Place]
+
+
+class _Size(NamedTuple):
+    """What a value takes where it is written out, in values and in characters of texts."""
+
+    nodes: int
+    characters: int
+
+    def plus(self, other: _Size) -> _Size:
+        return _Size(self.nodes + other.nodes, self.characters + other.characters)
+
+
+_ONE = _Size(1, 0)
+
+
+@dataclass(slots=True)
 class _Open:
     """A list or an object that has begun."""
 
     value: Any
-    pointer: str
+    place: _Place
     anchor: str | None
-    nodes: int = 1
+    size: _Size = _ONE
     name: str | None = None
 
-    def next_pointer(self) -> str:
-        return self.pointer + part(len(self.value) if isinstance(self.value, list) else self.name)
+    def next_part(self) -> str:
+        return part(len(self.value) if isinstance(self.value, list) else self.name)[1:]
 
     def put(self, value: Any) -> None:
         if isinstance(self.value, list):
@@ -164,16 +206,15 @@ class _Open:
             self.name = None
 
 
-def _read_yaml(text: str, lines: dict[str, tuple[int, int]]) -> Any:
-    """The value of the one document in *text*; *lines* gets where each value in it begins."""
+def _read_yaml(text: str) -> tuple[Any, _Place]:
+    """The value of the one document in *text*, and where the values in it begin."""
     import yaml
 
     open_: list[_Open] = []
-    anchors: dict[str, tuple[Any, int]] = {}
-    root: list[Any] = []
-    events = _yaml_events(text)
-    total = 0
-    for event in events:
+    anchors: dict[str, tuple[Any, _Size]] = {}
+    root: list[tuple[Any, _Place]] = []
+    total = _Size(0, 0)
+    for event in _yaml_events(text):
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _at("there is a second document", event)
         if not isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
@@ -181,18 +222,21 @@ def _read_yaml(text: str, lines: dict[str, tuple[int, int]]) -> Any:
         inside = open_[-1] if open_ else None
         if isinstance(event, yaml.CollectionEndEvent):
             done = open_.pop()
-            value, nodes, anchor = done.value, done.nodes, done.anchor
+            value, place, anchor, size = done.value, done.place, done.anchor, done.size
             inside = open_[-1] if open_ else None
         else:
             if inside is not None and isinstance(inside.value, dict) and inside.name is None:
                 inside.name = _name(event, inside.value)
+                size = _Size(0, len(inside.name))
+                inside.size, total = inside.size.plus(size), total.plus(size)
                 continue
-            pointer = "" if inside is None else inside.next_pointer()
-            lines[pointer] = _line_and_column(event.start_mark)
+            place = _Place(*_line_and_column(event.start_mark), {})
+            if inside is not None:
+                inside.place.inside[inside.next_part()] = place
             if isinstance(event, yaml.AliasEvent):
                 if event.anchor not in anchors:
                     raise _at(f"the alias {event.anchor!r:.60} stands for nothing, or for itself", event)
-                value, nodes = anchors[event.anchor]
+                value, size = anchors[event.anchor]
                 anchor = None
             else:
                 _no_tag(event)
@@ -201,18 +245,21 @@ def _read_yaml(text: str, lines: dict[str, tuple[int, int]]) -> Any:
                     if len(open_) == MAX_DEPTH:
                         raise _at("the JSON is nested too deeply", event)
                     empty: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-                    open_.append(_Open(empty, pointer, anchor))
+                    open_.append(_Open(empty, place, anchor))
+                    total = total.plus(_ONE)
                     continue
-                value, nodes = _scalar(event), 1
-            total += nodes
-        if total > MAX_NODES:
+                value, size = _scalar(event), _Size(1, len(event.value))
+            total = total.plus(size)
+        if total.nodes > MAX_NODES:
             raise _at(f"the JSON has more than {MAX_NODES} values", event)
+        if total.characters > MAX_BYTES:
+            raise _at(f"the JSON is too large with what its aliases repeat (limit {MAX_BYTES} characters)", event)
         if anchor is not None:
-            anchors[anchor] = (value, nodes)
+            anchors[anchor] = (value, size)
         if inside is None:
-            root.append(value)
+            root.append((value, place))
         else:
-            inside.nodes += nodes
+            inside.size = inside.size.plus(size)
             inside.put(value)
     if not root:
         raise JsonTextError("there is no JSON, the text is empty")

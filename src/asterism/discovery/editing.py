@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import (
-    MAX_BYTES,
     SUFFIXES,
     WHOLE,
     YAML,
     Document,
+    NotWrittenError,
     read_document,
+    read_file,
     replace_file,
     written,
 )
@@ -35,6 +37,9 @@ from asterism.processors import PatternProcessor, without_flag
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
 """Enabled; not; below a version that is; it cannot be told."""
+
+LOCK = ".asterism-rules.lock"
+"""In a folder while a file in it is changed; its name begins with a dot, so that it is no file of rules."""
 
 Place = Callable[[str], tuple[int, int]]
 """Line and column of what a JSON pointer leads to, from a rule on."""
@@ -48,6 +53,7 @@ class Rule:
     :param item: its JSON form
     :param call: in a table of FLIP-200's form, the name of the class and its parameters instead
     :param error: why there is neither
+    :param twice: why it is not used although it is good: there is another one with its id
     """
 
     id: str
@@ -57,6 +63,7 @@ class Rule:
     item: Any = None
     call: tuple[str, Sequence[Any]] | None = None
     error: AsterismError | None = None
+    twice: str | None = None
     place: Place = lambda pointer: (1, 1)
 
 
@@ -136,47 +143,79 @@ class FileRules(Rules):
         self.path = path
 
     def all(self) -> list[Rule]:
-        return [rule for path in self._paths() for rule in _rules_in(path)]
+        found: list[Rule] = []
+        first: dict[str, Rule] = {}
+        for rule in (rule for path in self._paths() for rule in _rules_in(path, alone=path == self.path)):
+            other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
+            if other is not rule:
+                where = "" if other.where == rule.where else f", the other is in {other.where}"
+                rule = replace(rule, state=WRONG, twice=f"two processors have this id{where}")
+            found.append(rule)
+        return found
 
     def add(self, additions: Sequence[Addition]) -> list[str]:
         if self.path.is_dir():
             raise PatternProcessorError(
                 f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
             )
-        before = _read(self.path).items if self.path.exists() else []
-        items, done = list(before), []
-        for new in additions:
-            at = next((n for n, item in enumerate(items) if _id_of(item) == new.processor.id), None)
-            if at is None:
-                items.append(new.item)
-                done.append(f"{new} added")
-                continue
-            version = items[at].get("version")
-            if version == new.processor.version and new.is_there(items[at]):
-                done.append(f"{new} was there already")
-                continue
-            items[at] = new.item
-            done.append(f"{new} added, in place of version {version}")
-        if items != before or not self.path.exists():
-            self._write(self.path, items)
+        with _alone_in(self._folder()):
+            is_there = os.path.lexists(self.path)
+            before = _read(self.path).items if is_there else []
+            items = list(before)
+            done = [self._add(items, new) for new in additions]
+            if items != before or not is_there:
+                _write({self.path: items})
         return done
 
+    def _add(self, items: list[Any], new: Addition) -> str:
+        there = [n for n, item in enumerate(items) if _id_of(item) == new.processor.id]
+        if len(there) > 1:
+            raise PatternProcessorError(
+                f"{self.path} has {len(there)} processors with the id {new.processor.id!r}", hint="remove all but one"
+            )
+        if not there:
+            items.append(new.item)
+            return f"{new} added"
+        [at] = there
+        version = items[at].get("version")
+        if version == new.processor.version and new.is_there(items[at]):
+            return f"{new} was there already"
+        items[at] = new.item
+        return f"{new} added, in place of version {version}"
+
     def remove(self, id: str, version: int | None = None) -> str:
-        path, items, at = self._find(id, version)
-        self._write(path, items[:at] + items[at + 1 :])
-        return f"{id} removed"
+        with _alone_in(self._folder()):
+            found = self._find(id, version)
+            for one in reversed(found):
+                del one.items[one.at]
+            _write({one.path: one.items for one in found})
+        return f"{id} removed" if version is None else f"{id} version {version} removed"
 
     def disable(self, id: str) -> str:
-        path, items, at = self._find(id)
-        items[at] = {**items[at], "enabled": False}
-        self._write(path, items)
+        with _alone_in(self._folder()):
+            found = self._find(id)
+            # All of them: otherwise another one would come into use.
+            for one in found:
+                one.items[one.at] = {**one.item, "enabled": False}
+            _write({one.path: one.items for one in found})
         return f"{id} disabled"
 
     def enable(self, id: str, version: int | None = None) -> str:
-        path, items, at = self._find(id, version)
-        items[at] = {name: value for name, value in items[at].items() if name != "enabled"}
-        self._write(path, items)
+        with _alone_in(self._folder()):
+            chosen, *others = self._find(id, version)
+            others += [one for one in self._find(id) if not one.is_(version) and one.item.get("enabled") is not False]
+            if others:
+                where = ", ".join(dict.fromkeys(str(one.path) for one in (chosen, *others)))
+                hint = "disable them and enable one with --version, or remove all but one"
+                raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
+            chosen.items[chosen.at] = {name: value for name, value in chosen.item.items() if name != "enabled"}
+            _write({chosen.path: chosen.items})
         return f"{id} enabled"
+
+    def _folder(self) -> Path:
+        """Where files are changed."""
+        path = Path(os.path.realpath(self.path))
+        return path if path.is_dir() else path.parent
 
     def _paths(self) -> list[Path]:
         try:
@@ -187,25 +226,75 @@ class FileRules(Rules):
             raise PatternProcessorError(f"{self.path} cannot be read", error.strerror) from None
         return sorted(found)
 
-    def _find(self, id: str, version: int | None = None) -> tuple[Path, list[Any], int]:
-        """The file, its items, and which of them it is."""
-        for path in self._paths():
-            items = list(_read(path).items)
-            for number, item in enumerate(items):
-                if _id_of(item) == id and (version is None or item.get("version") == version):
-                    return path, items, number
-        raise _unknown(id, version)
+    def _find(self, id: str, version: int | None = None) -> list[_Found]:
+        documents = [(path, list(_read(path).items)) for path in self._paths()]
+        found = [_Found(path, items, at) for path, items in documents for at in range(len(items))]
+        found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
+        if not found:
+            raise _unknown(id, version)
+        return found
 
-    @staticmethod
-    def _write(path: Path, items: Sequence[Any]) -> None:
-        yaml = path.suffix in YAML
-        if yaml and path.exists() and re.search(r"(^|\s)#", path.read_text(encoding="utf-8")):
+
+class _Found(NamedTuple):
+    """An item of a file; all of one file have the same *items*."""
+
+    path: Path
+    items: list[Any]
+    at: int
+
+    @property
+    def item(self) -> Any:
+        return self.items[self.at]
+
+    def is_(self, version: int | None) -> bool:
+        return version is None or self.item.get("version") == version
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Waits until no other command changes files in *folder*, where the system has locks for that."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    lock = folder / LOCK
+    try:
+        while True:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+                    break
+            # Whoever had it before has removed it: nobody else would find it any more.
+            os.close(descriptor)
+    except OSError as error:
+        raise NotWrittenError(f"{folder} cannot be written", f"{LOCK}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _write(files: Mapping[Path, Sequence[Any]]) -> None:
+    """All, or none if one of them has what would be lost."""
+    for path in files:
+        if path.suffix in YAML and path.exists() and re.search(rb"(^|\s)#", _bytes_of(path)):
             raise PatternProcessorError(f"{path} seems to have comments, which would be lost", hint="edit it by hand")
-        replace_file(path, written(items, yaml=yaml))
+    for path, items in files.items():
+        replace_file(path, written(items, yaml=path.suffix in YAML))
 
 
-def _rules_in(path: Path) -> Iterator[Rule]:
-    text = _bytes_of(path)
+def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
+    """A file that cannot be read is a wrong one among others; *alone*, there is nothing to show."""
+    try:
+        text = _bytes_of(path)
+    except PatternProcessorError as error:
+        if alone:
+            raise
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
+        return
     try:
         document = read_document(text, path)
     except PatternProcessorError as error:
@@ -230,8 +319,7 @@ def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_file(path)
     except OSError as error:
         raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
 
@@ -295,6 +383,7 @@ class SqlRules(Rules):
         try:
             with self.database.read() as connection:
                 form = Table.of(connection, self.table)
+                form.check_size(connection)
                 rows = form.rows(connection)
         finally:
             self.database.close()
@@ -305,6 +394,13 @@ class SqlRules(Rules):
                 highest[rule.id] = max(highest[rule.id], rule.version)
         older = (rule.version is not None and rule.version < highest[rule.id] for rule in found)
         found = [replace(rule, state=OLDER) if old else rule for rule, old in zip(found, older, strict=True)]
+        often = Counter(rule.id for rule in found if rule.state == ON and rule.call is None)
+        found = [
+            replace(rule, state=WRONG, twice=f"{often[rule.id]} rows have this version")
+            if rule.state == ON and often[rule.id] > 1
+            else rule
+            for rule in found
+        ]
         return sorted(found, key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
 
     def _rule(self, row: Row) -> Rule:

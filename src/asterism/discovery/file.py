@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from asterism.discovery.documents import MAX_BYTES, SUFFIXES, WHOLE, read_document
+from asterism.discovery.documents import MAX_BYTES, MAX_TOTAL, SUFFIXES, WHOLE, read_document, read_file
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.processors import (
@@ -20,11 +20,12 @@ from asterism.processors import (
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     RefusedProcessor,
-    without_duplicates,
+    checked_interval,
+    duplicate,
+    good_first,
 )
 
 MAX_FILES = 10_000
-MAX_TOTAL = 100_000_000
 AT_REST = timedelta(milliseconds=200)
 """How long a file must have stayed the same: someone may be in the middle of writing it."""
 PATIENCE = 25
@@ -40,10 +41,12 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
         ``*.json``, ``*.yaml`` and ``*.yml`` count whose names do not begin with a dot
     :param interval: how often to look
+    :raises PatternProcessorError: the interval is not a positive timedelta
 
     A file that cannot be read is refused alone: the processors that it held stay. A file that is removed from the folder takes
     its processors with it; a path that is not there interrupts discovery, and all processors stay. What is being written
-    counts when it has stayed the same for a fifth of a second.
+    counts when it has stayed the same for a fifth of a second. Links are followed; one that leads nowhere is a file that cannot
+    be read. Of files with the same id, that counts which had it first, or, of those that come at once, the first by name.
 
     >>> FilePatternProcessorDiscovererFactory("/etc/rules")
     FilePatternProcessorDiscovererFactory(path=PosixPath('/etc/rules'), interval=datetime.timedelta(seconds=1))
@@ -55,7 +58,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
         # Where it travels to, the working directory may be another one.
         object.__setattr__(self, "path", Path(path).absolute())
-        object.__setattr__(self, "interval", interval)
+        object.__setattr__(self, "interval", checked_interval(interval))
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
         return FileDiscoverer(self.path, self.interval)
@@ -83,25 +86,28 @@ class _Content:
 
     @classmethod
     def of(cls, path: Path, known: _Content | None) -> _Content:
-        """:raises FileNotFoundError: it has just gone"""
+        """:raises OSError: it is not there any more, or it cannot be told what is there"""
         now = time.time()
         found = path.stat()
         times = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         if known is not None and known.is_still(times):
             return known
-        text, problem = b"", None
         try:
-            if not stat.S_ISREG(found.st_mode):
-                raise PatternProcessorError(f"{path} is not a file")  # to read a pipe could take for ever
-            with path.open("rb") as file:
-                text = file.read(MAX_BYTES + 1)
+            text = read_file(path)
+            return cls(hashlib.sha256(text).digest(), times, now, text)
         except FileNotFoundError:
             raise
         except OSError as error:
-            problem = _unreadable(path, error)
+            return cls.unreadable(_unreadable(path, error), times, now)
         except PatternProcessorError as error:
-            problem = error
-        return cls(hashlib.sha256(text + str(problem).encode()).digest(), times, now, text, problem)
+            return cls.unreadable(error, times, now)
+
+    @classmethod
+    def unreadable(
+        cls, problem: PatternProcessorError, times: tuple[int, int, int, int] = (0, 0, 0, 0), read_at: float = 0.0
+    ) -> _Content:
+        digest = hashlib.sha256(str(problem).encode("utf-8", "surrogateescape")).digest()
+        return cls(b"unreadable" + digest, times, read_at, b"", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,8 @@ class FileDiscoverer(PollingDiscoverer):
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
         self.path = path
         self._files: dict[str, _File] | None = None
+        self._holders: dict[str, str] = {}
+        """For each id the file whose processor counts."""
 
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
@@ -151,21 +159,42 @@ class FileDiscoverer(PollingDiscoverer):
         if self._files is not None and {name: file.content for name, file in files.items()} == taken:
             return None
         self._files = files
-        return without_duplicates(one for name in sorted(files) for one in files[name].found)
+        return self._of_all(files)
+
+    def _of_all(self, files: Mapping[str, _File]) -> list[Discovered]:
+        """What is in all files: of an id that several have, in the file that had it first. Also while it is wrong there:
+        otherwise a mistake would bring another rule into force.
+        """
+        ids = {name: {one.id for one in files[name].found if not _is_unidentified(one)} for name in sorted(files)}
+        holders = {id: name for id, name in self._holders.items() if id in ids.get(name, ())}
+        for name, those in ids.items():
+            for id in those:
+                holders.setdefault(id, name)
+        self._holders = holders
+        return good_first(
+            duplicate(one, holders[one.id]) if isinstance(one, PatternProcessor) and holders[one.id] != name else one
+            for name in ids
+            for one in files[name].found
+        )
 
     def _look(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
         """The files as they are now; what is *known* and cannot have changed is not read again."""
         found: dict[str, _Content] = {}
+        size = 0
         for path in self._paths():
             try:
-                found[str(path)] = _Content.of(path, known.get(str(path)))
+                content = _Content.of(path, known.get(str(path)))
             except OSError as error:
-                # Only of a file in a folder is it known that it was removed.
-                if path == self.path or not isinstance(error, FileNotFoundError):
+                if path == self.path:
                     raise _unreadable(path, error) from None
-        size = sum(content.times[1] for content in found.values())
-        if size > MAX_TOTAL:
-            raise PatternProcessorError(f"{self.path} has {size} bytes (limit {MAX_TOTAL})")
+                if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+                    continue  # only of a file in a folder is it known that it was removed
+                # A link that leads nowhere, or round in a circle.
+                content = _Content.unreadable(_unreadable(path, error))
+            size += min(content.times[1], MAX_BYTES)
+            if size > MAX_TOTAL:
+                raise PatternProcessorError(f"{self.path} has more than {MAX_TOTAL} bytes in its files")
+            found[str(path)] = content
         return found
 
     def _paths(self) -> list[Path]:
@@ -194,8 +223,12 @@ def _read(name: str, content: _Content, last: _File | None) -> _File:
         else:
             found = [RefusedProcessor(id, error, place=name) for id in ids]
         return _File(kept, found, ids, items)
-    identified = (one.id for one in found if isinstance(one, PatternProcessor) or not one.unidentified)
+    identified = (one.id for one in found if not _is_unidentified(one))
     return _File(kept, found, tuple(dict.fromkeys(identified)), items)
+
+
+def _is_unidentified(one: Discovered) -> bool:
+    return isinstance(one, RefusedProcessor) and one.unidentified
 
 
 def _unreadable(path: Path, error: OSError) -> PatternProcessorError:

@@ -3,21 +3,23 @@
 ========  ====================  ==============================================================================
 method    path
 ========  ====================  ==============================================================================
-``GET``   ``/processors``       all processors, in the format of rule files; with an ETag
+``GET``   ``/processors``       all processors, in the format of rule files
 ``PUT``   ``/processors``       a new set; those that cannot be used are refused alone
 ``GET``   ``/processors/{id}``  one
 ``PUT``   ``/processors/{id}``  a new one, or a new version
 ``DELETE``  ``/processors/{id}``  removes one
-``GET``   ``/health``           how many there are, and which versions are in force
+``GET``   ``/health``           how many there are, which versions are in force, and what was refused
 ========  ====================  ==============================================================================
 
-What is answered with success has been written to the file of the set. Every request needs the token.
+What is answered with success has been written to the file of the set. Every request needs the token. Processors and the set have
+ETags, and what changes them can depend on these: ``If-Match``, ``If-None-Match``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import ipaddress
 import json
 import logging
@@ -27,6 +29,8 @@ import socket
 import socketserver
 import ssl
 import threading
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -36,8 +40,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, Document, NotWrittenError, read_document
-from asterism.discovery.rule_set import ConflictError, RuleSet
+from asterism.discovery.rule_set import ChangedError, Condition, ConflictError, RuleSet, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.processors import (
     Discovered,
@@ -48,8 +53,12 @@ from asterism.processors import (
 from asterism.words import printable
 
 MIN_TOKEN = 16
+HEAD_TIMEOUT = 5  # seconds to show the token; and as many before to agree on TLS
 TIMEOUT = 10  # seconds of silence after which a connection is closed
+TOTAL_TIMEOUT = 60  # seconds to send a body, and to take in an answer
 MAX_CONNECTIONS = 32
+MAX_TURNED_AWAY = 100
+TURNED_AWAY = 1  # seconds for which the connection of who was turned away stays open
 MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants
 RETRY = timedelta(seconds=1)
 """How soon the endpoint tries again to start, or to hand over what it has got."""
@@ -59,13 +68,14 @@ _log = logging.getLogger("asterism.discovery")
 class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     """Listens for pattern processors over HTTP, or HTTPS with a certificate.
 
-    :param port: to listen on; 0: one that is free, which the log tells
+    :param port: to listen on, up to 65535; 0: one that is free, which the log tells
     :param token: what every request must bring, as ``Authorization: Bearer ...``; at least 16 characters
     :param state: the file that holds the set, so that it survives a restart; made if there is none
     :param host: the address to listen on; without a certificate it must be one of this machine alone
     :param certificate: a file with the chain of certificates, in PEM; with it, the endpoint speaks HTTPS
     :param private_key: its key, where that is not in the same file
-    :raises PatternProcessorError: the token is too short, or it would travel in clear
+    :raises PatternProcessorError: the token is too short, or it would travel in clear; there is no such port; there is a key
+        without its certificate
 
     >>> HttpPatternProcessorDiscovererFactory(8473, token="a-long-random-secret", state="/var/lib/rules.json")
     HttpPatternProcessorDiscovererFactory('http://127.0.0.1:8473', state='/var/lib/rules.json')
@@ -85,6 +95,12 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
             raise PatternProcessorError(
                 f"the token must have at least {MIN_TOKEN} printable ASCII characters",
                 hint='python -c "import secrets; print(secrets.token_urlsafe())"',
+            )
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
+            raise PatternProcessorError(f"a port is an integer from 0 to 65535, not {port!r:.60}")
+        if certificate is None and private_key is not None:
+            raise PatternProcessorError(
+                "there is a private key, and no certificate", hint="certificate=, the file with its chain"
             )
         if certificate is None and not _is_loopback(host):
             raise PatternProcessorError(
@@ -190,6 +206,8 @@ class _Server(ThreadingHTTPServer):
         """Why the manager does not have the newest set."""
         self._token = _hash(options.token)
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._turned_away: deque[tuple[float, socket.socket]] = deque()
+        """And when to close them."""
         self._tls = _tls(options)
         self.address_family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         try:
@@ -212,7 +230,29 @@ class _Server(ThreadingHTTPServer):
         if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
+            self._turn_away(request)
+
+    def _turn_away(self, request: socket.socket) -> None:
+        """Tell a client to come again, and wait for nothing."""
+        if self._tls is not None:
             self.shutdown_request(request)
+            return
+        with suppress(OSError):
+            request.setblocking(False)
+            request.send(_BUSY)
+            request.shutdown(socket.SHUT_WR)
+        # Closed on a client that is still sending, the connection would break before it reads the answer.
+        self._turned_away.append((time.monotonic() + TURNED_AWAY, request))
+
+    def service_actions(self) -> None:
+        waiting, now = self._turned_away, time.monotonic()
+        while waiting and (waiting[0][0] < now or len(waiting) > MAX_TURNED_AWAY):
+            waiting.popleft()[1].close()
+
+    def server_close(self) -> None:
+        super().server_close()
+        while self._turned_away:
+            self._turned_away.popleft()[1].close()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -221,11 +261,12 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        request.settimeout(TIMEOUT)
+        request.settimeout(HEAD_TIMEOUT)
         if self._tls is None:
             super().finish_request(request, client_address)
         else:
-            # In the thread of the request: a client that is slow to shake hands holds up no other.
+            # In the thread of the request: a client that is slow to shake hands holds up no other. The timeout is that of the
+            # whole handshake.
             with self._tls.wrap_socket(request, server_side=True) as wrapped:
                 super().finish_request(wrapped, client_address)
 
@@ -251,6 +292,14 @@ def _tls(options: HttpPatternProcessorDiscovererFactory) -> ssl.SSLContext | Non
 # ---------------------------------------------------------------------- requests
 
 
+def _busy() -> bytes:
+    body = json.dumps({"error": {"message": "too many connections", "hint": "come again"}})
+    return (
+        f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {HEAD_TIMEOUT}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
 class _AnswerError(Exception):
     """An answer other than success."""
 
@@ -274,7 +323,15 @@ def _told(error: AsterismError) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value is not None}
 
 
-_STATUS = {ConflictError: HTTPStatus.CONFLICT, NotWrittenError: HTTPStatus.INTERNAL_SERVER_ERROR}
+_BUSY = _busy()
+_STATUS = {
+    ConflictError: HTTPStatus.CONFLICT,
+    ChangedError: HTTPStatus.PRECONDITION_FAILED,
+    TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    NotWrittenError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+_TAG = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f]*"')
+_TAGS = re.compile(rf"{_TAG.pattern}(?:[ \t]*,[ \t]*{_TAG.pattern})*")
 _UNUSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 _Answer = tuple[HTTPStatus, bytes, Mapping[str, str]]
 
@@ -285,10 +342,16 @@ def _not_allowed(methods: str) -> _AnswerError:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = TIMEOUT
     server: _Server
+    rfile: io.BufferedReader
     _unread = 0
     """Bytes of the body that have not been read."""
+
+    def setup(self) -> None:
+        super().setup()
+        self._deadline = Deadline(TIMEOUT)
+        self._deadline.begin(HEAD_TIMEOUT)
+        self.rfile = self._deadline.watch(self.rfile, self.connection)
 
     def do_GET(self) -> None:
         self._handle()
@@ -308,6 +371,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._unread = self._length()
             if not self.server.is_allowed(self.headers.get("Authorization", "")):
                 raise _error(HTTPStatus.UNAUTHORIZED, "the token is missing, or another one", WWW_Authenticate="Bearer")
+            self._deadline.begin(TOTAL_TIMEOUT)
             status, body, headers = self._answer()
         except _AnswerError as answer:
             status, body, headers = answer.status, json.dumps(answer.body).encode(), answer.headers
@@ -322,22 +386,18 @@ class _Handler(BaseHTTPRequestHandler):
             case ["health"], "GET":
                 return self._health()
             case ["processors"], "GET":
-                text = rules.text
-                tag = f'"{hashlib.sha256(text).hexdigest()[:32]}"'
-                if self.headers.get("If-None-Match") == tag:
-                    return HTTPStatus.NOT_MODIFIED, b"", {"ETag": tag}
-                return HTTPStatus.OK, text, {"ETag": tag}
+                return self._get(rules.text)
             case ["processors"], "PUT":
                 return self._put_all()
             case ["processors", id], "GET":
-                item = rules.get(id)
-                if item is None:
+                text = rules.get(id)
+                if text is None:
                     raise _error(HTTPStatus.NOT_FOUND, f"there is no processor {id!r:.60}")
-                return _json(HTTPStatus.OK, item)
+                return self._get(text)
             case ["processors", id], "PUT":
                 return self._put(id)
             case ["processors", id], "DELETE":
-                if not rules.remove(id):
+                if not rules.remove(id, self._condition()):
                     raise _error(HTTPStatus.NOT_FOUND, f"there is no processor {id!r:.60}")
                 self.server.changed.set()
                 return HTTPStatus.NO_CONTENT, b"", {}
@@ -350,6 +410,8 @@ class _Handler(BaseHTTPRequestHandler):
         raise _error(HTTPStatus.NOT_FOUND, "there is nothing here", "/processors, /processors/{id} and /health are")
 
     def _path(self) -> list[str]:
+        if "?" in self.path:
+            raise _error(HTTPStatus.BAD_REQUEST, "nothing is asked with ? here", "in an id it is written %3F")
         # A slash in an id is written %2F.
         try:
             return [unquote(part, errors="strict") for part in self.path.removeprefix("/").split("/")]
@@ -369,23 +431,65 @@ class _Handler(BaseHTTPRequestHandler):
             raise _error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "processors are sent as application/json")
         if self._unread > MAX_BYTES:
             raise _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is too large (limit {MAX_BYTES} bytes)")
-        body = self.rfile.read(self._unread)
+        try:
+            body = self.rfile.read(self._unread)
+        except TimeoutError:
+            raise _error(HTTPStatus.REQUEST_TIMEOUT, "the body does not come") from None
         if len(body) < self._unread:
             raise _error(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")
         self._unread = 0
         return read_document(body)
+
+    def _get(self, text: bytes) -> _Answer:
+        tag = _tag(text)
+        match, none_match = self._tags("If-Match"), self._tags("If-None-Match")
+        if match is not None and match.isdisjoint({"*", tag}):
+            raise ChangedError("what is there has another ETag", tag)
+        if none_match is not None and not none_match.isdisjoint({"*", tag, f"W/{tag}"}):
+            return HTTPStatus.NOT_MODIFIED, b"", {"ETag": tag}
+        return HTTPStatus.OK, text, {"ETag": tag}
+
+    def _condition(self) -> Condition:
+        """Of a change: what RFC 9110 has in If-Match and If-None-Match."""
+        match, none_match = self._tags("If-Match"), self._tags("If-None-Match")
+
+        def holds(text: bytes | None) -> bool:
+            if match is None and none_match is None:
+                return True
+            there = set() if text is None else {"*", _tag(text)}
+            if match is not None and match.isdisjoint(there):
+                return False
+            return none_match is None or none_match.isdisjoint(there | {f"W/{tag}" for tag in there})
+
+        return holds
+
+    def _tags(self, header: str) -> set[str] | None:
+        lines = self.headers.get_all(header)
+        if lines is None:
+            return None
+        text = ", ".join(lines).strip()
+        if text != "*" and not _TAGS.fullmatch(text):
+            raise _error(HTTPStatus.BAD_REQUEST, f"{header} has something else than ETags", 'in quotation marks: "..."')
+        return {"*"} if text == "*" else set(_TAG.findall(text))
 
     def _put(self, id: str) -> _Answer:
         document = self._document()
         if document.pointers != [""]:
             raise PatternProcessorError("one processor is expected")
         [item] = document.items
-        new = self.server.rules.put(id, item)
+        new = self.server.rules.put(id, item, self._condition())
         self.server.changed.set()
         return _json(HTTPStatus.CREATED if new else HTTPStatus.OK, {"id": id, "version": item["version"]})
 
     def _put_all(self) -> _Answer:
-        report = self.server.rules.put_all(self._document().items)
+        document = self._document()
+        if document.pointers == [""]:
+            # An id that was forgotten in the path would remove all others.
+            raise PatternProcessorError(
+                "a set is expected, and this is one processor",
+                hint='PUT /processors/{id} puts one; a set is [...] or {"processors": [...]}',
+            )
+        report = self.server.rules.put_all(document.items, self._condition())
         self.server.changed.set()
         for one in report.refused:
             _log.warning("refused: %s", one)
@@ -399,10 +503,15 @@ class _Handler(BaseHTTPRequestHandler):
         if problem:
             found["error"] = str(problem)
         found["in_force"] = {one.id: one.version for one in self.server.manager.current_pattern_processors()}
+        # A manager need not keep a status; that of a query does.
+        refused = getattr(getattr(self.server.manager, "status", None), "refused", None)
+        if isinstance(refused, Mapping):
+            found["refused"] = dict(refused)
         return _json(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, found)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.close_connection = True
+        self.connection.settimeout(TOTAL_TIMEOUT)
         self.send_response(status)
         for name, value in {"Connection": "close", "Cache-Control": "no-cache", **headers}.items():
             self.send_header(name, value)
@@ -419,6 +528,7 @@ class _Handler(BaseHTTPRequestHandler):
         left = min(self._unread, MAX_DRAINED)
         if left == 0:
             return
+        self._deadline.begin(HEAD_TIMEOUT)
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             while left > 0:
@@ -440,4 +550,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _json(status: HTTPStatus, value: Any) -> _Answer:
-    return status, json.dumps(value, ensure_ascii=False).encode(), {}
+    return status, json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace"), {}
+
+
+def _tag(text: bytes) -> str:
+    return f'"{hashlib.sha256(text).hexdigest()[:32]}"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,13 +15,14 @@ class Items:
     """Makes processors of the items of one document, again and again: those that stay as they are are read once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Discovered | None] = {}
+        self._known: dict[tuple[bytes, str], Discovered | None] = {}
+        """By a digest of the item: what YAML repeats with aliases is there once, and would be long as text."""
 
     def processors(self, items: Sequence[Any], place: str) -> list[Discovered]:
-        now: dict[tuple[str, str], Discovered | None] = {}
+        now: dict[tuple[bytes, str], Discovered | None] = {}
 
         def make(item: Any, name: str, place: str | None) -> Discovered | None:
-            key = (json.dumps(item), name)
+            key = (hashlib.sha256(json.dumps(item).encode()).digest(), name)
             now[key] = self._known[key] if key in self._known else processor_from(item, name, place)
             return now[key]
 

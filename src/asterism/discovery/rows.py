@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,13 +21,11 @@ MAX_SHORT = 1_000  # characters in the others
 
 Row = Mapping[str, str | None]
 
-_PARAMETERS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("byte", "short", "int", "integer", "long"), (int,)),
-    **dict.fromkeys(("float", "double"), (int, float)),
-    **dict.fromkeys(("string", "java.lang.string"), (str,)),
-    "boolean": (bool,),
-}
-"""The types of FLIP-200's constructor parameters, in lower case."""
+_INTEGERS = {"byte": 2**7, "short": 2**15, "int": 2**31, "integer": 2**31, "long": 2**63}
+"""Java's, by the first number that is too large."""
+_FLOATS = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
+"""Java's, by the largest number."""
+_OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
 def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
@@ -131,12 +130,31 @@ def called(row: Row) -> tuple[str, list[Any]]:
         if not isinstance(parameter, dict) or parameter.keys() != {"type", "value"}:
             raise PatternProcessorError(f"parameter {number} must have a type and a value", hint=wanted)
         kind, value = parameter["type"], parameter["value"]
-        accepted = _PARAMETERS.get(kind.lower()) if isinstance(kind, str) else None
-        if accepted is None:
+        known = kind.lower() if isinstance(kind, str) else ""
+        if known not in (*_INTEGERS, *_FLOATS, *_OTHERS):
             raise PatternProcessorError(f"parameter {number} is of the unknown type {kind!r:.60}", hint=wanted)
-        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+        if not _is_of(known, value):
             shown = json.dumps(value)
-            raise PatternProcessorError(f"parameter {number} is of type {kind}, and its value is {shown:.60}")
-        values.append(value)
+            raise PatternProcessorError(
+                f"parameter {number} is of type {kind}, and its value is {shown:.60}", _bounds(known)
+            )
+        values.append(float(value) if known in _FLOATS else value)
     # In the FLIP, class names are shown in quotation marks.
     return (row["class_name"] or "").strip('"'), values
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    """Is *value* one of the type *kind*, in lower case, of FLIP-200's constructor parameters?"""
+    if kind in _OTHERS:
+        return isinstance(value, _OTHERS[kind])
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if kind in _INTEGERS:
+        return isinstance(value, int) and -_INTEGERS[kind] <= value < _INTEGERS[kind]
+    return abs(value) <= _FLOATS[kind]  # 1e400 is infinite
+
+
+def _bounds(kind: str) -> str | None:
+    if kind in _INTEGERS:
+        return f"{kind}: integers from {-_INTEGERS[kind]} to {_INTEGERS[kind] - 1}"
+    return f"{kind}: numbers from {-_FLOATS[kind]} to {_FLOATS[kind]}" if kind in _FLOATS else None

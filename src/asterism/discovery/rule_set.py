@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asterism.discovery.documents import read_document, replace_file, written
-from asterism.errors import AsterismError, PatternProcessorError
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.compiler import Semantics, compile_pattern
+from asterism.conditions import SqlCondition
+from asterism.discovery.documents import MAX_BYTES, read_document, replace_file
+from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
+from asterism.expressions import AGGREGATES, Scope, parse
+from asterism.pattern import Pattern
 from asterism.processors import (
     MAX_PROCESSORS,
     Discovered,
@@ -24,6 +32,18 @@ class ConflictError(PatternProcessorError):
     """There is this version already, with another content."""
 
 
+class ChangedError(PatternProcessorError):
+    """A change was made for something else than what is there."""
+
+
+class TooLargeError(PatternProcessorError):
+    """The set would be too large to be read again."""
+
+
+Condition = Callable[[bytes | None], bool]
+"""May a change be made where this text is, or nothing?"""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What came of a new set."""
@@ -34,7 +54,7 @@ class Report:
 
 
 class RuleSet:
-    """The processors in a file. A change is on disk before it counts.
+    """The processors in a file. A change is on disk before it counts, and made only if what is there meets its condition.
 
     :raises PatternProcessorError: there is a file, and it cannot be read
     """
@@ -43,6 +63,8 @@ class RuleSet:
         self.path = path
         self._lock = threading.Lock()
         self._items: dict[str, Any] = {}
+        self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
+        """By id, the text of an item that was found usable, and what it is: a whole set is mostly put as it was."""
         for item in _items_in(path):
             if not _id_of(item) or _id_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id of its own")
@@ -52,16 +74,17 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self._items)
 
-    def get(self, id: str) -> Any:
-        """As it was put; None, if it is not there."""
-        return self._items.get(id)
+    def get(self, id: str) -> bytes | None:
+        """Its text; None, if it is not there."""
+        item = self._items.get(id)
+        return None if item is None else _text_of(item)
 
     def processors(self) -> list[Discovered]:
         with self._lock:
             items = list(self._items.values())
         return processors_from(items, str(self.path))
 
-    def put(self, id: str, item: Any) -> bool:
+    def put(self, id: str, item: Any, condition: Condition = lambda text: True) -> bool:
         """Put one processor; is it new?
 
         :raises AsterismError: it cannot be used; nothing has changed
@@ -70,23 +93,32 @@ class RuleSet:
             raise PatternProcessorError(
                 f"the id of the processor is {item['id']!r:.60}, and that of the path {id!r:.60}"
             )
+        found = self._found(item)
         with self._lock:
-            self._check(item)
+            _require(condition, self.get(id))
+            self._check(found)
             new = id not in self._items
-            self._write(self._items | {id: item})
+            self._write(self._items | {id: item}, [found])
         return new
 
-    def put_all(self, items: Sequence[Any]) -> Report:
+    def put_all(self, items: Sequence[Any], condition: Condition = lambda text: True) -> Report:
         """Put a set; what is refused stays as it was."""
         accepted: dict[str, Any] = {}
+        usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
+        # It may take long, and depends on nothing that is there.
+        tried = [self._tried(item) for item in items]
         with self._lock:
-            for number, item in enumerate(items):
+            _require(condition, self.text)
+            for number, (item, found) in enumerate(zip(items, tried, strict=True)):
                 try:
-                    self._check(item)
-                    if item["id"] in accepted:
-                        raise PatternProcessorError(f"two processors have the id {item['id']!r:.60}")
-                    accepted[item["id"]] = item
+                    if isinstance(found, AsterismError):
+                        raise found
+                    self._check(found)
+                    if found.id in accepted:
+                        raise PatternProcessorError(f"two processors have the id {found.id!r:.60}")
+                    accepted[found.id] = item
+                    usable.append(found)
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
@@ -96,25 +128,25 @@ class RuleSet:
             stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
             items_ = {id: item for id, item in self._items.items() if id in stay} | accepted
             removed = [id for id in self._items if id not in items_]
-            self._write(items_)
+            self._write(items_, usable)
         return Report(list(accepted), refused, removed)
 
-    def remove(self, id: str) -> bool:
+    def remove(self, id: str, condition: Condition = lambda text: True) -> bool:
         """Was it there?"""
         with self._lock:
             if id not in self._items:
                 return False
+            _require(condition, self.get(id))
             self._write({name: item for name, item in self._items.items() if name != id})
         return True
 
-    def _check(self, item: Any) -> None:
-        """:raises AsterismError: it cannot be used"""
-        found = _checked(item)
+    def _check(self, found: PatternProcessor) -> None:
+        """:raises ConflictError: this version is there, and it is another one"""
         before = self._items.get(found.id)
         if before is None or before.get("version") != found.version:
             return
         try:
-            same = _checked(before) == found
+            same = _processor(before) == found
         except AsterismError:
             return  # nothing runs that could not be used
         if not same:
@@ -124,26 +156,52 @@ class RuleSet:
                 "raise the version",
             )
 
-    def _write(self, items: dict[str, Any]) -> None:
+    def _tried(self, item: Any) -> PatternProcessor | AsterismError:
+        try:
+            return self._found(item)
+        except AsterismError as error:
+            return error
+
+    def _found(self, item: Any) -> PatternProcessor:
+        text, found = self._usable.get(_id_of(item), (b"", None))
+        return found if found is not None and text == _text_of(item) else _usable(item)
+
+    def _write(self, items: dict[str, Any], found: Sequence[PatternProcessor] = ()) -> None:
         if len(items) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
         text = self._written(items)
+        if len(text) > MAX_BYTES:
+            raise TooLargeError(
+                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})", hint="remove others before"
+            )
         if text != self.text:
             replace_file(self.path, text)
             self._items, self.text = items, text
+        usable = self._usable | {one.id: (_text_of(items[one.id]), one) for one in found}
+        self._usable = {id: one for id, one in usable.items() if id in items}
 
     @staticmethod
     def _written(items: Mapping[str, Any]) -> bytes:
-        return written([items[id] for id in sorted(items)])
+        """Without indents: a set as large as one that is sent must fit, too. Each has a line of its own."""
+        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[id]) for id in sorted(items)) + b"\n]}\n"
 
 
 def _items_in(path: Path) -> Sequence[Any]:
     try:
-        return read_document(path.read_bytes(), "set.json").items
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        return read_document(text, "set.json").items
     except FileNotFoundError:
         return []
     except OSError as error:
         raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    except PatternProcessorError as error:
+        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+
+
+def _text_of(item: Any) -> bytes:
+    # Half of a surrogate pair can be written in JSON, and not in UTF-8.
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
 
 
 def _id_of(item: Any) -> str:
@@ -151,5 +209,55 @@ def _id_of(item: Any) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _checked(item: Any) -> PatternProcessor:
+def _require(condition: Condition, text: bytes | None) -> None:
+    if not condition(text):
+        raise ChangedError("what is there is not what the change was made for", hint="get it, and change that")
+
+
+def _processor(item: Any) -> PatternProcessor:
     return PatternProcessor.from_dict(without_flag(item)[0])
+
+
+# ---------------------------------------------------------------------- what can be used
+
+
+def _usable(item: Any) -> PatternProcessor:
+    """:raises AsterismError: it cannot be used, whatever columns the events may have"""
+    found = _processor(item)
+    # What Flink ignores is refused by the queries that do so.
+    compile_pattern(found.pattern, Semantics.FLINK)
+    stages = tuple(stage.name for stage in found.pattern.atoms())
+    texts = [
+        *(("key", text) for text in found.key or ()),
+        *(("select", text) for text in found.select),
+        *_conditions(found.pattern),
+    ]
+    for what, text in texts:
+        try:
+            _check_sql(text, () if what == "key" else stages, named=what == "select")
+        except AsterismError as error:
+            raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
+    return found
+
+
+def _conditions(pattern: Pattern) -> Iterator[tuple[str, str]]:
+    for stage in pattern.stages:
+        for what, condition in (("condition", stage.condition), ("until condition", stage.until)):
+            if isinstance(condition, SqlCondition):
+                yield f"{stage.name}: {what}", condition.text
+        if stage.group is not None:
+            yield from _conditions(stage.group)
+
+
+def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
+    """Only the query knows the columns: whatever may be one is one. A *named* expression may have a name."""
+    tree = parse(text)
+    if isinstance(tree, exp.Alias):
+        if not named:
+            raise ExpressionSyntaxError.at("only a measure has a name", text)
+        tree = tree.this
+    columns: set[str] = set()
+    for column in tree.find_all(exp.Column):
+        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
+        columns |= {part.name for part in column.parts[of_stage:]}
+    Scope(pa.schema([(name, pa.null()) for name in columns]), stages).resolve(tree, text)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from asterism.discovery.database import Database, parsed_url, shown_url
+from asterism.discovery.documents import MAX_TOTAL
 from asterism.discovery.polling import PollingDiscoverer
 from asterism.discovery.rows import COLUMNS, FLIP_COLUMNS, LONG, MAX_SHORT, Row, called, processors_of
 from asterism.errors import AsterismError, PatternProcessorError
@@ -24,6 +27,8 @@ from asterism.processors import (
     PatternProcessorManager,
     ProcessorRegistry,
     RefusedProcessor,
+    checked_interval,
+    found_at,
     without_duplicates,
 )
 
@@ -41,7 +46,7 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :param interval: how often to look; after a failure twice as long each time, up to a minute
     :param registry: the classes that a table of FLIP-200's form may name
     :param connect_args: further arguments for the driver
-    :raises PatternProcessorError: the URL cannot be read
+    :raises PatternProcessorError: the URL cannot be read, or the interval is not a positive timedelta
 
     Of several versions of an id, the highest that is enabled counts. A row that cannot be used is refused alone.
 
@@ -58,7 +63,7 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         registry: ProcessorRegistry | None = None,
         connect_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self.url, self.table, self.interval = parsed_url(url), table, interval
+        self.url, self.table, self.interval = parsed_url(url), table, checked_interval(interval)
         self.registry = registry or ProcessorRegistry()
         self.connect_args = dict(connect_args or {})
 
@@ -167,6 +172,17 @@ class Table:
         limit = MAX_BYTES if name in LONG else MAX_SHORT
         return sa.func.substr(sa.cast(self.source.c[self.names[name]], sa.Text), 1, limit + 1)
 
+    def check_size(self, connection: sa.Connection) -> None:
+        """:raises PatternProcessorError: it has more text than may be read at once"""
+        lengths = (sa.func.coalesce(sa.func.length(self.text(name)), 0) for name in self.names)
+        length = functools.reduce(operator.add, lengths).label("length")
+        each = sa.select(length).limit(MAX_ROWS + 1).subquery()
+        total = connection.scalar(sa.select(sa.func.sum(each.c.length))) or 0
+        if total > MAX_TOTAL:
+            raise PatternProcessorError(
+                f"the table {self.source.fullname!r} has {total} characters in its rules (limit {MAX_TOTAL})"
+            )
+
     def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
         """All rows, or those of *ids*."""
         query = sa.select(*(self.text(name).label(name) for name in self.names)).limit(MAX_ROWS + 1)
@@ -197,7 +213,12 @@ def _plain(name: str) -> str:
 
 
 def _digest(row: Row) -> bytes:
-    return hashlib.sha256(repr(sorted(row.items())).encode("utf-8", "surrogateescape")).digest()
+    digest = hashlib.sha256()
+    for name, value in sorted(row.items()):
+        text = None if value is None else value.encode("utf-8", "surrogateescape")
+        digest.update(f"{name} {None if text is None else len(text)} ".encode())
+        digest.update(text or b"")
+    return digest.digest()
 
 
 def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
@@ -264,10 +285,12 @@ class SqlDiscoverer(PollingDiscoverer):
             self._form = form
             return None
         form = Table.of(connection, self.table)  # a row changes with the columns, too
+        form.check_size(connection)
         return form, digests, changed, form.rows(connection, changed if len(changed) <= AT_ONCE else None)
 
     def _from_any(self, connection: sa.Connection) -> _Changes | None:
         form = Table.of(connection, self.table)
+        form.check_size(connection)
         rows = form.rows(connection)
         digests = form.digests_of(rows)
         changed = self._changed(digests)
@@ -290,7 +313,7 @@ class SqlDiscoverer(PollingDiscoverer):
         found: list[Discovered] = []
         for row in rows:
             try:
-                found.append(replace(self.registry.create(*called(row)), place=f"{self.table}, uid {uid}"))
+                found.append(found_at(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
             except AsterismError as error:
                 found += self._not_created(uid, error)
         if all(isinstance(one, PatternProcessor) for one in found):

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-import time
+import http.client
+import io
+import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 
-from asterism.discovery.documents import MAX_BYTES, YAML, read_document
+from asterism.discovery.deadline import Deadline
+from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.processors import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
+    checked_interval,
 )
+from asterism.words import one_line
 
 SCHEMES = ("http", "https")
 TIMEOUT = 10  # seconds of silence
-TOTAL_TIMEOUT = 60  # seconds for a whole answer
+TOTAL_TIMEOUT = 60  # seconds for a whole answer, with all redirects on the way to it
 MAX_REDIRECTS = 5
+MAX_REASON = 200  # characters of what a server says
 _CHUNK = 65_536
 
 
@@ -35,7 +42,8 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         so, otherwise in JSON
     :param headers: of every request, for example ``{"Authorization": "Bearer ..."}``; they are not sent on to other hosts
     :param interval: how often to ask; after a failure twice as long each time, up to a minute
-    :raises PatternProcessorError: the URL is of another kind
+    :raises PatternProcessorError: the URL is of another kind, a header has several lines, or the interval is not a
+        positive timedelta
 
     >>> UrlPatternProcessorDiscovererFactory("https://example.com/rules.json", headers={"Authorization": "Bearer secret"})
     UrlPatternProcessorDiscovererFactory('https://example.com/rules.json', headers=['Authorization'])
@@ -45,7 +53,7 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         self, url: str, *, headers: Mapping[str, str] | None = None, interval: timedelta = timedelta(seconds=10)
     ) -> None:
         parts = _checked(url)
-        self.url, self.headers, self.interval = url, dict(headers or {}), interval
+        self.url, self.headers, self.interval = url, dict(headers or {}), checked_interval(interval)
         self._shown = _shown(parts)
         for name, value in self.headers.items():
             if not (name + value).isascii() or not (name + value).isprintable():
@@ -89,19 +97,21 @@ class UrlDiscoverer(PollingDiscoverer):
         """What the next request says of the document that is here."""
         self._digest: bytes | None = None
         self._items = Items()
-        self._opener = _opener()
+        self._deadline = Deadline(TIMEOUT)
+        self._opener = _opener(self._deadline)
 
     def poll(self) -> Sequence[Discovered] | None:
         request = urllib.request.Request(self.url, headers={**self.headers, **self._known})
+        self._deadline.begin(TOTAL_TIMEOUT)
         try:
-            with self._opener.open(request, timeout=TIMEOUT) as response:
+            with self._opener.open(request) as response:
                 text = self._read(response)
                 headers = response.headers
         except HTTPError as error:
-            with error:
-                if error.code == 304 and self._known:
-                    return None
-                raise self._failure(f"it answers {error.code} {error.reason}") from None
+            error.close()
+            if error.code == 304 and self._known:
+                return None
+            raise self._failure(f"it answers {error.code} {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise self._failure(str(reason) or type(reason).__name__) from None
@@ -109,8 +119,7 @@ class UrlDiscoverer(PollingDiscoverer):
         found = None
         if digest != self._digest:
             yaml = urlsplit(self.url).path.endswith(YAML) or "yaml" in headers.get_content_type()
-            document = read_document(text, "set.yaml" if yaml else "set.json")
-            found = self._items.processors(document.items, self.shown)
+            found = self._items.processors(self._document(text, yaml).items, self.shown)
         self._digest = digest
         self._known = {
             asked: headers[given]
@@ -124,20 +133,24 @@ class UrlDiscoverer(PollingDiscoverer):
             raise self._failure(f"it answers {response.status}")
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise self._failure("the answer is compressed")
-        until = time.monotonic() + TOTAL_TIMEOUT
         text = bytearray()
         while chunk := response.read1(_CHUNK):
             text += chunk
             if len(text) > MAX_BYTES:
                 raise self._failure(f"the answer is too large (limit {MAX_BYTES} bytes)")
-            if time.monotonic() > until:
-                raise self._failure(f"the answer is not there after {TOTAL_TIMEOUT} seconds")
         if response.length:
             raise self._failure("the answer is cut off")
         return bytes(text)
 
+    def _document(self, text: bytes, yaml: bool) -> Document:
+        try:
+            return read_document(text, "set.yaml" if yaml else "set.json")
+        except PatternProcessorError as error:
+            raise PatternProcessorError(f"{self.shown}: {error.message}", error.detail, error.hint) from None
+
     def _failure(self, reason: str) -> PatternProcessorError:
-        return PatternProcessorError(f"{self.shown} cannot be read", reason)
+        # Much of it are the words of the server.
+        return PatternProcessorError(f"{self.shown} cannot be read", one_line(reason, MAX_REASON))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -148,27 +161,66 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
+        fp.close()  # what it says besides is not read, however much it is
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in SCHEMES or (before.scheme == "https" and after.scheme != "https"):
-            fp.close()
-            raise PatternProcessorError(f"{_shown(before)} leads from {before.scheme} to {after.scheme}")
+            raise PatternProcessorError(
+                f"{one_line(_shown(before), MAX_REASON)} leads from {before.scheme} to {after.scheme:.20}"
+            )
         new = super().redirect_request(req, fp, code, msg, headers, newurl)
         if new is not None and before[:2] != after[:2]:
             new.headers = {}
         return new
 
 
-def _opener() -> urllib.request.OpenerDirector:
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        req.timeout = self._deadline.wait()
+        return self.do_open(partial(_connection, http.client.HTTPConnection, self._deadline), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        req.timeout = self._deadline.wait()
+        return self.do_open(partial(_connection, http.client.HTTPSConnection, self._deadline), req)
+
+
+def _connection(
+    kind: type[http.client.HTTPConnection], deadline: Deadline, host: str, **options: Any
+) -> http.client.HTTPConnection:
+    """One that reads whatever is answered until the deadline, from the first line on."""
+
+    class Response(http.client.HTTPResponse):
+        fp: io.BufferedReader
+
+        def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+            super().__init__(sock, *arguments, **options)
+            self.fp = deadline.watch(self.fp, sock)
+
+    made = kind(host, **options)
+    made.response_class = Response
+    return made
+
+
+def _opener(deadline: Deadline) -> urllib.request.OpenerDirector:
     """For HTTP and HTTPS only; the usual one opens files, too."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-        urllib.request.UnknownHandler,
-        _Redirects,
+        urllib.request.ProxyHandler(),
+        _Http(deadline),
+        _Https(deadline),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+        _Redirects(),
     ):
-        opener.add_handler(handler())
+        opener.add_handler(handler)
     return opener

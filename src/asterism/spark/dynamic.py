@@ -66,7 +66,29 @@ class PatternProcessorStream:
     drain: bool
 
     def __post_init__(self) -> None:
+        self._check_options()
         self._operator(FolderStore(""))
+
+    def _check_options(self) -> None:
+        """Of what would otherwise fail later, where the query runs."""
+        if not isinstance(self.factory, PatternProcessorDiscovererFactory):
+            raise StreamDefinitionError(
+                f"what makes the discoverer is a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
+                hint="asterism.discovery has them for files, databases and HTTP: FilePatternProcessorDiscovererFactory(path)",
+            )
+        if self.store is not None and not isinstance(self.store, str):
+            raise StreamDefinitionError(f"store is a folder, as text, not {self.store!r:.60}")
+        if not isinstance(self.functions, Mapping):
+            raise StreamDefinitionError(
+                f"functions are given by name, not as a {type(self.functions).__name__}",
+                hint="functions={name: function}",
+            )
+        for name, function in self.functions.items():
+            if not isinstance(name, str) or not callable(function):
+                raise StreamDefinitionError(
+                    f"functions has {name!r:.60}: {function!r:.60}, which is not a name and a function",
+                    hint="functions={name: function}",
+                )
 
     @property
     def spark(self) -> SparkSession:

@@ -100,7 +100,7 @@ class CEP:
         :param functions: what processors may name as their function: from a table of matches to a table of as many rows
         :param on_error: what happens if a processor fails: "fail", the query; "disable", the processor in the key group where it
             failed, until its next version, with a row in the output ``errors``
-        :raises StreamDefinitionError: the stream is bounded, or an option is unknown
+        :raises StreamDefinitionError: an option is unknown
         """
         check_key_groups(key_groups)
         if on_error not in ("fail", "disable"):
