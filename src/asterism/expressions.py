@@ -15,7 +15,7 @@ import difflib
 import enum
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -583,6 +583,20 @@ def _undecorated(message: str) -> str:
 def columns_of(text: str) -> set[int]:
     """The numbers of the columns that an expression of :class:`Vectorized` reads."""
     return {int(number) for number in re.findall(r"\bc(\d+)\b", text)}
+
+
+def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
+    """What can be said of the names in *text* where only the stages are known: whatever may be a column is one.
+
+    :raises ExpressionError: a function or a stage is unknown, or cannot stand where it does
+    """
+    columns: dict[str, pa.DataType] = {}
+    for column in tree.find_all(exp.Column):
+        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
+        parts = column.parts[of_stage:]
+        columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
+    Scope(pa.schema(columns), tuple(stages)).resolve(tree, text)
 
 
 def plain_column(text: str) -> int | None:

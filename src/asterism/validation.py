@@ -13,7 +13,7 @@ from sqlglot.errors import ParseError
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics, compile_pattern
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternFormatError
-from asterism.expressions import Scope, parse
+from asterism.expressions import Scope, check_names, parse
 from asterism.json_format import Reading, read_graph
 from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, text_of
 from asterism.matcher import Matcher
@@ -239,9 +239,7 @@ def _in_measures(processor: PatternProcessor) -> list[Found]:
     for number, text in enumerate(processor.select):
         try:
             tree = parse(text)
-            columns = [column for column in tree.find_all(exp.Column) if not isinstance(column.this, exp.Star)]
-            names = {column.name: pa.null() for column in columns}
-            Scope(pa.schema(names), tuple(stages)).resolve(tree.this if isinstance(tree, exp.Alias) else tree, text)
+            check_names(tree.this if isinstance(tree, exp.Alias) else tree, stages, text)
         except AsterismError as error:
             found.append((f"/select/{number}", "select: ", error))
     return found
@@ -284,12 +282,9 @@ def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) 
     tree = parse(text)
     if isinstance(tree, exp.Alias):
         raise ExpressionSyntaxError.at("a condition has no name", text)
-    columns = list(tree.find_all(exp.Column))
-    mentioned = sorted({column.table for column in columns if column.table})
+    mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
     if schema is None:
-        # Whatever is named is there: so only what is said of stages can be wrong.
-        names = {column.name: pa.null() for column in columns if not isinstance(column.this, exp.Star)}
-        Scope(pa.schema(names), tuple(mentioned if stages is None else stages)).resolve(tree, text)
+        check_names(tree, mentioned if stages is None else stages, text)
         return
     Scope(schema, tuple(mentioned if stages is None else stages)).resolve(tree, text)
     # Types are checked where a pattern meets a schema. Which of its stages has the condition does not matter to them.

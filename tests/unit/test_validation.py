@@ -38,6 +38,14 @@ def test_a_pattern_without_problems() -> None:
     assert checked.pattern == begin().next("b").where("price > LAST(a.price)")
 
 
+def test_without_a_schema_a_struct_column_is_none_that_is_unknown() -> None:
+    """Outside aggregates; in one the first name is a stage."""
+    pattern = begin("info.city = 'x'").next("b").where("info.city = LAST(a.info.city)")
+    assert check(pattern.to_json()).problems == []
+    (problem,) = check(begin("LAST(info.city) = 'x'").to_json()).problems
+    assert problem.message.endswith("unknown stage 'info'")
+
+
 def test_problems_point_at_the_text_of_the_condition() -> None:
     pattern = begin("price >").one_or_more().until("LAST(c.price) > 1").next("b").where("nam = 'x'")
     assert places(pattern) == ['"LAST(c.price) > 1"', '"price >"']

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import SqlCondition
 from asterism.discovery.documents import MAX_BYTES, read_document, replace_file
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
-from asterism.expressions import AGGREGATES, Scope, parse
+from asterism.expressions import check_names, parse
 from asterism.pattern import Pattern
 from asterism.processors import (
     MAX_PROCESSORS,
@@ -250,14 +249,10 @@ def _conditions(pattern: Pattern) -> Iterator[tuple[str, str]]:
 
 
 def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
-    """Only the query knows the columns: whatever may be one is one. A *named* expression may have a name."""
+    """Only the query knows the columns. A *named* expression may have a name."""
     tree = parse(text)
     if isinstance(tree, exp.Alias):
         if not named:
             raise ExpressionSyntaxError.at("only a measure has a name", text)
         tree = tree.this
-    columns: set[str] = set()
-    for column in tree.find_all(exp.Column):
-        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
-        columns |= {part.name for part in column.parts[of_stage:]}
-    Scope(pa.schema([(name, pa.null()) for name in columns]), stages).resolve(tree, text)
+    check_names(tree, stages, text)
