@@ -19,6 +19,8 @@ from asterism.conformance import events_of, operator_for, pieces
 from asterism.operator import Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.state import MemoryStore
+from tests.processors.driver import Driver, processor
+from tests.processors.driver import chain as rule_chain
 from tests.reference.match_ids import match_id
 from tests.unit.harness import SCHEMA, Run, chain
 
@@ -132,3 +134,28 @@ def test_keys_of_any_type() -> None:
     made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
     found, _ = made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now())
     assert len(set(found["matches"].column("match_id").to_pylist())) == 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 20])
+def test_matches_of_rules_have_ids_too(size: int) -> None:
+    """By id and version of the rule; where they are cut, and which other rules there are, does not count."""
+    rules = [processor("ab", 1, rule_chain("a", "b")), processor("ab by item", 1, rule_chain("a", "b"), key=("item",))]
+    events = [(second, "ann", 7, kind, 0.0) for second, kind in zip((1, 1, 1, 1, 2, 2, 2, 3), "aabaabbb", strict=True)]
+
+    def ids(driver: Driver, size: int) -> Counter[tuple[str, int, str]]:
+        for begin in range(0, len(events), size):
+            driver.batch(events[begin : begin + size])
+        rows = driver.end().rows["matches"]
+        return Counter((row["processor_id"], row["processor_version"], row["match_id"]) for row in rows)
+
+    found = ids(Driver().batch(sets=rules), size)
+    assert found == ids(Driver().batch(sets=rules), len(events))
+    assert max(found.values()) == 1
+    assert len({id for *_, id in found}) == len(found) == 8
+    alone = ids(Driver().batch(sets=rules[:1]), size)
+    assert alone == Counter({one: n for one, n in found.items() if one[0] == "ab"})
+    newer = ids(Driver().batch(sets=[processor("ab", 2, rule_chain("a", "b"))]), size)
+    assert not {id for *_, id in newer} & {id for *_, id in found}
+    ended = [(second, stage) for second, stage in ((1, 0), (1, 1))]
+    first = match_id(["matches", "ab", 1], "5:3:ann", [(s * 1_000_000, 2 * p, p) for s, p in ended])
+    assert ("ab", 1, first) in found
