@@ -42,7 +42,9 @@ def test_flink_answers_exactly(path: Path) -> None:
 def test_default_answers_do_not_depend_on_watermarks(path: Path) -> None:
     """One watermark at the end gives the same as one before and after every event."""
     failing = []
-    refused = {id for id, why in json.loads((CORPUS / "changed_by_default.json").read_text()).items() if "refused" in why}
+    refused = {
+        id for id, why in json.loads((CORPUS / "changed_by_default.json").read_text()).items() if "refused" in why
+    }
     for case in load(path):
         if case["id"] in refused:
             continue
