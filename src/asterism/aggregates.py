@@ -439,7 +439,9 @@ def _suggestion(error: ExpressionError) -> str | None:
     if unknown == error.message:
         return error.hint
     close = difflib.get_close_matches(unknown.lower(), [*FUNCTIONS, *SCALAR_FUNCTIONS], n=1, cutoff=0.8)
-    return f"did you mean {close[0]}?" if close else f"aggregates: {', '.join(FUNCTIONS)}"
+    return (
+        f"did you mean {close[0]}?" if close else f"docs/sql.md has all functions; aggregates: {', '.join(FUNCTIONS)}"
+    )
 
 
 class _Arguments:
@@ -1320,7 +1322,7 @@ FUNCTIONS: Mapping[str, AggregateFunction] = {
             ("percentile_approx", "approx_percentile"),
             AggregateFunction(
                 "percentile_approx(x, p[, accuracy])",
-                f"one of the values, exact whatever the accuracy; {_ROWS}",
+                f"one of the values, exact whatever the accuracy; NaN is the largest number, unlike Spark's; {_ROWS}",
                 _approx_percentile,
                 of_rows=True,
             ),

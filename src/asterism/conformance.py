@@ -148,7 +148,7 @@ def pieces(case: Case, cuts: str, rng: random.Random) -> Iterator[tuple[list[int
 
 
 def to_micros(watermark: int) -> int:
-    return END_OF_TIME if watermark >= 2**63 - 1 else watermark * 1000
+    return END_OF_TIME if watermark >= 2**63 - 1 else max(BEFORE_TIME, min(watermark * 1000, END_OF_TIME - 1))
 
 
 def rng_for(case: Case, seed: int) -> random.Random:

@@ -18,6 +18,7 @@ from asterism.errors import OperatorError
 from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.trigger_plan import COLUMN, KIND, NO_MOMENT, PARENT, WORD, Part, Plan
 from asterism.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
+from asterism.window_answers import failed
 from asterism.window_contents import distance
 
 READY, STATE = 1, 2
@@ -64,6 +65,8 @@ class OwnTriggers:
                 return trigger.on_element(new, self._span(pane), ctx)
 
             self._call(trigger, "on_element", pane, row, memory, watermark, add)
+            # What the clock has passed already is due now, not with the next call, whenever that comes.
+            self._told(pane, row, int(self._rules.clock), event=False)
 
     def event_time_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
         self._timers(pane, time, live, event=True)
@@ -122,22 +125,37 @@ class OwnTriggers:
         return self._plan.own[number], memories[number]
 
     def _timers(self, pane: int, time: int, live: npt.NDArray[np.bool_], *, event: bool) -> None:
-        moment = _moment(time)
         for row in self._rows:
-            if not live[row]:
+            if live[row]:
+                self._told(pane, row, time, event=event)
+
+    def _told(self, pane: int, row: int, time: int, *, event: bool) -> None:
+        """Tell a trigger of its timers that are due at *time*."""
+        trigger, memory = self._of(pane, row)
+        timers = memory.event if event else memory.clock
+        for due in sorted(timer for timer in timers if (self._due(pane, timer) if event else _micros(timer)) <= time):
+            if due not in timers:  # deleted by what was told before
                 continue
-            trigger, memory = self._of(pane, row)
-            timers = memory.event if event else memory.clock
-            for due in sorted(timer for timer in timers if timer <= moment):
-                timers.discard(due)
-                called = trigger.on_event_time if event else trigger.on_processing_time
-                watermark = time if event else int(self._panes.watermark[pane])
-                name = "on_event_time" if event else "on_processing_time"
+            timers.discard(due)
+            called = trigger.on_event_time if event else trigger.on_processing_time
+            watermark = time if event else int(self._panes.watermark[pane])
+            name = "on_event_time" if event else "on_processing_time"
 
-                def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
-                    return called(due, self._span(pane), ctx)
+            def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
+                return called(due, self._span(pane), ctx)
 
-                self._call(trigger, name, pane, row, memory, watermark, tell)
+            self._call(trigger, name, pane, row, memory, watermark, tell)
+
+    def _due(self, pane: int, timer: datetime) -> int:
+        """The watermark that makes an event-time timer due. The end is not part of a window: a timer there waits for the
+        window's last time; one after the window is dropped, for that.
+        """
+        time, last = _micros(timer), self._last(pane)
+        return last if last < time <= self._panes.end[pane] else min(time, last + int(self._rules.lateness))
+
+    def _last(self, pane: int) -> int:
+        end = int(self._panes.end[pane])
+        return end if end == END_OF_TIME else end - int(self._rules.resolution)
 
     def _delta(self, trigger: DeltaTrigger, memory: _Memory, pane: int, row: int, element: dict[str, Any]) -> None:
         assert not isinstance(trigger.delta, str)
@@ -158,7 +176,7 @@ class OwnTriggers:
         try:
             result = function(ctx)
         except Exception as error:
-            raise OperatorError(f"{where} failed", f"{type(error).__name__}: {error}") from error
+            raise failed(where, error) from error
         if not isinstance(result, TriggerResult):
             raise OperatorError(
                 f"{where} must return a TriggerResult, not {result!r}",
@@ -170,8 +188,30 @@ class OwnTriggers:
             words[at] |= READY
         if result.purges and self._alone:
             self.purges = True
-        words[at + 1] = _first(memory.event)
-        words[at + 2] = _first(memory.clock)
+        self._check_timers(trigger, where, memory)
+        due = min((self._due(pane, timer) for timer in memory.event), default=NO_MOMENT)
+        # Once the window has ended, what is behind the watermark is due when that moves, and late.
+        words[at + 1] = max(due, min(watermark, END_OF_TIME - 1) + 1) if watermark >= self._last(pane) else due
+        words[at + 2] = min(map(_micros, memory.clock), default=NO_MOMENT)
+
+    def _check_timers(self, trigger: Trigger, where: str, memory: _Memory) -> None:
+        """Refuse timers of which nobody would be told."""
+        for timers, method, kind in (
+            (memory.event, "on_event_time", "an event-time"),
+            (memory.clock, "on_processing_time", "a processing-time"),
+        ):
+            if timers and getattr(type(trigger), method) is getattr(Trigger, method):
+                raise OperatorError(
+                    f"{where} registers {kind} timer, but {type(trigger).__name__} has no method {method}",
+                    "Nobody would be told when it is due.",
+                    f"def {method}(self, time, window, ctx): return TriggerResult.FIRE",
+                )
+        if memory.event and not self._rules.event:
+            raise OperatorError(
+                f"{where} registers an event-time timer, but the windows are in processing time",
+                "They have no watermark, so it would never be due.",
+                "ctx.register_processing_time_timer(time), or give the event-time column of the stream",
+            )
 
     def _span(self, pane: int) -> TimeSpan:
         if self._panes.end[pane] == END_OF_TIME:
@@ -179,8 +219,8 @@ class OwnTriggers:
         return span_of(int(self._panes.start[pane]), int(self._panes.end[pane]))
 
 
-def _first(timers: set[datetime]) -> int:
-    return min(((timer - _EPOCH) // _MICROSECOND for timer in timers), default=NO_MOMENT)
+def _micros(timer: datetime) -> int:
+    return (timer - _EPOCH) // _MICROSECOND
 
 
 def span_of(start: int, end: int) -> TimeSpan:

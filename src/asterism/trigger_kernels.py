@@ -241,7 +241,8 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
         elif event and kind == EACH_EVENT:
             if words[at] & OVER != 0:
                 first = min(first, last)
-            first = min(first, words[at + 1])
+            if words[at + 1] < last:
+                first = min(first, words[at + 1])
         elif not event and kind == EACH_CLOCK:
             first = min(first, words[at + 1])
         elif kind == OWN:
@@ -266,17 +267,15 @@ def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, endin
         elif kind == EACH_EVENT:
             if words[at] & OVER != 0 and time >= last:
                 words[at] = READY
-                if words[at + 1] == last:
-                    words[at + 1] = NO_MOMENT
-            elif words[at + 1] <= time and words[at + 1] != NO_MOMENT:
+            elif words[at + 1] <= time and words[at + 1] < last:
                 words[at] |= READY
                 words[at + 1] += table[row, NUMBER]
-                if ending and (last == END_OF_TIME or words[at + 1] > last):
+                if ending and last == END_OF_TIME:
                     words[at + 1] = NO_MOMENT
 
 
 @njit(cache=True)
-def clock_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
+def clock_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool, is_over: bool) -> None:
     """Tell the trigger that the clock has passed *time*. *ending*: that only the end of the window is told."""
     find_live(table, words, live, False)
     for row in range(len(table)):
@@ -286,6 +285,9 @@ def clock_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bo
         if kind == END_CLOCK:
             if time >= last and words[at] & (OVER | ARMED) == ARMED:
                 words[at] |= READY
+        elif kind == EACH_CLOCK and is_over and words[at + 1] != NO_MOMENT:
+            words[at] |= READY
+            words[at + 1] = NO_MOMENT
         elif ending or kind not in (FIRST_CLOCK, EACH_CLOCK) or words[at + 1] == NO_MOMENT or words[at + 1] > time:
             continue
         else:
@@ -515,14 +517,14 @@ def clock_timers(
             break
         if log.sizes[FIRED] >= len(log.firings):
             return NO_ROOM
-        clock_is(table, words, live, time, last, ending)
+        is_over = not rules.event and time >= last
+        clock_is(table, words, live, time, last, ending, is_over)
         if calls is not None and not ending:
             calls.clock_is(pane, time, live)
         if rules.event:
             kind = EARLY_FIRING if panes.watermark[pane] < last else LATE_FIRING
         else:
             kind = ON_TIME_FIRING if time >= last else EARLY_FIRING
-        is_over = not rules.event and time >= last
         fire_if_ready(rules, panes, log, ready, pane, STAGE_CLOCK, time, NONE, kind, is_over, calls)
         if is_over:
             if calls is not None:
@@ -549,9 +551,6 @@ def new_element(
         kind = EARLY_FIRING if rules.clock < last else ON_TIME_FIRING
     at = time if stage != STAGE_ELEMENTS else 0
     fire_if_ready(rules, panes, log, ready, pane, stage, at, place, kind, False, calls)
-    if not rules.event and rules.clock >= last:
-        # In the last millisecond of a window, whose end has been passed already.
-        return clock_timers(rules, panes, log, live, ready, pane, False, calls)
     return OK
 
 

@@ -19,7 +19,7 @@ EventTimeTrigger...           when the watermark passes the end of the window, a
   .after_first_element(d)     when the watermark passes the time of the first element after the last firing, and *d*
 ProcessingTimeTrigger...      the same, by the clock of the machine
 ContinuousEventTimeTrigger    at all multiples of the interval that the watermark passes, at the end, with every late element
-ContinuousProcessingTime...   at all multiples of the interval, by the clock
+ContinuousProcessingTime...   at all multiples of the interval, by the clock; at the end of windows in processing time
 DeltaTrigger                  with an element that is too far from the one that was last so
 NeverTrigger                  never
 ============================  ==========================================================================================
@@ -106,11 +106,22 @@ class TriggerContext:
         self.processing_time = processing_time
 
     def register_event_time_timer(self, time: datetime) -> None:
-        """Ask to be called by ``on_event_time`` when the watermark passes *time*. There is one timer per time."""
+        """Ask to be called by ``on_event_time`` when the watermark passes *time*. There is one timer per time.
+
+        The end is not part of a window: a timer at ``window.end`` is due when the window ends, and what fires then is "on_time".
+        One after that is due when the window is dropped, at the latest.
+
+        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises OperatorError: the trigger has no method ``on_event_time``, or the windows are in processing time
+        """
         self.event_timers.add(_moment(time))
 
     def register_processing_time_timer(self, time: datetime) -> None:
-        """Ask to be called by ``on_processing_time`` when the clock passes *time*."""
+        """Ask to be called by ``on_processing_time`` when the clock passes *time*; if it has already, at once after an element.
+
+        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises OperatorError: the trigger has no method ``on_processing_time``
+        """
         self.clock_timers.add(_moment(time))
 
     def delete_event_time_timer(self, time: datetime) -> None:
@@ -123,9 +134,11 @@ class TriggerContext:
 class Trigger:
     """Base of all triggers, and of those of one's own.
 
-    A subclass overrides :meth:`on_element`, and what else it needs. Its objects are shared by all windows: what it remembers of a
-    window belongs into ``ctx.state``. It may be a part of ``All`` and ``Any``; there a result that fires makes it ready until the
-    window fires, and the mode of the whole decides what is dropped. It is not told that the window fired for another part.
+    A subclass overrides :meth:`on_element`, and what else it needs: a timer needs the method that is told of it, and only
+    with ``on_processing_time`` does a query in event time wait for the clock. Its objects are shared by all windows: what it
+    remembers of a window belongs into ``ctx.state``. It may be a part of ``All`` and ``Any``; there a result that fires makes it
+    ready until the window fires, and the mode of the whole decides what is dropped: PURGE counts only where this is the whole.
+    It is not told that the window fired for another part.
 
     Each element costs calls of Python, unlike the triggers of this module.
 
@@ -168,10 +181,13 @@ class Trigger:
         return f"{type(self).__name__}(...)" + (f".{self.mode.value}()" if self.mode is not None else "")
 
     def discarding(self) -> Self:
-        """The same trigger; each firing drops the elements of the window.
+        """The same trigger; each firing drops the elements of the window. Only what is said of the outermost trigger counts:
+        inside of another one it changes nothing.
 
         >>> CountTrigger.at_least(3).discarding()
         CountTrigger.at_least(3).discarding()
+        >>> EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(3).discarding()).purges
+        False
         """
         return self._in_mode(Mode.DISCARDING)
 
@@ -240,15 +256,17 @@ class BuiltIn(Trigger):
         raise NotImplementedError
 
     def to_svg(self) -> str:
-        """A picture of what it does with the elements of two windows of ten seconds; other pictures are made by
-        :func:`asterism.window_drawing.draw`. Notebooks draw a trigger that is the last line of a cell.
+        """A picture of what it does with the elements of two windows of ten seconds, with an allowed lateness of five if it has a
+        late trigger; other pictures are made by :func:`asterism.window_drawing.draw`. Notebooks draw a trigger that is the last
+        line of a cell.
 
         :raises ExpressionError: it reads columns that the elements of the picture do not have: they have k, t and v
         """
         from asterism.window_drawing import draw
         from asterism.windows import TumblingWindows
 
-        return draw(TumblingWindows.of(timedelta(seconds=10)), self)
+        late = any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(self))
+        return draw(TumblingWindows.of(timedelta(seconds=10)), self, lateness=timedelta(seconds=5 if late else 0))
 
     def _repr_svg_(self) -> str | None:
         try:
@@ -409,7 +427,7 @@ class EventTimeTrigger(BuiltIn):
 
     def with_late_trigger(self, trigger: Trigger) -> EventTimeTrigger:
         """Once the watermark has passed the end, fire when *trigger* is ready, not with every late element. It sees only what
-        comes after the firing at the end.
+        comes after the firing at the end, and needs windows with an allowed lateness: without it they are dropped at their end.
 
         :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has a late trigger
 
@@ -605,7 +623,8 @@ class DeltaTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class PurgingTrigger(BuiltIn):
-    """Ready when its part is; the outermost trigger being this, each firing drops the elements. Made by :meth:`of`.
+    """Ready when its part is; the outermost trigger being this, each firing drops the elements. Inside of another trigger it
+    drops nothing: the mode of the whole counts. Made by :meth:`of`.
 
     ``trigger.discarding()`` says the same.
 
@@ -675,6 +694,19 @@ def check_event_time(trigger: Trigger) -> None:
                 f"In: {trigger!r}\nWindows in processing time have no watermark, so it would never be ready.",
                 "give the event-time column of the stream, or use ProcessingTimeTrigger, ContinuousProcessingTimeTrigger",
             )
+
+
+def check_lateness(trigger: Trigger) -> None:
+    """Refuse a late trigger, where windows are dropped at their end.
+
+    :raises StreamDefinitionError: there is one
+    """
+    if any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger)):
+        raise StreamDefinitionError(
+            "a late trigger needs an allowed lateness",
+            f"In: {trigger!r}\nWithout it a window is dropped at its end, so the late trigger would never be asked.",
+            "allowed_lateness=timedelta(hours=1), or leave with_late_trigger(...) out",
+        )
 
 
 def check_merging(trigger: Trigger) -> None:
@@ -824,7 +856,8 @@ def _depth(trigger: Trigger) -> int:
 def _moment(time: object) -> datetime:
     if not isinstance(time, datetime) or time.tzinfo is None:
         raise StreamDefinitionError(
-            f"a timer needs a datetime with a time zone, not {time!r}", hint="window.end, or ctx.watermark"
+            f"a timer needs a datetime with a time zone, not {time!r}",
+            hint="window.end, the end of the window, or ctx.processing_time + timedelta(seconds=10)",
         )
     return time
 

@@ -36,8 +36,6 @@ COUNTED = tuple(f"{kind}_firings" for kind in KINDS)
 """Metrics."""
 GAP, DISTANCES = "g:", "d:"
 """Prepared columns: the gap of a session; the numbers that triggers compare."""
-NO_CLOCK = -(2**62)
-"""The clock when the input of windows in event time has ended: that is not the passing of time."""
 MAX_FIRINGS = 2**24
 """In one call for one key group; there may be more where there are many elements."""
 META = pa.schema([("seen", pa.int64())])
@@ -59,7 +57,7 @@ class WindowCall:
         self.event_time = operator._is_event_time
         # Sessions that touch are one: in order, they must wait for what begins at their end.
         waits = operator.in_order and operator.windows.merges
-        self.resolution = 0 if waits else _resolution(operator.time.type) if self.event_time else 1000
+        self.resolution = _resolution(operator.time.type) if self.event_time and not waits else 0
         self.lateness = operator.lateness if self.event_time else END_OF_TIME
 
     def run(self) -> None:
@@ -146,7 +144,7 @@ class WindowCall:
             resolution=self.resolution,
             before=group.before if self.event_time else BEFORE_TIME,
             watermark=group.watermark if self.event_time else BEFORE_TIME,
-            clock=NO_CLOCK if self.event_time and group.processing_time == END_OF_TIME else group.processing_time,
+            clock=self.operator.clock_of(group) if self.event_time else group.processing_time,
             in_order=self.operator.in_order,
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
         )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from asterism.errors import OperatorError
+from asterism.window_answers import check_names, check_values, failed, function_name, may_lose, rows_of, table_of
 from asterism.windows import Evictor
 
 Ints = npt.NDArray[np.int64]
@@ -50,6 +51,8 @@ class Reduction:
         self.partial_schema = schema
         self.fields = list(schema)
         self.carried: list[str] = []
+        # Each answer is checked, not only those that are kept: which these are depends on micro-batches.
+        self._checked = [field for field in schema if may_lose(field.type)]
 
     @property
     def read(self) -> list[str]:
@@ -67,25 +70,26 @@ class Reduction:
 
     def _reduced(self, before: list[Any], groups: Ints, count: int, rows: list[dict[str, Any]]) -> pa.Table:
         values: list[Any] = before or [None] * count
+        what = f"the reduce function {function_name(self.function)}"
         for group, row in zip(groups.tolist(), rows, strict=True):
             former = values[group]
             if former is None:
                 values[group] = row
                 continue
             try:
-                values[group] = dict(self.function(former, row))
+                answer = self.function(former, row)
             except Exception as error:
+                raise failed(what, error) from error
+            if not isinstance(answer, Mapping):
                 raise OperatorError(
-                    f"the reduce function {_name(self.function)} failed", f"{type(error).__name__}: {error}"
-                ) from error
-        try:
-            return pa.Table.from_pylist(values, schema=self.partial_schema)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise OperatorError(
-                f"the reduce function {_name(self.function)} must return an element",
-                str(error),
-                "a mapping with the columns of the elements",
-            ) from error
+                    f"{what} must return an element, not {answer!r}",
+                    hint='a mapping with the columns of the elements: {**former, "amount": former["amount"] + new["amount"]}',
+                )
+            check_names(what, answer, self.partial_schema)
+            for field in self._checked:
+                check_values(what, [answer[field.name]], field)
+            values[group] = dict(answer)
+        return rows_of(what, values, self.partial_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +276,7 @@ class Rows:
             return np.asarray(np.arange(len(mine)) >= len(mine) - evictor.keep)
         if evictor.kind == "time":
             times = rows.column(TIMES).to_numpy()[mine]
-            return np.asarray(times > times.max(initial=0) - evictor.keep) if len(times) else np.empty(0, np.bool_)
+            return np.asarray(times > times.max() - evictor.keep) if len(times) else np.empty(0, np.bool_)
         if isinstance(evictor.distance, str):
             values = rows.column(DISTANCE).to_numpy()[mine]
             # What has no distance is not far away.
@@ -296,12 +300,10 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     try:
         found = function(former, element)
     except Exception as error:
-        raise OperatorError(
-            f"the delta function {_name(function)} failed", f"{type(error).__name__}: {error}"
-        ) from error
+        raise failed(f"the delta function {function_name(function)}", error) from error
     if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
         raise OperatorError(
-            f"the delta function {_name(function)} must return a number, not {found!r}",
+            f"the delta function {function_name(function)} must return a number, not {found!r}",
             "How far apart two elements are is compared with the threshold.",
         )
     return float(found)
@@ -327,33 +329,14 @@ def applied(
     """A user's function of the elements of each firing and its window: any number of rows."""
     elements = plain(rows)
     tables, firing_of = [schema.empty_table()], []
+    what = f"the window function {function_name(function)}"
     for firing, window in enumerate(windows):
         mine = elements.slice(int(offsets[firing]), int(offsets[firing + 1] - offsets[firing]))
         try:
             answer = function(mine, window)
-            found = _as_table(answer, schema)
         except Exception as error:
-            raise OperatorError(
-                f"the window function {_name(function)} failed",
-                f"{type(error).__name__}: {error}",
-                f"it must return a table, a DataFrame or a list of dicts with: {', '.join(schema.names)}",
-            ) from error
+            raise failed(what, error) from error
+        found = table_of(what, answer, schema)
         tables.append(found)
         firing_of.append(np.full(found.num_rows, firing, np.int64))
     return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
-
-
-def _as_table(answer: Any, schema: pa.Schema) -> pa.Table:
-    if isinstance(answer, pa.RecordBatch):
-        answer = pa.Table.from_batches([answer])
-    if isinstance(answer, pa.Table):
-        return answer.select(schema.names).cast(schema)
-    if isinstance(answer, Mapping):
-        answer = [answer]
-    if isinstance(answer, list):
-        return pa.Table.from_pylist(answer, schema=schema)
-    return pa.Table.from_pandas(answer, schema=schema, preserve_index=False)
-
-
-def _name(function: object) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)

@@ -38,7 +38,7 @@ from asterism.errors import (
 )
 from asterism.expressions import Scope, Vectorized, columns_of, parse
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
-from asterism.operator import NO_TIME, TIME, Arrival, InputSpec
+from asterism.operator import END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec
 from asterism.outputs import TimeColumn, late_table
 from asterism.schemas import schema_of
 from asterism.trigger_plan import Stage, plan_of
@@ -50,12 +50,14 @@ from asterism.triggers import (
     TimeSpan,
     Trigger,
     check_event_time,
+    check_lateness,
     check_merging,
     check_trigger,
     duration,
     micros,
     walk,
 )
+from asterism.window_answers import failed, function_name
 from asterism.window_call import COUNTED, DISTANCES, GAP, META, WindowCall
 from asterism.window_call import EVENTS as EVENTS
 from asterism.window_call import FIRINGS as FIRINGS
@@ -159,6 +161,8 @@ class WindowOperator(KeyGroupOperator):
             raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
         self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
         self.lateness = _checked_lateness(lateness, self._is_event_time)
+        if not self.lateness and not windows.is_global:
+            check_lateness(self.trigger)
         if in_order and not self._is_event_time:
             raise StreamDefinitionError("in_order needs an event time: in processing time elements come in order")
         self.plan = plan_of(self.trigger)
@@ -180,10 +184,7 @@ class WindowOperator(KeyGroupOperator):
         self.carried = [name for name in schema.names if everything or name in self._needed]
         self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.carried]
         self._make_schemas()
-        self.processing_time = not self._is_event_time or any(
-            isinstance(part, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger) or not isinstance(part, BuiltIn)
-            for part in walk(self.trigger)
-        )
+        self.processing_time = not self._is_event_time or any(map(_waits_for_the_clock, walk(self.trigger)))
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
@@ -227,29 +228,18 @@ class WindowOperator(KeyGroupOperator):
                     raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
                 self.computation = Reduction(reduce, self.schema)
             else:
-                assert measures is not None
-                if isinstance(measures, str) or not measures:
-                    raise StreamDefinitionError(
-                        "measures are a list of texts, at least one", hint='measures=["count(*) AS n"]'
-                    )
-                self.computation = Aggregates(measures, self.schema)
+                self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
             self.result_schema = pa.schema(self.computation.fields)
             self._needed = {*self.computation.read, *self.computation.carried}
             if not self.computation.carried and self.evictor is None:
                 self.partials = Partials(self.computation)
-        taken = [*self.keys, *OWN_COLUMNS]
         # A reduced element is an element: its key is there already.
-        doubled = [name for name in self.result_schema.names if name in taken and not (reduce and name in self.keys)]
-        doubled += [name for name in self.keys if name in OWN_COLUMNS]
-        names = self.result_schema.names
-        doubled += [name for name in names if names.count(name) > 1]
-        if doubled:
-            raise StreamDefinitionError(
-                f"two columns of the result are called {doubled[0]!r}",
-                f"A row has the key, {', '.join(OWN_COLUMNS)}, and what is computed.",
-                "another name: sum(amount) AS total",
-            )
         self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
+        of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
+        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
+        if not reduce:
+            where = "another name: sum(amount) AS total" if function is None else "another name in the schema"
+            _check_alike([*of_stream, *self.result_names], where)
 
     def _make_schemas(self) -> None:
         key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
@@ -390,7 +380,17 @@ class WindowOperator(KeyGroupOperator):
             tables = [arrived]
         return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
 
+    def clock_of(self, group: Group) -> int:
+        """What the clock shows, for windows in event time: that their input ends is not the passing of time, so what waits until
+        then is taken by the clock of the call before.
+        """
+        return int(group.header.heard[0])
+
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+        if group.processing_time != END_OF_TIME:
+            group.header.heard[0] = group.processing_time
+        elif group.header.heard[0] == END_OF_TIME:  # there was no call before
+            group.header.heard[0] = 0
         if not self.in_order:
             return super()._ready(group, arrivals, before)
         behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
@@ -437,6 +437,37 @@ def _check_windows(windows: object) -> None:
         )
 
 
+def _check_alike(names: Sequence[str], hint: str) -> None:
+    """Refuse names that Spark takes for the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        former = seen.get(name.lower())
+        if former is not None:
+            alike = repr(name) if former == name else f"{former!r} and {name!r}, which are the same to Spark"
+            raise StreamDefinitionError(
+                f"two columns of the result are called {alike}",
+                f"A row has the key, {', '.join(OWN_COLUMNS)}, and what is computed.",
+                hint.format(name, "event_" + name),
+            )
+        seen[name.lower()] = name
+
+
+def _checked_measures(measures: object, keys: Sequence[str]) -> list[str]:
+    example = '"count(*) AS n", "sum(amount) AS total"'
+    if not isinstance(measures, list | tuple):
+        raise StreamDefinitionError(f"measures are a list of SQL texts, not {measures!r}", hint=f"[{example}]")
+    if not measures:
+        raise StreamDefinitionError("measures are SQL texts, at least one: there is none", hint=example)
+    for measure in measures:
+        if not isinstance(measure, str):
+            raise StreamDefinitionError(f"measures are SQL texts, not {measure!r}", hint=example)
+        if measure.strip().strip("`").lower() in [key.lower() for key in keys]:
+            raise StreamDefinitionError(
+                f"the key {measure.strip()} is no measure", hint="leave it out: the key is in the result already"
+            )
+    return list(measures)
+
+
 def _check_zone(windows: Windows, time: TimeColumn) -> None:
     zone = getattr(windows, "zone", None)
     if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
@@ -475,6 +506,12 @@ def _checked_lateness(lateness: timedelta, event: bool) -> int:
     return micros(length)
 
 
+def _waits_for_the_clock(part: Trigger) -> bool:
+    if isinstance(part, BuiltIn):
+        return isinstance(part, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger)
+    return type(part).on_processing_time is not Trigger.on_processing_time
+
+
 def _column(schema: pa.Schema, name: str, what: str) -> pa.DataType:
     from asterism.errors import ColumnNotFoundError
 
@@ -508,9 +545,12 @@ def _gaps(values: Any) -> pa.Array:
 
 
 def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
-    name = getattr(function, "__qualname__", type(function).__name__)
+    what = f"the gap function {function_name(function)}"
     try:
         answer = function(events)
+    except Exception as error:
+        raise failed(what, error) from error
+    try:
         if not isinstance(answer, pa.Array | pa.ChunkedArray):
             answer = pa.array(answer if isinstance(answer, np.ndarray) else list(answer))
         if len(answer) != events.num_rows:
@@ -518,11 +558,11 @@ def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
         return answer
     except Exception as error:
         raise OperatorError(
-            f"the gap function {name} failed",
-            f"{type(error).__name__}: {error}",
+            f"{what} returned what is no gaps",
+            str(error),
             "it takes a table and returns a timedelta, or a number of seconds, for each row",
         ) from error
 
 
 def _named(function: object) -> str | None:
-    return None if function is None else getattr(function, "__qualname__", type(function).__name__)
+    return None if function is None else function_name(function)

@@ -17,11 +17,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asterism.errors import StreamDefinitionError
 from asterism.operator import END_OF_TIME
 from asterism.triggers import check_delta, code, duration, micros, name_of
+from asterism.wall_clock import moments, wall_times
 
 Ints = npt.NDArray[np.int64]
 DAY = timedelta(days=1)
@@ -62,8 +62,7 @@ class _Grid:
         if self.zone is None:
             found: Ints = (times - self.offset) // self.step
             return found
-        local = pc.local_timestamp(pa.array(times).cast(pa.timestamp("us", self.zone))).cast(pa.int64())
-        wall = local.to_numpy(zero_copy_only=False) - self.offset
+        wall = wall_times(times, self.zone) - self.offset
         if self.months:
             wall = wall.astype("M8[us]").astype("M8[M]").astype(np.int64)
         number: Ints = wall // self.step
@@ -79,10 +78,7 @@ class _Grid:
             plain: Ints = at + self.offset
             return plain
         wall = (at.astype("M8[M]").astype("M8[us]").astype(np.int64) if self.months else at) + self.offset
-        naive = pa.array(wall).cast(pa.timestamp("us"))
-        moments = pc.assume_timezone(naive, self.zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
-        found: Ints = moments.to_numpy(zero_copy_only=False)
-        return found
+        return moments(wall, self.zone)
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +131,7 @@ class TumblingWindows(_Aligned):
         :param size: with *zone*, whole days
         :param offset: windows begin at multiples of *size* after 1970-01-01 (a Thursday), plus this
         :param zone: a time zone, such as ``"Europe/Berlin"``, by whose calendar days are counted: the day on which the clocks
-            change is an hour longer or shorter (until 2037, as far as Arrow's calendars go). Default: UTC
+            change is an hour longer or shorter. Default: UTC
         :raises StreamDefinitionError: *size* is not positive; *offset* is as long as *size*, so that it is another one; the zone
             is unknown, or not needed
 
@@ -284,7 +280,9 @@ class SessionWindows(Windows):
 
 @dataclass(frozen=True)
 class GlobalWindows(Windows):
-    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end.
+    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end: one that does fires
+    when nothing comes any more, at the end of a table or when a stream is drained; in event time, one that waits for the end by
+    the clock never does.
 
     >>> GlobalWindows()
     GlobalWindows()

@@ -35,6 +35,7 @@ from asterism.triggers import Any as AnyOf
 from asterism.window_operator import WindowOperator
 from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 from tests.errors.conftest import GOLDEN, Golden
+from tests.errors.user_functions import event_time_timer, fails, processing_time_timer, timer_without_zone
 
 Provocation = Callable[[], object]
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
@@ -62,6 +63,11 @@ class Own(Trigger):
         return self.answer(ctx)
 
 
+class Listens(Own):
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+
 class Empty(Trigger):
     """Has no methods."""
 
@@ -75,10 +81,6 @@ def made(windows: Any = TEN, **more: Any) -> WindowOperator:
 def run(windows: Any = TEN, *, at: Any = datetime(2025, 1, 1), **more: Any) -> object:
     rows = [{"k": "ann", "t": at, "v": 1, "s": "x"}, {"k": "ann", "t": at, "v": 2, "s": "y"}]
     return OperatorHarness(made(windows, **more), keys=["k"]).feed(pa.Table.from_pylist(rows, SCHEMA)).end()
-
-
-def fails(*_: Any) -> Any:
-    raise KeyError("color")
 
 
 TRIGGERS: dict[str, Provocation] = {
@@ -139,6 +141,9 @@ DEFINITIONS: dict[str, Provocation] = {
     "windows_are_a_duration": lambda: made(10 * SECOND),
     "trigger_is_a_number": lambda: made(trigger=5),
     "lateness_is_negative": lambda: made(lateness=-SECOND),
+    "late_trigger_without_lateness": lambda: made(
+        trigger=AnyOf(CLOCK, END.with_late_trigger(CountTrigger.at_least(5)))
+    ),
     "lateness_in_processing_time": lambda: made(time=None, lateness=SECOND),
     "event_time_trigger_in_processing_time": lambda: made(time=None, trigger=AnyOf(CountTrigger.at_least(1), END)),
     "global_window_without_trigger": lambda: made(GlobalWindows()),
@@ -148,6 +153,18 @@ DEFINITIONS: dict[str, Provocation] = {
     "nothing_is_computed": lambda: made(measures=None),
     "two_things_are_computed": lambda: made(measures=["count(*)"], reduce=lambda a, b: a),
     "measures_are_a_text": lambda: made(measures="count(*)"),
+    "measures_are_none": lambda: made(measures=[]),
+    "measure_is_a_number": lambda: made(measures=[5]),
+    "measure_is_the_key": lambda: made(measures=["k", "count(*) AS n"]),
+    "measure_is_called_nearly_like_the_key": lambda: made(measures=["count(*) AS K"]),
+    "measure_is_called_nearly_like_a_column": lambda: made(measures=["count(*) AS Kind"]),
+    "function_returns_the_key": lambda: made(function=fails, output="k STRING"),
+    "key_is_called_like_a_column": lambda: WindowOperator(
+        TEN, pa.schema({"Kind": "string", "t": "int64"}), keys=["Kind"], time="t", measures=["count(*) AS n"]
+    ),
+    "reduced_element_has_a_column_called_so": lambda: WindowOperator(
+        TEN, pa.schema({"kind": "string", "t": "int64"}), time="t", reduce=fails
+    ),
     "function_without_output": lambda: made(function=lambda rows, window: rows),
     "function_is_a_text": lambda: made(function="len", output="n BIGINT"),
     "reduce_is_a_text": lambda: made(reduce="max"),
@@ -176,16 +193,35 @@ RUNNING: dict[str, Provocation] = {
     "gap_function_fails": lambda: run(SessionWindows.with_dynamic_gap(fails)),
     "gap_function_of_other_length": lambda: run(SessionWindows.with_dynamic_gap(lambda rows: [SECOND])),
     "window_function_fails": lambda: run(function=fails, output="n BIGINT"),
-    "window_function_of_other_columns": lambda: run(function=lambda rows, window: [{"n": "x"}], output="n BIGINT"),
+    "window_function_gives_text": lambda: run(function=lambda rows, window: [{"n": "x"}], output="n BIGINT"),
+    "window_function_gives_a_fraction": lambda: run(function=lambda rows, window: {"n": 1.9}, output="n BIGINT"),
+    "window_function_gives_a_table_of_fractions": lambda: run(
+        function=lambda rows, window: pa.table({"n": [1.0, 1.9]}), output="n BIGINT"
+    ),
+    "window_function_without_a_column": lambda: run(
+        function=lambda rows, window: [{"n": 1, "m": 2}, {"n": 1}], output="n BIGINT, m BIGINT"
+    ),
+    "window_function_of_another_column": lambda: run(
+        function=lambda rows, window: {"n": 1, "mean": 1.5}, output="n BIGINT"
+    ),
+    "window_function_gives_nothing": lambda: run(function=lambda rows, window: None, output="n BIGINT"),
+    "window_function_is_a_generator": lambda: run(
+        function=lambda rows, window: ({"n": n} for n in (1, 2)), output="n BIGINT"
+    ),
     "reduce_function_fails": lambda: run(reduce=fails),
-    "reduce_function_of_other_type": lambda: run(reduce=lambda a, b: {"v": "x"}),
+    "reduce_function_gives_text": lambda: run(reduce=lambda a, b: {**a, "v": "x"}),
+    "reduce_function_gives_a_fraction": lambda: run(reduce=lambda a, b: {**a, "v": (a["v"] + b["v"]) / 2}),
+    "reduce_function_without_a_column": lambda: run(reduce=lambda a, b: {"v": 1}),
+    "reduce_function_of_another_column": lambda: run(reduce=lambda a, b: {**a, "n": 1}),
+    "reduce_function_gives_nothing": lambda: run(reduce=lambda a, b: None),
     "delta_function_fails": lambda: run(trigger=DeltaTrigger.of(1, fails)),
     "delta_function_gives_text": lambda: run(trigger=DeltaTrigger.of(1, lambda a, b: "far")),  # type: ignore[arg-type,return-value]
     "own_trigger_fails": lambda: run(trigger=Own(fails)),
     "own_trigger_returns_true": lambda: run(trigger=Own(lambda ctx: True)),
-    "own_trigger_timer_without_zone": lambda: run(
-        trigger=Own(lambda ctx: ctx.register_event_time_timer(datetime(2025, 1, 1)))
-    ),
+    "own_trigger_timer_without_zone": lambda: run(trigger=Own(timer_without_zone)),
+    "own_trigger_without_on_event_time": lambda: run(trigger=Own(event_time_timer)),
+    "own_trigger_without_on_processing_time": lambda: run(trigger=Own(processing_time_timer)),
+    "own_trigger_waits_for_a_watermark_in_processing_time": lambda: run(time=None, trigger=Listens(event_time_timer)),
     "own_trigger_state_is_odd": lambda: OperatorHarness(
         made(trigger=Own(lambda ctx: ctx.state.update(x={1}) or TriggerResult.CONTINUE)), keys=["k"]
     ).feed(pa.Table.from_pylist([{"k": "ann", "t": datetime(2025, 1, 1), "v": 1, "s": "x"}], SCHEMA)),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from asterism import (
     All,
@@ -83,6 +84,9 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "not_an_evictor": lambda: window(stream, HOURS, evictor=3),  # type: ignore[arg-type]
         "key_is_called_like_a_result": lambda: window(KeyedStream(df, "kind", "ts"), HOURS),
         "no_measures": computed(lambda w: w.aggregate()),
+        "measure_is_a_column": computed(lambda w: w.aggregate(F.count("*"))),  # type: ignore[arg-type]
+        "measures_are_a_dict": computed(lambda w: w.aggregate({"n": "count(*)"})),  # type: ignore[arg-type]
+        "key_groups_are_a_text": lambda: window(stream, HOURS, key_groups="4"),  # type: ignore[arg-type]
         "measure_of_unknown_column": computed(lambda w: w.aggregate("sum(amount) AS total")),
         "result_is_called_like_another": computed(lambda w: w.process(nothing, "kind STRING")),
         "reduce_is_no_function": computed(lambda w: w.reduce("sum")),  # type: ignore[arg-type]

@@ -199,17 +199,15 @@ class ContinuousEvent(Running):
 
     def event_times(self, window: Window) -> list[int]:
         own = [window.last] if self.end_awaited else []
-        return own + ([self.next] if self.next is not None else [])
+        return own + ([self.next] if self.next is not None and self.next < window.last else [])
 
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         if self.end_awaited and time >= window.last:
             self.end_awaited, self.is_ready = False, True
-            if self.next == window.last:
-                self.next = None
-        elif self.next is not None and self.next <= time:
+        elif self.next is not None and self.next <= time and self.next < window.last:
             self.is_ready = True
             self.next += self.interval
-            if ending and (window.last == END or self.next > window.last):
+            if ending and window.last == END:
                 self.next = None
 
     def merge(self, other: ContinuousEvent, window: Window, watermark: int, clock: int) -> None:
@@ -316,6 +314,16 @@ def running(trigger: t.Trigger, unit: Any) -> Running:
     raise NotImplementedError(trigger)
 
 
+def tell_over(part: Running) -> None:
+    """The window is over, in processing time."""
+    if isinstance(part, ContinuousClock) and part.next is not None:
+        part.is_ready, part.next = True, None
+    for inner in getattr(part, "parts", ()):
+        tell_over(inner)
+    if isinstance(part, AfterEnd) and part.phase is not None:
+        tell_over(part.phase)
+
+
 # ---------------------------------------------------------------------- windows
 
 
@@ -359,7 +367,7 @@ class Reference:
         self.assign, self.trigger, self.unit, self.event, self.merges = assign, trigger, unit, event, merges
         self.lateness, self.evict, self.evict_after, self.in_order = lateness, evict, evict_after, in_order
         # Sessions that touch are one: in order, they must wait for what begins at their end.
-        self.open = not (merges and in_order)
+        self.open = event and not (merges and in_order)
         self.watermark, self.clock = BEFORE, 0
         self.panes: list[Pane] = []
         self.waiting: list[tuple[Any, int, Any]] = []
@@ -395,8 +403,10 @@ class Reference:
                 return
             time, n = min(due)
             pane = self.panes[n]
-            pane.trigger.clock_at(pane.window, time, False)
             cleanup = not self.event and time >= pane.window.last
+            pane.trigger.clock_at(pane.window, time, False)
+            if cleanup:
+                tell_over(pane.trigger)
             if self.event:
                 kind = "early" if self.watermark < pane.window.last else "late"
             else:
@@ -426,6 +436,7 @@ class Reference:
                 tell(inner)
 
         tell(pane.trigger)
+        tell_over(pane.trigger)
         self._fire_if_ready(pane, "on_time", True)
 
     def _clock_times(self, pane: Pane) -> list[int]:

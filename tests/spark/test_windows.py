@@ -337,6 +337,61 @@ def test_a_trigger_of_ones_own_travels(spark: SparkSession) -> None:
     assert texts(own) == texts(built_in)
 
 
+BY_CLOCK = ProcessingTimeTrigger.after_end_of_window()
+
+
+def test_a_trigger_by_the_clock_gives_the_same_whatever_the_key_groups_and_the_cuts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The windows have ended by the clock, so each element fires: those at the end of a key group, too."""
+    table = events(60, users=5)
+    found = [
+        texts(of_table(spark, table, trigger=BY_CLOCK, key_groups=n).aggregate(*MEASURES).toArrow().to_pylist())
+        for n in (1, 2, 32)
+    ]
+    assert len(found[0]) == 60
+    assert found[1:] == found[:1] * 2
+
+    write_files(table, tmp_path / "in", [20, 40])
+    drained = Collect()
+    stream = stream_of(spark, tmp_path / "in")
+    windowed = window(stream, TumblingWindows.of(HOUR), trigger=BY_CLOCK, in_order=True, key_groups=2)
+    windowed.run({"results": drained}, aggregate=MEASURES, checkpoint=str(tmp_path / "cp"))
+    assert texts(drained.rows) == found[0]
+
+
+class AtTheEnd(Trigger):
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        ctx.register_event_time_timer(window.end)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+
+def test_a_stream_with_a_trigger_of_ones_own_in_event_time_ends_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(60, users=5)
+    write_files(table, tmp_path / "in", [30])
+    found = Collect()
+    windowed = window(stream_of(spark, tmp_path / "in"), TumblingWindows.of(HOUR), trigger=AtTheEnd(), key_groups=2)
+    assert windowed.in_order
+    windowed.run({"results": found}, aggregate="count(*) AS n", checkpoint=str(tmp_path / "cp"), drain=False)
+    windowed.run({"results": found}, aggregate=["count(*) AS n"], checkpoint=str(tmp_path / "cp"))
+    assert {row["kind"] for row in found.rows} == {"on_time"}
+    wanted = of_table(spark, table, trigger=AT_END).aggregate(["count(*) AS n"]).toArrow().to_pylist()
+    assert texts(found.rows) == texts(wanted)
+
+
+def test_windows_are_no_data_frame_yet(spark: SparkSession) -> None:
+    windowed = of_table(spark, events(1))
+    for name in ("collect", "count", "show", "agg"):
+        with pytest.raises(AttributeError, match=rf"aggregate\(.*\)\.{name}\(\.\.\.\)"):
+            getattr(windowed, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = windowed.nothing
+
+
 def test_windows_of_nothing(spark: SparkSession) -> None:
     assert of_table(spark, SCHEMA.empty_table()).aggregate("count(*) AS n").count() == 0
 

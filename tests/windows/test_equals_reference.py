@@ -121,12 +121,16 @@ def a_case(draw: st.DrawFn, ordered: bool = False) -> Case:
         if step.action == "clock":
             clock = max(clock, step.time)
             steps[at] = Step("clock", time=clock)
+    trigger = draw(triggers(event, window.merges, clock=not ordered))
+    lateness = draw(st.sampled_from([0, 0, 3000, 20_000])) if event else 0
+    if any(isinstance(part, t.EventTimeTrigger) and part.late is not None for part in t.walk(trigger)):
+        lateness = max(lateness, 1000)  # without any, a late trigger is refused
     return Case(
         name="drawn",
         window=window,
-        trigger=draw(triggers(event, window.merges, clock=not in_order)),
+        trigger=trigger,
         steps=(*steps, Step("end")),
-        lateness=draw(st.sampled_from([0, 0, 3000, 20_000])) if event else 0,
+        lateness=lateness,
         event=event,
         keyed=draw(st.booleans()),
         in_order=in_order,

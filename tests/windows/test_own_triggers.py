@@ -151,6 +151,131 @@ def test_by_the_clock_and_purging() -> None:
     assert told(found) == [(1, "early", 3), (2, "early", 1)]
 
 
+class AtEndOfWindow(AtEnd):
+    """With a timer at the end, which is not part of the window, or so much after it."""
+
+    def __init__(self, after: timedelta = timedelta(0)) -> None:
+        self.after = after
+        self.told: list[datetime] = []
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        ctx.register_event_time_timer(window.end + self.after)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        self.told.append(time)
+        # A session that has grown keeps the timers of its former ends.
+        return TriggerResult.FIRE if time >= window.end else TriggerResult.CONTINUE
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("windows", [TumblingWindows.of(10 * SECOND), SessionWindows.with_gap(10 * SECOND)], ids=repr)
+def test_a_timer_at_the_end_of_a_window_is_due_when_it_ends(windows: Windows, in_order: bool) -> None:
+    trigger = AtEndOfWindow()
+    found = harness(trigger, windows, in_order=in_order).feed(events(0, 1)).move(watermark=micros(25))
+    assert [(row["kind"], row["is_last"], row["n"]) for row in found.rows("firings")] == [("on_time", True, 2)]
+    assert found.is_empty
+
+    found = harness(AtEndOfWindow(), windows, in_order=in_order).feed(events(0, 1)).end()
+    assert told(found) == [(1, "on_time", 2)]
+
+
+def test_a_timer_at_the_end_with_lateness() -> None:
+    """The end is on time. A timer that a late element sets there is late."""
+    trigger = AtEndOfWindow()
+    found = harness(trigger, lateness=10 * SECOND).feed(events(1)).move(watermark=micros(10) - 1)
+    assert told(found) == [(1, "on_time", 1)]
+    assert trigger.told == [BEGIN + 10 * SECOND]
+    found.feed(events(2)).move(watermark=micros(12))
+    assert told(found) == [(1, "on_time", 1), (2, "late", 2)]
+    found.end()
+    assert told(found) == [(1, "on_time", 1), (2, "late", 2)]
+
+
+@pytest.mark.parametrize(
+    ("lateness", "after", "kind"),
+    [(0, 3600, "on_time"), (10, 5, "late"), (10, 3600, "late")],
+)
+def test_a_timer_after_the_window_is_due_when_it_is_dropped(lateness: int, after: int, kind: str) -> None:
+    trigger = AtEndOfWindow(after * SECOND)
+    found = harness(trigger, lateness=lateness * SECOND).feed(events(1)).move(watermark=micros(30))
+    assert [(row["kind"], row["is_last"]) for row in found.rows("firings")] == [(kind, after > lateness)]
+    assert trigger.told == [BEGIN + (10 + after) * SECOND]
+
+
+def test_times_in_milliseconds_have_an_end_too() -> None:
+    """The last time of a window is then a millisecond before its end."""
+    schema = pa.schema({"t": "int64"})
+    operator = WindowOperator(
+        TumblingWindows.of(10 * SECOND), schema, time="t", trigger=AtEndOfWindow(), measures=["count(*) AS n"]
+    )
+    found = OperatorHarness(operator).feed(pa.table({"t": [1000]}, schema)).move(watermark=9_999_000)
+    assert told(found) == [(1, "on_time", 1)]
+
+
+class PastTimer(ByClock):
+    """Its timers are due when they are set."""
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(ctx.processing_time - SECOND)
+        return TriggerResult.CONTINUE
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_timer_that_the_clock_has_passed_is_due_at_once(together: bool) -> None:
+    found = harness(PastTimer()).tick(micros(0))
+    for part in (events(1, 2),) if together else (events(1), events(2)):
+        found.feed(part)
+    assert told(found) == [(1, "early", 1), (2, "early", 1)]
+
+
+def test_a_deleted_timer_is_not_told() -> None:
+    """Also if both were due at the same time."""
+
+    class Deletes(AtEndOfWindow):
+        def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+            ctx.register_event_time_timer(BEGIN + 3 * SECOND)
+            ctx.register_event_time_timer(BEGIN + 4 * SECOND)
+            return TriggerResult.CONTINUE
+
+        def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+            self.told.append(time)
+            ctx.delete_event_time_timer(BEGIN + 4 * SECOND)
+            return TriggerResult.CONTINUE
+
+    trigger = Deletes()
+    harness(trigger).feed(events(1)).move(watermark=micros(9))
+    assert trigger.told == [BEGIN + 3 * SECOND]
+
+
+def test_a_trigger_in_event_time_does_not_wait_for_the_clock() -> None:
+    assert not harness(AtEnd()).operator.processing_time
+    assert not harness(AnyOf(AtEnd(), CountTrigger.at_least(2))).operator.processing_time
+    assert harness(AnyOf(AtEnd(), ByClock())).operator.processing_time
+
+
+class SeesTheClock(EveryNth):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.seen: list[datetime] = []
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        self.seen.append(ctx.processing_time)
+        return TriggerResult.CONTINUE
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_the_end_of_input_is_no_time_of_the_clock(in_order: bool) -> None:
+    """What waits for the watermark is taken by the clock as it was."""
+    trigger = SeesTheClock()
+    found = harness(trigger, in_order=in_order).tick(micros(0)).feed(events(1)).tick(micros(5)).feed(events(2))
+    found.move(processing_time=micros(7)).end()
+    shown = [BEGIN + 7 * SECOND] * 2 if in_order else [BEGIN, BEGIN + 5 * SECOND]
+    assert trigger.seen == shown
+
+
 def test_state_may_hold_what_json_does_not_know() -> None:
     class Remembers(EveryNth):
         def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:

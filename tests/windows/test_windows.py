@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asterism import wall_clock
 from asterism.windows import SlidingWindows, TumblingWindows, Windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ZONES = ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia", "UTC"]
-MOMENTS = st.datetimes(datetime(1965, 1, 1), datetime(2037, 1, 1)).map(lambda at: at.replace(tzinfo=UTC))
+MOMENTS = st.one_of(
+    st.datetimes(datetime(1965, 1, 1), datetime(2037, 1, 1)), st.datetimes(datetime(2036, 6, 1), datetime(9980, 1, 1))
+).map(lambda at: at.replace(tzinfo=UTC))
 FIND = settings(deadline=None, derandomize=True, max_examples=200, database=None)
 
 
@@ -30,6 +34,41 @@ def windows_of(windows: Windows, at: datetime) -> list[tuple[datetime, datetime]
         (EPOCH + int(start) * MICROSECOND, EPOCH + int(end) * MICROSECOND)
         for start, end in zip(starts, ends, strict=True)
     ]
+
+
+@settings(FIND, max_examples=100)
+@given(
+    st.datetimes(datetime(2024, 1, 1), datetime(2036, 1, 1)), st.sampled_from([*ZONES, "Africa/Cairo", "Asia/Beirut"])
+)
+def test_the_far_future_is_as_the_near_one(at: datetime, zone: str) -> None:
+    """By the quarter of an hour for a day, so that the clocks are set in between now and then; at midnight, too."""
+    at = at.replace(hour=0, minute=0, second=0, microsecond=7, tzinfo=UTC)
+    times = micros(at) + np.arange(-100, 100) * 900_000_000
+    near = wall_clock.wall_times(times, zone), wall_clock.moments(times, zone)
+    with patch.object(wall_clock, "FAR", 0):
+        far = wall_clock.wall_times(times, zone), wall_clock.moments(times, zone)
+    assert (near[0] == far[0]).all()
+    # Where the clocks are set forward Arrow gives the moment at which they are, without what is left of the second.
+    assert (np.abs(near[1] - far[1]) <= 7).all()
+
+
+@pytest.mark.parametrize("year", [2036, 2037, 2038, 2400, 9998, 20_000, 250_000])
+def test_summers_of_all_years(year: int) -> None:
+    """The first of July begins at ten in the evening by UTC, as far as there are times."""
+    july = int(np.datetime64(f"{year:05}-07-01" if year < 10_000 else "2000-07-01", "us").astype(np.int64))
+    if year >= 10_000:
+        july += (year - 2000) // 400 * 146_097 * 86_400_000_000
+    [row], [start], [end] = TumblingWindows.of(timedelta(days=1), zone="Europe/Berlin").assign(np.array([july]))
+    assert (row, start, end) == (0, july - 7_200_000_000, july + 79_200_000_000)
+
+
+def test_days_on_which_the_clocks_are_set_in_the_far_future() -> None:
+    """The last Sundays of March and October of 2060."""
+    for month, day, hours in ((3, 28, 23), (10, 31, 25)):
+        [(start, end)] = windows_of(
+            TumblingWindows.of(timedelta(days=1), zone="Europe/Berlin"), datetime(2060, month, day, 12, tzinfo=UTC)
+        )
+        assert (end - start) == timedelta(hours=hours)
 
 
 @FIND

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,8 @@ def window(
     """Put the elements of *stream* into *windows*, which give results when their *trigger* says so.
 
     By the clock, a window fires with the first micro-batch that begins when it is due, also if no data flows: one trigger
-    interval later at most, or one micro-batch, if that takes longer. In batch the clock stands still.
+    interval later at most, or one micro-batch, if that takes longer. In batch the clock stands still, at the time when the
+    result was asked for.
 
     :param stream: its key may be empty: then there is one window at a time for all elements. Without a time, windows are in
         processing time. Elements with equal times are taken in the order of their arrival: there is no ``order_by``.
@@ -92,6 +93,8 @@ def window(
             "Windows take elements with equal times in the order of their arrival.",
             "leave it out; if the last element matters, max_by(price, number) says by what",
         )
+    if isinstance(key_groups, bool) or not isinstance(key_groups, int):
+        raise StreamDefinitionError(f"key_groups is a number, not {key_groups!r}", hint="key_groups=4")
     check_key_groups(key_groups)
     return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain)
 
@@ -139,27 +142,42 @@ class WindowedStream:
 
     # ------------------------------------------------------------------ results
 
-    def aggregate(self, *measures: str) -> DataFrame:
+    def __getattr__(self, name: str) -> NoReturn:
+        """
+        :raises AttributeError: always; of what DataFrames have it says what comes first
+        """
+        if not name.startswith("_") and hasattr(DataFrame, name):
+            raise AttributeError(
+                f"windows are no DataFrame yet, so they have no {name}(): say what is computed first, "
+                f'window(...).aggregate("count(*) AS n").{name}(...)'
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def aggregate(self, *measures: str | Sequence[str]) -> DataFrame:
         """Aggregates of a window's elements, in Spark SQL: ``"sum(amount) AS total"``, ``"count(*) AS n"``. Sums, counts, minima
         and the like are kept, not the elements, where there is no evictor.
 
+        :param measures: texts, or one list of them
         :raises ExpressionError: a measure is no aggregate of the stream's columns
         :raises StreamDefinitionError: there is none, or two columns have one name
         """
-        return self._results_of({"measures": measures})
+        whole = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
+        return self._results_of({"measures": whole})
 
     def process(self, function: WindowFunction, schema: T.StructType | str) -> DataFrame:
         """Rows made by *function*, which is called once for each firing.
 
         :param function: takes the elements of the window, a :class:`pyarrow.Table`, and the window, a
-            :class:`~asterism.triggers.TimeSpan`; returns a table, a pandas DataFrame, a dict or a list of dicts
+            :class:`~asterism.triggers.TimeSpan`; returns a table, a pandas DataFrame, a dict or a list of dicts with all of
+            these columns and no others. While the query runs, what does not fit a column is an error, as is a failure.
         :param schema: the columns that it returns
         :raises StreamDefinitionError: it is no function, or two columns have one name
         """
         return self._results_of(self._processed(function, schema))
 
     def reduce(self, function: Reduce) -> DataFrame:
-        """One element made of all by *function*, which takes two, as dicts, and returns one. What is kept is one element.
+        """One element made of all by *function*, which takes two, as dicts, and returns one, with all their columns and no
+        others. What is kept is one element.
 
         :raises StreamDefinitionError: it is no function, or a column of the stream has the name of one of the result
         """
@@ -178,7 +196,7 @@ class WindowedStream:
         self,
         sinks: Mapping[str, Sink],
         *,
-        aggregate: Sequence[str] | None = None,
+        aggregate: Sequence[str] | str | None = None,
         process: WindowFunction | None = None,
         schema: T.StructType | str | None = None,
         reduce: Reduce | None = None,
@@ -192,7 +210,7 @@ class WindowedStream:
         How many windows fired, early, on time and late, and how many elements were late, is in the query's progress, as the
         observation ``asterism``.
 
-        :param aggregate: the measures of :meth:`aggregate`; or
+        :param aggregate: the measures of :meth:`aggregate`, a list or one text; or
         :param process: the function of :meth:`process`, with its *schema*; or
         :param reduce: that of :meth:`reduce`
         """
@@ -209,7 +227,7 @@ class WindowedStream:
             )
         computed: dict[str, Any] = {}
         if aggregate is not None:
-            computed = {"measures": aggregate}
+            computed = {"measures": [aggregate] if isinstance(aggregate, str) else aggregate}
         elif reduce is not None:
             computed = {"reduce": reduce}
         elif process is not None:

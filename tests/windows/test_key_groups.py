@@ -1,0 +1,125 @@
+"""Results depend on the elements, not on how their keys are grouped or how they are cut: with triggers by the clock, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism.spark import exchange
+from asterism.spark.exchange import BATCH_GROUP, run_groups
+from asterism.spark.windowing import _arrived
+from asterism.state import batch_from_bytes
+from asterism.testing import OperatorHarness, key_hashes
+from asterism.triggers import Any as AnyOf
+from asterism.triggers import (
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    TimeSpan,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
+from asterism.window_operator import FIRINGS, WindowOperator
+from asterism.windows import GlobalWindows, SessionWindows, TumblingWindows, Windows
+
+SECOND = timedelta(seconds=1)
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CLOCK = int(NOW.timestamp()) * 10**6
+SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64"})
+AT_END = EventTimeTrigger.after_end_of_window()
+BY_CLOCK = ProcessingTimeTrigger.after_end_of_window()
+ELEMENTS = pa.Table.from_pylist(
+    [{"k": "abcde"[n % 5], "t": BEGIN + n // 5 * 4 * SECOND, "v": n} for n in range(30)], SCHEMA
+)
+
+
+class WhenItCame(Trigger):
+    """Fires if the clock shows what it should."""
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(ctx.processing_time + SECOND)
+        return TriggerResult.FIRE if ctx.processing_time == NOW else TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: TimeSpan, states: list[dict[str, Any]], ctx: TriggerContext) -> None: ...
+
+
+class AtOnce(WhenItCame):
+    """Its timers are due when they are set."""
+
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(ctx.processing_time)
+        return TriggerResult.CONTINUE
+
+
+POLICIES: dict[str, tuple[Trigger, int]] = {
+    "the end by the clock, which has passed": (BY_CLOCK, 30),
+    "the end by either": (AnyOf(BY_CLOCK, AT_END), 30),
+    "early by the clock, which stands still": (
+        AT_END.with_early_trigger(ContinuousProcessingTimeTrigger.of(SECOND)),
+        0,
+    ),
+    "at once by the clock": (ProcessingTimeTrigger.after_first_element(timedelta(0)), 30),
+    "after a while by the clock": (ProcessingTimeTrigger.after_first_element(SECOND), 0),
+    "one's own": (WhenItCame(), 30),
+    "one's own with timers that are due": (AtOnce(), 30),
+    "by count": (CountTrigger.at_least(2), 0),
+}
+
+
+def operator_of(windows: Windows, trigger: Trigger) -> WindowOperator:
+    measures = ["sum(v) AS total", "count(*) AS n"]
+    return WindowOperator(windows, SCHEMA, keys=["k"], time="t", trigger=trigger, measures=measures, in_order=True)
+
+
+def over_a_table(operator: WindowOperator, key_groups: int) -> list[tuple[Any, ...]]:
+    """As Spark carries it: by key group and time."""
+    groups = key_hashes(ELEMENTS.select(["k"])).view("uint64") % key_groups
+    rows = ELEMENTS.append_column(BATCH_GROUP, pa.array(groups.astype("int32")))
+    rows = rows.sort_by([(BATCH_GROUP, "ascending"), ("t", "ascending")])
+    runner: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    runner = run_groups(operator, partial(_arrived, operator), CLOCK)
+    found = []
+    for batch in runner(iter(rows.to_batches(max_chunksize=7))):
+        for row in batch.to_pylist():
+            assert row["output"] == FIRINGS
+            found += batch_from_bytes(row["chunk"], operator.output_schemas[FIRINGS]).to_pylist()
+    return told(found)
+
+
+def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((r["k"], str(r["window_start"]), r["firing"], r["kind"], r["total"], r["n"]) for r in rows)
+
+
+@pytest.mark.parametrize(
+    "windows", [TumblingWindows.of(10 * SECOND), SessionWindows.with_gap(5 * SECOND), GlobalWindows()], ids=repr
+)
+@pytest.mark.parametrize(("trigger", "early"), POLICIES.values(), ids=POLICIES.keys())
+def test_it_does_not_matter_how_keys_are_grouped_or_elements_are_cut(
+    windows: Windows, trigger: Trigger, early: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [over_a_table(operator_of(windows, trigger), key_groups) for key_groups in (1, 2, 32)]
+    monkeypatch.setattr(exchange, "GATHER", 4)
+    found += [over_a_table(operator_of(windows, trigger), key_groups) for key_groups in (1, 2, 32)]
+
+    # The same elements as a stream that is drained, in one key group.
+    for size in (1, 4, 30):
+        harness = OperatorHarness(operator_of(windows, trigger), keys=["k"]).move(processing_time=CLOCK)
+        for begin in range(0, 30, size):
+            ahead = ELEMENTS.column("t")[begin].as_py()
+            harness.move(watermark=int(ahead.timestamp()) * 10**6 - 1).feed(ELEMENTS.slice(begin, size))
+        found.append(told(harness.end().rows(FIRINGS)))
+    assert all(one == found[0] for one in found)
+    if isinstance(windows, TumblingWindows) and early:
+        assert len([row for row in found[0] if row[3] == "early"]) == early
+    assert found[0] or not early or windows.is_global
