@@ -174,5 +174,5 @@ def test_conformance_on_spark(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join([*lines, json.dumps(wrong)]), encoding="utf-8")
     result = run("conformance", "--spark", "--cuts", "random", path)
-    assert result.stdout.splitlines() == ["wrong-on-purpose  late: expected [1], got []", "15 passed, 1 failed"]
+    assert result.stdout.splitlines() == ["wrong-on-purpose  late: expected [1], got []", "16 passed, 1 failed"]
     assert result.exit_code == 1

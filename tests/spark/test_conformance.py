@@ -35,7 +35,7 @@ def test_flinks_answers_come_out_of_spark(spark: SparkSession, tmp_path: Path) -
     """Cut at random, and with a restart in the middle of every case."""
     outcomes = list(run_cases(spark, sample(), tmp_path, cuts="random"))
     assert [f"{outcome.case}: {outcome.problem}" for outcome in outcomes if not outcome.passed] == []
-    assert len(outcomes) == 300
+    assert len(outcomes) == 320
 
 
 def test_the_restart_is_in_the_middle_of_every_case() -> None:
