@@ -173,8 +173,8 @@ def run(
     check_checkpoint(checkpoint)
 
     def start(ending: bool, **how: Any) -> StreamingQuery:
-        writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
         try:
+            writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
             if error.getCondition() != "DUPLICATED_METRICS_NAME":
