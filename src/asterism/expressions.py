@@ -119,6 +119,8 @@ class _Dialect(Spark):
 
 # ---------------------------------------------------------------------------------------------------- parsing
 
+_SETTING = re.compile(r"\$\{\S+?\}")
+
 
 def parse(text: str) -> exp.Expr:
     """The syntax tree of one expression, made of supported parts only.
@@ -134,6 +136,11 @@ def parse(text: str) -> exp.Expr:
         raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
     if _nesting(text) > MAX_DEPTH:
         raise ExpressionSyntaxError.at(f"an expression may be nested {MAX_DEPTH} levels deep at most", text)
+    setting = _SETTING.search(text)
+    if setting is not None:
+        raise ExpressionSyntaxError.at(
+            "Spark replaces ${...} by a setting, before it reads the SQL", text, setting.start(), "'$' || '{...}'"
+        )
     try:
         trees = sqlglot.parse(text, dialect=_Dialect)
     except ParseError as error:
@@ -207,7 +214,7 @@ def _check(node: exp.Expr, text: str) -> None:
 
 
 _LOOSER: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = dict.fromkeys(_BITWISE, (*_BITWISE, exp.DPipe)) | {
-    exp.DPipe: (*_BITWISE, exp.Add, exp.Sub)
+    exp.DPipe: (*_BITWISE, exp.Add, exp.Sub, *_PREDICATES, exp.Not)
 }
 """Operators whose order of binding the parser does not share with Spark."""
 

@@ -369,6 +369,8 @@ CONDITIONS: dict[str, str] = {
     "sql_exists": "EXISTS (SELECT 1)",
     "sql_statement": "DROP TABLE events",
     "sql_select": "SELECT 1",
+    "sql_setting": "name = 'a ${env:HOME}'",
+    "sql_text_next_to_predicate": "NOT 2 * price IN (1, 2) || name IS NULL",
     "sql_window_function": "row_number() OVER (ORDER BY price) = 1",
     "sql_aggregate_over_window": "SUM(a.price) OVER (ORDER BY ts) > 1",
     "sql_star": "* > 1",
