@@ -16,17 +16,19 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @njit(cache=True)
 def _hash(offsets: Any, data: Any, out: Any) -> None:
-    """FNV-1a over the bytes, then the finalizer of splitmix64, which spreads short texts over all bits."""
+    """FNV-1a over the bytes."""
     for row in range(len(out)):
         value = _BASIS
         for at in range(offsets[row], offsets[row + 1]):
             value = (value ^ np.uint64(data[at])) * _PRIME
-        value ^= value >> np.uint64(30)
-        value *= _MIX1
-        value ^= value >> np.uint64(27)
-        value *= _MIX2
-        value ^= value >> np.uint64(31)
         out[row] = value
+
+
+def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finalizer of splitmix64: every bit depends on every other."""
+    values = (values ^ (values >> np.uint64(30))) * _MIX1
+    values = (values ^ (values >> np.uint64(27))) * _MIX2
+    return values ^ (values >> np.uint64(31))
 
 
 def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
@@ -41,4 +43,4 @@ def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     out = np.empty(len(texts), np.uint64)
     _hash(at, values, out)
-    return out
+    return mixed(out)  # which spreads short texts over all bits

@@ -19,7 +19,6 @@ from asterism.matcher import Found, Step
 
 Numbers = npt.NDArray[np.uint64]
 
-_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -34,7 +33,7 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     :param keys: the columns of ``step.keys`` that make the key of an event
     :param seeds: for each match, or for all, what :func:`seed_of` gave
     """
-    from asterism.hashing import hash_texts
+    from asterism.hashing import hash_texts, mixed
 
     counts = np.diff(found.offsets)
     seeds = np.broadcast_to(seeds, (len(found), 2))
@@ -44,17 +43,10 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     for half in range(2):
         events = np.repeat(seeds[:, half], counts)
         for part in (step.times[found.events], step.positions[found.events], found.stages):
-            events = _mixed(events ^ part.astype(np.int64).view(np.uint64))
+            events = mixed(events ^ part.astype(np.int64).view(np.uint64))
         # No two events of a match are alike in all of this, so their order need not count.
-        ids[:, half] = _mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)
+        ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)
     return _as_hex(ids.view(np.uint8))
-
-
-def _mixed(values: Numbers) -> Numbers:
-    """The finalizer of splitmix64: every bit depends on every other."""
-    values = (values ^ (values >> np.uint64(30))) * _MIX1
-    values = (values ^ (values >> np.uint64(27))) * _MIX2
-    return values ^ (values >> np.uint64(31))
 
 
 def _as_hex(octets: npt.NDArray[np.uint8]) -> pa.Array:

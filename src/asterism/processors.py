@@ -156,6 +156,8 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     One of a class of the user's own becomes like any other: such a class may have another constructor, and what comes back
     from the store, to be compared with what is found again, is not of that class.
     """
+    if type(processor) is PatternProcessor and processor.place == place:
+        return processor
     values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor)}
     return PatternProcessor(**values | {"place": place})
 

@@ -40,8 +40,10 @@ _EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def check_key_groups(key_groups: int) -> None:
-    if not isinstance(key_groups, int) or not 1 <= key_groups <= MAX_KEY_GROUPS:
-        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups!r}")
+    if isinstance(key_groups, bool) or not isinstance(key_groups, int):
+        raise StreamDefinitionError(f"key_groups is a number, not {key_groups!r}", hint="key_groups=4")
+    if not 1 <= key_groups <= MAX_KEY_GROUPS:
+        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
 
 
 def check_checkpoint(checkpoint: str | None) -> None:

@@ -93,8 +93,6 @@ def window(
             "Windows take elements with equal times in the order of their arrival.",
             "leave it out; if the last element matters, max_by(price, number) says by what",
         )
-    if isinstance(key_groups, bool) or not isinstance(key_groups, int):
-        raise StreamDefinitionError(f"key_groups is a number, not {key_groups!r}", hint="key_groups=4")
     check_key_groups(key_groups)
     return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain)
 
