@@ -18,6 +18,7 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -150,24 +151,12 @@ class CepOperator(KeyGroupOperator):
         count = events.num_rows
         full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
-        columns.append(self._times(full))
+        columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
         if self.pages > 1:
             columns.append(pages_of(events, self.pages))
         columns += self.matcher.prepare(full)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
-
-    def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
-        if self.processing_time:
-            return pa.array(np.zeros(events.num_rows, np.int64))
-        column = self.time.to_micros(events.column(self.time.name))
-        if column.null_count and not self.wants_late:
-            raise InvalidEventError(
-                f'the event time "{self.time.name}" of {column.null_count} events is null',
-                "An event without a time has no place in the order of events.",
-                "filter such events out, or take the late output, to which they go",
-            )
-        return pc.fill_null(column, NO_TIME)
 
     # ------------------------------------------------------------------ with state
 
@@ -239,7 +228,7 @@ class CepOperator(KeyGroupOperator):
             processing_time=now.processing_time, last_key_open=not last, first_position=alike,
         )  # fmt: skip
         self.collect(step, group)
-        return group.tables(), Carried.after(step.pages[0], keys, events, alike)
+        return group.tables(), Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
 
     def nothing_carried(self) -> Carried:
         return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
@@ -254,7 +243,7 @@ class Carried:
 
     :param page: the partial matches of the key that may go on
     :param key: of the last event
-    :param count: how many events had its key and time
+    :param count: how many events that the pattern can see had its key and time
     """
 
     page: Page
@@ -263,23 +252,43 @@ class Carried:
     count: int
 
     def alike_with(self, keys: pa.Table, events: pa.Table) -> int:
-        """How many events had the key and time of the first of these before."""
+        """How many events that the pattern can see had the key and time of the first of these before."""
         if not self.count or not events.num_rows or events.column(TIME)[0].as_py() != self.time:
             return 0
         codes, _ = group_codes(pa.concat_tables([self.key, keys.slice(0, 1)]))
         return self.count if codes[0] == codes[1] else 0
 
     @classmethod
-    def after(cls, page: Page, keys: pa.Table, events: pa.Table, alike: int) -> Carried:
-        """*alike* as :meth:`alike_with` told."""
+    def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: npt.NDArray[np.bool_], alike: int) -> Carried:
+        """*seen* are the events that the pattern can see, *alike* as :meth:`alike_with` told."""
         times = events.column(TIME).to_numpy()
         if not len(times):
             return cls(page, keys, 0, 0)
         others = np.flatnonzero(times != times[-1])
         begin = int(others[-1]) + 1 if len(others) else 0
         codes, _ = group_codes(keys.slice(begin))
-        mine = int((codes == codes[-1]).sum())
-        return cls(page, keys.slice(len(times) - 1), int(times[-1]), mine + (alike if mine == len(times) else 0))
+        mine = codes == codes[-1]
+        count = int((mine & seen[begin:]).sum()) + (alike if int(mine.sum()) == len(times) else 0)
+        return cls(page, keys.slice(len(times) - 1), int(times[-1]), count)
+
+
+def event_times(
+    events: pa.Table, time: TimeColumn, processing_time: bool, wants_late: bool
+) -> pa.ChunkedArray | pa.Array:
+    """The column TIME of events.
+
+    :raises InvalidEventError: an event has no time, and nobody *wants late* events, to which it would go
+    """
+    if processing_time:
+        return pa.array(np.zeros(events.num_rows, np.int64))
+    column = time.to_micros(events.column(time.name))
+    if column.null_count and not wants_late:
+        raise InvalidEventError(
+            f'the event time "{time.name}" of {column.null_count} events is null',
+            "An event without a time has no place in the order of events.",
+            "filter such events out, or take the late output, to which they go",
+        )
+    return pc.fill_null(column, NO_TIME)
 
 
 def _column(name: str) -> Any:

@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.bound_processors import BoundProcessor, ProcessorCompiler
-from asterism.cep import PROCESSING_TIME
+from asterism.cep import PROCESSING_TIME, event_times
 from asterism.compiler import Semantics
-from asterism.copies import FAILED, FIRST, SELECTOR, SINCE, copies_of, copies_schema, failure_of
-from asterism.errors import InvalidEventError, PatternProcessorError
+from asterism.copies import FAILED, MET, SELECTOR, SINCE, Asked, copies_of, copies_schema, failure_of, flattened
+from asterism.errors import PatternProcessorError
 from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.key_group import Group, KeyGroupOperator
 from asterism.keys import KEY, key_values
@@ -64,6 +64,7 @@ class DynamicCepOperator(KeyGroupOperator):
     :param functions: see :class:`~asterism.bound_processors.ProcessorCompiler`
     :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event on at which it
         did, and reported in the output ``errors``; otherwise the query fails
+    :param wants_late: is the output ``late`` taken? There events without a time are told; otherwise they fail the query
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class DynamicCepOperator(KeyGroupOperator):
         semantics: Semantics = Semantics.DEFAULT,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
         disable_on_error: bool = False,
+        wants_late: bool = False,
     ) -> None:
         self.schema = schema
         self.source = source
+        self.wants_late = wants_late
         self.disable_on_error = disable_on_error
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn(time, schema.field(time).type)
@@ -108,13 +111,12 @@ class DynamicCepOperator(KeyGroupOperator):
         }
         definition = repr((semantics, list(keys), self.time, str(prepared)))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
-        self._entries: list[Entry] = []
-        """Those of the key group at hand, during a call."""
-        self._changed = False
-        """Has a set arrived in this call?"""
+        # Of the key group at hand, during a call: the number of the newest set and the entries, now and before the call.
+        self._version, self._entries = self._before = _entries_from(None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_entries": []}
+        version, entries = before = _entries_from(None)
+        return self.__dict__ | {"_version": version, "_entries": entries, "_before": before}
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -130,55 +132,53 @@ class DynamicCepOperator(KeyGroupOperator):
         if name == PROCESSORS:
             raise AssertionError("sets come as prepared_set makes them")
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
-        times = pa.array(np.zeros(events.num_rows, np.int64)) if self.processing_time else self._times(full)
+        times = event_times(full, self.time, self.processing_time, self.wants_late)
         processors = {id(p): p for found in self.source.retained() for p in found.processors}
         bound = [self.compiler.bind(processor) for processor in processors.values()]
         return copies_of(full, times, bound, self.compiler)
-
-    def _times(self, events: pa.Table) -> pa.ChunkedArray:
-        column = self.time.to_micros(events.column(self.time.name))
-        if column.null_count:
-            raise InvalidEventError(
-                f'the event time "{self.time.name}" of {column.null_count} events is null',
-                "An event without a time has no place in the order of events.",
-                "filter such events out",
-            )
-        return column
 
     # ------------------------------------------------------------------ with state
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
         stored = store.read_page(SETS_PAGE)
-        before, entries = _entries_from(stored)
-        version = before
-        for arrival in arrivals:
-            if arrival.input == PROCESSORS and arrival.events is not None:
-                for value in arrival.events.column("set").to_pylist():
-                    found = _set_from(value)
-                    if found.version > version:
-                        version, entries = found.version, updated(entries, found)
-        self._entries, self._changed = entries, version != before
-        events = [
-            replace(arrival, events=None if arrival.events is None else _since(arrival.events, version))
-            for arrival in arrivals
-            if arrival.input == EVENTS
-        ]
-        result = super().process(store, events, now)
+        self._before = self._version, self._entries = _entries_from(stored)
+        result = super().process(store, arrivals, now)
         if now.watermark == END_OF_TIME:
             if stored is not None:
                 store.write_page(SETS_PAGE, None)
-        elif self._changed or self._entries != entries:
-            store.write_page(SETS_PAGE, _entries_to(version, self._entries))
+        elif (self._version, self._entries) != self._before:
+            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries))
         return result
+
+    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+        """The newest set, and of the events what somebody asks for: what was copied for sets that are not announced yet, or
+        that an earlier attempt at this call did not know, is left out.
+        """
+        sets = [
+            _set_from(value)
+            for arrival in arrivals
+            if arrival.input == PROCESSORS and arrival.events is not None
+            for value in arrival.events.column("set").to_pylist()
+        ]
+        newest = max(sets, key=lambda found: found.version, default=None)
+        self._entries = passed(self._entries, time)
+        if newest is not None and newest.version > self._version:
+            self._version, self._entries = newest.version, updated(self._entries, newest, time)
+        asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries])
+        known = NO_TIME if self.processing_time else time
+        return [
+            arrival if arrival.events is None else replace(arrival, events=asked.of_arrivals(arrival.events, self._version, known))
+            for arrival in arrivals
+            if arrival.input == EVENTS
+        ]
 
     def must_advance(self, group: Group) -> bool:
         # What belongs to processors that are gone must go.
-        return self._changed
+        return (self._version, self._entries) != self._before
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
-        first = events.filter(events.column(FIRST))
-        group.metrics[LATE_ELEMENTS] += first.num_rows
-        group.emit(LATE, late_table(self.schema, first))
+        group.metrics[LATE_ELEMENTS] += events.num_rows
+        group.emit(LATE, late_table(self.schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         entries = [entry for entry in self._entries if not entry.disabled]
@@ -232,23 +232,29 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
         """The processors of which a condition or the key could not be computed, with the time of the first such event."""
-        lists = copies.column(FAILED).combine_chunks()
-        numbers = lists.flatten().to_numpy(zero_copy_only=False)
-        if not len(numbers):
+        failed_rows, failed = flattened(copies.column(FAILED))
+        if not len(failed):
             return []
-        rows = np.repeat(np.arange(len(lists)), pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
-        times, since = copies.column(TIME).to_numpy()[rows], copies.column(SINCE).to_numpy()[rows]
-        selectors = copies.column(SELECTOR).to_numpy()[rows]
+        met_rows, met = flattened(copies.column(MET))
+        times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
+        selectors = copies.column(SELECTOR).to_numpy()
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
-            asked = np.isin(numbers, [*one.conditions, one.number]) & (selectors == one.number)
-            mine = asked & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            asks = np.isin(failed, one.conditions)
+            if not one.needs_all:
+                # The key of an event that it does not ask for may fail.
+                wanted = np.zeros(len(times), np.bool_)
+                wanted[failed_rows[asks]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
+                sees &= wanted
+            mine = (asks | (failed == one.number)) & sees[failed_rows]
             if mine.any():
-                first = int(np.flatnonzero(mine)[np.argmin(times[mine])])
+                rows, numbers = failed_rows[mine], failed[mine]
+                first = int(np.argmin(times[rows]))
                 event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
                 event = pa.table(event.columns, schema=self.schema)
                 error = failure_of(one, int(numbers[first]), event, self.compiler)
-                found.append(Failure(entry, int(times[first]), error))
+                found.append(Failure(entry, int(times[rows[first]]), error))
         return found
 
     def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
@@ -361,7 +367,8 @@ def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
     counts = np.diff(found.offsets)
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
-    return Found(found.key[wanted], found.emitted[wanted], offsets, found.events[events], found.stages[events])
+    parts = (found.events[events], found.positions[events], found.stages[events])
+    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts)
 
 
 def _as_json(value: Any) -> Any:
@@ -410,11 +417,6 @@ def float_text(value: np.floating[Any]) -> str:
 def prepared_set(found: ProcessorSet) -> pa.Table:
     """A set as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their size."""
     return pa.table([[BEFORE_TIME], [zlib.compress(found.to_bytes())]], schema=_SETS)
-
-
-def _since(events: pa.Table, version: int) -> pa.Table:
-    column = pa.array(np.full(events.num_rows, version, np.int64))
-    return events.set_column(events.column_names.index(SINCE), SINCE, column)
 
 
 @lru_cache(maxsize=64)

@@ -122,6 +122,10 @@ class KeyGroupOperator(ABC):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         """Process *ready* events and everything that is due until *horizon*, the operator's time."""
 
+    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+        """Called first, where all that is at or before *time* has been processed: the arrivals as the call is to see them."""
+        return arrivals
+
     def must_advance(self, group: Group) -> bool:
         """Is there a reason to advance, though no event is ready and no page is due?"""
         return False
@@ -147,6 +151,7 @@ class KeyGroupOperator(ABC):
         else:
             header = GroupHeader.from_bytes(stored, self.fingerprint)
         before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
+        arrivals = self.arrived(store, arrivals, before if self.event_time else now.processing_time - 1)
         numbers = {name: number for number, name in enumerate(self.inputs)}
         waited = {name for name, number in numbers.items() if header.buffers[number]}
         moved: dict[str, int] = {}

@@ -1,7 +1,9 @@
 """Identities of matches, by which a sink can tell that it has a match already.
 
 An id is a hash of 128 bits of what was looked for, the key, and of each event its stage, its time and its position among the
-events of its key that have this time. It is the same in every run over the same events, wherever micro-batches end.
+events of its key that have this time and that the pattern can see: those that meet one of its conditions, or all where it asks
+for the very next one. It is the same in every run over the same events, wherever micro-batches end, whichever outputs are taken,
+and whichever other patterns look at these events.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     ids = np.empty((len(found), 2), ">u8")
     for half in range(2):
         events = np.repeat(seeds[:, half], counts)
-        for part in (step.times[found.events], step.positions[found.events], found.stages):
+        for part in (step.times[found.events], found.positions, found.stages):
             events = mixed(events ^ part.astype(np.int64).view(np.uint64))
         # No two events of a match are alike in all of this, so their order need not count.
         ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)

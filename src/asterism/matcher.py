@@ -12,6 +12,7 @@ import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -73,13 +74,15 @@ def micros(duration: timedelta | None) -> int:
 class Found:
     """Matches (or timed-out partial matches), columnar: row *i* took ``events[offsets[i]:offsets[i + 1]]``.
 
-    Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds.
+    Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds; the position
+    of an event is that among the events of its key and time that the pattern can see (see :attr:`Matcher.relevant_only`).
     """
 
     key: Ints
     emitted: Ints
     offsets: Ints
     events: Ints
+    positions: Ints
     stages: Ints
 
     def __len__(self) -> int:
@@ -93,7 +96,6 @@ class Step:
     keys: pa.Table
     events: pa.Table
     times: Ints
-    positions: Ints
     matches: Found
     timeouts: Found
     pages: list[Page]
@@ -290,8 +292,8 @@ class Matcher:
 
         *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
         position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
-        not advance beyond its events. *processing_time* is for per-event conditions. So many events as *first_position* had the
-        key and time of the first of these before.
+        not advance beyond its events. *processing_time* is for per-event conditions. So many events as *first_position*, of those
+        that the pattern can see, had the key and time of the first of these before.
         """
         from asterism import kernels
 
@@ -309,7 +311,7 @@ class Matcher:
 
         n_state_events = sum(len(page.times) for page in pages)
         pool_times = np.concatenate([*(page.times for page in pages), times[order]])
-        positions = positions_among_equals(event_codes[order], times[order])
+        positions = positions_among_equals(event_codes[order], times[order], self.sees(events)[order])
         if first_position:
             positions[(event_codes[order] == event_codes[0]) & (times[order] == times[0])] += first_position
         pool_positions = np.concatenate([*(page.positions for page in pages), positions])
@@ -353,7 +355,8 @@ class Matcher:
         if page_of is not None:
             page_of_key[event_codes] = page_of
         page_of_key[:n_state_keys] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
-        matches, timeouts = found_of(out, nodes, pool_rows), found_of(lost, nodes, pool_rows)
+        matches = found_of(out, nodes, pool_rows, pool_positions)
+        timeouts = found_of(lost, nodes, pool_rows, pool_positions)
         alive = (np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0)
         new_pages, new_wakes = [], []
         for number in range(len(pages)):
@@ -378,10 +381,10 @@ class Matcher:
                 )
             )
             new_wakes.append(int(wakes[live].min(initial=kernels.NEVER)))
-        row_times, row_positions = np.empty(len(pool_times), np.int64), np.empty(len(pool_times), np.int64)
-        row_times[pool_rows], row_positions[pool_rows] = pool_times, pool_positions
+        row_times = np.empty(len(pool_times), np.int64)
+        row_times[pool_rows] = pool_times
         keys_found = all_keys.take(pa.array(first_row))
-        return Step(keys_found, pool, row_times, row_positions, matches, timeouts, new_pages, new_wakes, int(dropped))
+        return Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, int(dropped))
 
     def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
         columns = [pool.column(name) for name in self._slot_columns]
@@ -545,15 +548,24 @@ class Matcher:
                 return (a[0] and b[0], a[1] and b[1]) if isinstance(guard, Both) else (a[0] or b[0], a[1] or b[1])
         return True, True
 
-    @property
+    @cached_property
     def relevant_only(self) -> bool:
-        """May events that meet no condition be left out altogether? Not where a stage asks for the very next event,
+        """May events that meet no condition be left out altogether, because the pattern cannot see them? Not where a stage asks for the very next event,
         and not where Flink's answers depend on the times of such events.
         """
         if self.semantics is Semantics.FLINK:
             return False
         waiting = [item for item in self._outlooks().items() if item[0].kind not in (StateKind.STOP, StateKind.FINAL)]
         return bool(self._bits) and all(outlook.wake(state) >= 0 for state, outlook in waiting)
+
+    def sees(self, events: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which prepared events the pattern can see."""
+        if not self.relevant_only:
+            return np.ones(events.num_rows, np.bool_)
+        seen = np.zeros(events.num_rows, np.bool_)
+        for field in self.bit_fields:
+            seen |= events.column(field.name).to_numpy() != 0
+        return seen
 
     def relevance_sql(self) -> str | None:
         """Spark SQL that holds for every event that can matter; None if all must be kept."""
@@ -688,11 +700,11 @@ def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, In
     return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
 
 
-def found_of(rows: Ints, nodes: Ints, pool_rows: Ints) -> Found:
+def found_of(rows: Ints, nodes: Ints, pool_rows: Ints, pool_positions: Ints) -> Found:
     from asterism import kernels
 
     offsets, events, stages = kernels.unfold(nodes, rows[:, 2])
-    return Found(rows[:, 0], rows[:, 1], offsets, pool_rows[events], stages)
+    return Found(rows[:, 0], rows[:, 1], offsets, pool_rows[events], pool_positions[events], stages)
 
 
 def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, int, int]]) -> int:
@@ -796,18 +808,18 @@ def _as_int64(array: pa.Array) -> Ints:
     return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def positions_among_equals(codes: Ints, times: Ints) -> Ints:
-    """Of events that are sorted by key and time the positions among those with the same key and time.
+def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]) -> Ints:
+    """Of events that are sorted by key and time: how many before it, with the same key and time, are *seen*.
 
-    >>> positions_among_equals(np.array([0, 0, 0, 1]), np.array([5, 5, 6, 6])).tolist()
-    [0, 1, 0, 0]
+    >>> positions_among_equals(np.array([0, 0, 0, 0, 1]), np.array([5, 5, 5, 6, 6]), np.array([True, False, True, True, True]))
+    array([0, 1, 1, 0, 0])
     """
-    rows = np.arange(len(times))
     begins = np.ones(len(times), np.bool_)
     begins[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
-    return (
-        rows - np.maximum.accumulate(np.where(begins, rows, 0)) if not begins.all() else np.zeros(len(times), np.int64)
-    )
+    if begins.all():
+        return np.zeros(len(times), np.int64)
+    before = np.cumsum(seen) - seen
+    return before - np.maximum.accumulate(np.where(begins, before, 0))
 
 
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:

@@ -197,6 +197,8 @@ class MatcherSet:
         # The kernel's keys: first those that have events, in their order, then what else the state knows.
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
         pair_keys = entries * n_codes + new_codes[rows]
+        seen = np.ones(len(rows), np.bool_)
+        positions = np.concatenate([page.positions, positions_among_equals(pair_keys, times[rows], seen)])
         begins = np.flatnonzero(np.diff(pair_keys, prepend=-1))
         known = _places(state_keys, pair_keys[begins])
         others = np.setdiff1d(np.arange(len(state_keys)), known)
@@ -228,10 +230,13 @@ class MatcherSet:
         kept_runs, kept_run_at = rows_of(runs, run_at, live)
         kept_waiting, kept_waiting_at = rows_of(waiting, waiting_at, live)
         kept_timers, kept_timer_at = rows_of(timers, timer_at, live)
-        matches, timeouts = found_of(out, nodes, pool_rows), found_of(lost, nodes, pool_rows)
+        matches = found_of(out, nodes, pool_rows, positions)
+        timeouts = found_of(lost, nodes, pool_rows, positions)
         kept_nodes, kept = kernels.compact(len(pool_times), nodes, n_nodes, kept_runs, kept_waiting)
-        # Two patterns may have kept the same event.
-        kept_rows, number = np.unique(pool_rows[kept], return_inverse=True)
+        # Two patterns may have kept the same event; what it is among those that they can see may differ.
+        room = int(positions.max(initial=0)) + 1
+        pairs, number = np.unique(pool_rows[kept] * room + positions[kept], return_inverse=True)
+        kept_rows, kept_positions = pairs // room, pairs % room
         if len(kept):
             kept_nodes[:, 0] = number[kept_nodes[:, 0]]
             for some in (kept_runs, kept_waiting):
@@ -239,12 +244,11 @@ class MatcherSet:
                 some[begun, 0] = number[some[begun, 0]]
         kept_runs[:, 2] -= np.repeat(first_state[entry_of_key[live]], np.diff(kept_run_at))
         row_times = np.concatenate([page.times, times])
-        row_positions = np.concatenate([page.positions, _positions(copies, new_codes, times)])
         new = Page(
             keys=key_table.filter(pa.array(live)),
             events=pool.take(pa.array(kept_rows)),
             times=row_times[kept_rows],
-            positions=row_positions[kept_rows],
+            positions=kept_positions,
             nodes=kept_nodes,
             run_at=kept_run_at,
             run_rows=kept_runs,
@@ -254,7 +258,7 @@ class MatcherSet:
             timer_rows=kept_timers,
         )
         wake = int(wakes[live].min(initial=kernels.NEVER))
-        return Step(key_table, pool, row_times, row_positions, matches, timeouts, [new], [wake], int(dropped))
+        return Step(key_table, pool, row_times, matches, timeouts, [new], [wake], int(dropped))
 
     def _shares(self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
         """Pattern after pattern and key after key the events that it is to see: their rows, their bits, the pattern."""
@@ -301,16 +305,6 @@ class MatcherSet:
         except AsterismError as error:
             return Failure(entry, time, error)
         raise AssertionError(code)
-
-
-def _positions(copies: pa.Table, codes: Ints, times: Ints) -> Ints:
-    """Of each copy its position among those of the same selector, key and time."""
-    _, selectors = np.unique(copies.column(SELECTOR).to_numpy(), return_inverse=True)
-    groups = selectors * (int(codes.max(initial=0)) + 1) + codes
-    order = np.argsort(groups, kind="stable")  # within a group they are in the order of time
-    positions = np.empty(len(times), np.int64)
-    positions[order] = positions_among_equals(groups[order], times[order])
-    return positions
 
 
 def _places(values: Ints, wanted: Ints) -> Ints:

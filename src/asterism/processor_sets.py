@@ -98,30 +98,38 @@ class Entry:
         )
 
 
-def updated(entries: Iterable[Entry], new: ProcessorSet) -> list[Entry]:
-    """The entries after a set has arrived, in the order of the set.
+def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
+    """The entries after a set has arrived, in the order of the set, where event time has come to *horizon* (microseconds).
 
-    An id with the version that it has stays as it is. Another version replaces it: at once or, if it has a timestamp, for the
-    event times from then on. An id that is missing goes.
+    A set is all there is: of the entries before it those stay that it has, and those that are in force until the time of one
+    that it has.
+
+    * A processor that is in force, or waits for its time, stays as it is, with its partial matches.
+    * A processor without a timestamp, or whose time has come, takes the place of what has its id, at once.
+    * A processor whose time is still to come waits for it; until then the one in force stays.
+    * What waits and is in the set no more is withdrawn: it never was in force.
     """
     chains: dict[str, list[Entry]] = {}
-    for entry in entries:
+    for entry in passed(entries, horizon):
         chains.setdefault(entry.processor.id, []).append(entry)
     found: list[Entry] = []
     for processor in new.processors:
         chain = chains.get(processor.id, [])
-        if chain and chain[-1].processor.version == processor.version:
-            found += chain
+        in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
+        if in_force is not None and _same(in_force.processor, processor):
+            found.append(replace(in_force, until=None))
             continue
-        begins = processor.effective_from
-        if begins is not None:
-            found += [
-                replace(entry, until=begins if entry.until is None else min(entry.until, begins))
-                for entry in chain
-                if entry.begins is None or entry.begins < begins
-            ]
-        found.append(Entry(processor, new.version, begins))
+        waiting = next((entry for entry in chain if entry is not in_force and _same(entry.processor, processor)), None)
+        newest = Entry(processor, new.version, processor.effective_from) if waiting is None else waiting
+        if in_force is not None and newest.first_time > horizon:
+            found.append(replace(in_force, until=newest.begins))
+        found.append(replace(newest, until=None))
     return found
+
+
+def _same(one: PatternProcessor, other: PatternProcessor) -> bool:
+    # Those of equal texts are one object, and to compare patterns takes time.
+    return one is other or (one.version == other.version and one == other)
 
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,11 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.compiler import Semantics
 from asterism.coordinator import INITIALIZING, Coordinator, FolderStore, OneSet, Status
-from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
-from asterism.operator import TIME, Arrival
+from asterism.operator import BEFORE_TIME, TIME, Arrival
 from asterism.processors import PatternProcessorDiscovererFactory
 from asterism.spark import CHUNKS
 from asterism.spark.exchange import BATCH_GROUP, copied, pack
@@ -101,15 +101,16 @@ class PatternProcessorStream:
         :raises StreamDefinitionError: there is no such output, or no store
         """
         if not self.stream.df.isStreaming:
-            return self._unpacked(self._operator(self._found()), name)
+            return self._unpacked(self._found(), name)
         if self.store is None:
             raise StreamDefinitionError(
                 "the sets of pattern processors must be kept somewhere",
                 hint="CEP.pattern_processors(..., store=folder)",
             )
-        return self._unpacked(self._operator(FolderStore(self.store)), name)
+        return self._unpacked(FolderStore(self.store), name)
 
-    def _unpacked(self, operator: DynamicCepOperator, name: str) -> DataFrame:
+    def _unpacked(self, store: FolderStore, name: str) -> DataFrame:
+        operator = self._operator(store, [name])
         self._check([name], operator)
         return unpacked(self._results(operator, self.drain), name, operator.output_schemas[name])
 
@@ -128,7 +129,7 @@ class PatternProcessorStream:
         streaming = self.stream.df.isStreaming
         if streaming:
             check_checkpoint(checkpoint)
-        operator = self._operator(self._store(checkpoint) if streaming else self._found())
+        operator = self._operator(self._store(checkpoint) if streaming else self._found(), sinks)
         self._check(sinks, operator)
         return run(
             partial(self._results, operator),
@@ -192,7 +193,7 @@ class PatternProcessorStream:
             discoverer.close()
         return store
 
-    def _operator(self, store: FolderStore) -> DynamicCepOperator:
+    def _operator(self, store: FolderStore, taken: Iterable[str] = ()) -> DynamicCepOperator:
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema),
             keys=self.stream.keys,
@@ -201,6 +202,7 @@ class PatternProcessorStream:
             semantics=self.semantics,
             functions=self.functions,
             disable_on_error=self.disable_on_error,
+            wants_late=LATE in taken,
         )
 
     def _results(self, operator: DynamicCepOperator, drain: bool) -> DataFrame:
@@ -234,4 +236,4 @@ class PatternProcessorStream:
 def _arrived(schema: pa.Schema, rows: pa.Table) -> list[Arrival]:
     """Sorted copies: the next ones may have the time of the last of these."""
     copies = rows.select(schema.names).cast(schema)
-    return [Arrival(EVENTS, copies, copies.column(TIME)[-1].as_py() - 1)]
+    return [Arrival(EVENTS, copies, max(copies.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]

@@ -128,10 +128,8 @@ class _Announces(Reader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
         if end["set"] > start["set"]:
-            # All of them: of two that replace a processor at different times, both count.
-            store = self.coordinator.store
-            numbers = [number for number in store.numbers() if start["set"] < number < end["set"]]
-            found.append(InputPartition((store, [*numbers, end["set"]])))
+            # The newest alone: what came and went between two micro-batches is nobody's business.
+            found.append(InputPartition((self.coordinator.store, end["set"])))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -141,11 +139,10 @@ class _Announces(Reader):
         from asterism.dynamic_cep import prepared_set
         from asterism.state import batch_to_bytes
 
-        store, numbers = partition.value
-        for number in numbers:
-            chunk = batch_to_bytes(prepared_set(store.get(number)))
-            for group in range(self.key_groups):
-                yield label(group), PROCESSORS, number, None, chunk
+        store, number = partition.value
+        chunk = batch_to_bytes(prepared_set(store.get(number)))
+        for group in range(self.key_groups):
+            yield label(group), PROCESSORS, number, None, chunk
 
     def commit(self, end: dict[str, Any]) -> None:
         self.coordinator.committed(end["set"])
