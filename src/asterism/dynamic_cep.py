@@ -167,7 +167,9 @@ class DynamicCepOperator(KeyGroupOperator):
         asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries])
         known = NO_TIME if self.processing_time else time
         return [
-            arrival if arrival.events is None else replace(arrival, events=asked.of_arrivals(arrival.events, self._version, known))
+            arrival
+            if arrival.events is None
+            else replace(arrival, events=asked.of_arrivals(arrival.events, self._version, known))
             for arrival in arrivals
             if arrival.input == EVENTS
         ]

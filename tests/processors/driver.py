@@ -27,8 +27,8 @@ SCHEMA = pa.schema(
         ("x", pa.float64()),
     ]
 )
-Event = tuple[int, str, int, str, float]
-"""Second, user, item, kind, x."""
+Event = tuple[int | None, str, int, str, float]
+"""Second (None: the time is null), user, item, kind, x."""
 
 
 def at(second: float) -> datetime:
@@ -47,18 +47,24 @@ def processor(name: str, version: int, pattern: Pattern, **more: Any) -> Pattern
     return PatternProcessor(name, version, pattern, **more)
 
 
+def table_of(events: Iterable[Event]) -> pa.Table:
+    columns = [[None if second is None else at(second), *rest] for second, *rest in events]
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in columns], SCHEMA)
+
+
 class Sets:
-    """What a folder beside the checkpoint is on Spark."""
+    """What a folder beside the checkpoint is on Spark. Sets that are not announced may be retained, too: *surplus*."""
 
     def __init__(self) -> None:
         self.all: list[ProcessorSet] = []
+        self.surplus: list[PatternProcessor] = []
 
     def put(self, processors: Sequence[PatternProcessor]) -> ProcessorSet:
         self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors)))
         return self.all[-1]
 
     def retained(self) -> list[ProcessorSet]:
-        return self.all[-2:]
+        return [*self.all, ProcessorSet(10**6, tuple(self.surplus))]
 
 
 class Driver:
@@ -78,19 +84,18 @@ class Driver:
         events: Iterable[Event] = (),
         *,
         sets: Sequence[PatternProcessor] | None = None,
+        between: Sequence[Sequence[PatternProcessor]] = (),
         watermark: float | None = None,
         clock: float = 0,
     ) -> Driver:
-        """A micro-batch: perhaps a set, events, and a watermark after them (seconds)."""
-        new = None if sets is None else prepared_set(self.sets.put(sets))
+        """A micro-batch: perhaps a set (and others *between* it and the last one), events, and a watermark after them
+        (seconds).
+        """
+        new = [prepared_set(self.sets.put(found)) for found in (*between, *([] if sets is None else [sets]))]
         events = list(events)
-        prepared = None
-        if events:
-            columns = [[at(second), *rest] for second, *rest in events]
-            table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in columns], SCHEMA)
-            prepared = self.operator.prepare(EVENTS, table)
+        prepared = self.operator.prepare(EVENTS, table_of(events)) if events else None
         for number, store in enumerate(self.stores):
-            arrivals = [] if new is None else [Arrival(PROCESSORS, new)]
+            arrivals = [Arrival(PROCESSORS, found) for found in new]
             if prepared is not None:
                 hashes = prepared.column(KEY_HASH).to_numpy().view(np.uint64)
                 mine = prepared.filter(pa.array(hashes % np.uint64(len(self.stores)) == np.uint64(number)))

@@ -296,9 +296,9 @@ def test_a_result_is_json_whatever_is_in_it() -> None:
 def test_a_version_that_comes_again_is_another_one() -> None:
     """Version 1, then 2 from second 10 on, then 1 again from second 20 on: three lives, each with its own partial matches."""
     driver = Driver().batch([e(1, "a")], sets=[AB], watermark=1)
-    driver.batch(sets=[processor("ab", 2, chain("a", "b"), timestamp=at(10))])
+    driver.batch([e(9, "a"), e(11, "a")], sets=[processor("ab", 2, chain("a", "b"), timestamp=at(10))], watermark=11)
     driver.batch(sets=[processor("ab", 1, chain("a", "b"), timestamp=at(20))])
-    driver.batch([e(9, "a"), e(11, "a"), e(12, "b"), e(19, "a"), e(21, "a"), e(22, "b")]).end()
+    driver.batch([e(12, "b"), e(19, "a"), e(21, "a"), e(22, "b")]).end()
     assert driver.found == [("ab", 1, ("ann",), "a21 b22"), ("ab", 2, ("ann",), "a11 b12")]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
 _ALL = 2**64 - 1
+_Event = TypeVar("_Event")
 
 
 def match_id(words: list[str | int], key: str, events: Iterable[tuple[int, int, int]]) -> str:
@@ -21,6 +23,19 @@ def match_id(words: list[str | int], key: str, events: Iterable[tuple[int, int, 
                 value = _mixed(value ^ (part & _ALL))
             total = (total + value) & _ALL
         found += f"{_mixed(total ^ _hash(key)):016x}"
+    return found
+
+
+def positions(
+    events: Iterable[_Event], key_and_time: Callable[[_Event], Hashable], sees: Callable[[_Event], bool]
+) -> list[int | None]:
+    """Of events in order of arrival: how many before it the pattern can see that have its key and time. None: it cannot see it."""
+    count: dict[Hashable, int] = {}
+    found: list[int | None] = []
+    for event in events:
+        alike = key_and_time(event)
+        found.append(count.get(alike, 0) if sees(event) else None)
+        count[alike] = count.get(alike, 0) + sees(event)
     return found
 
 

@@ -119,10 +119,11 @@ class Watch:
         new.write_text(text)
         new.replace(self.file)
 
-    def events(self, *events: Event) -> None:
-        """A file of its own."""
+    def events(self, *events: Event | tuple[None, str, str, int, float]) -> None:
+        """A file of its own; a time may be null."""
         names = ["ts", "kind", "user", "item", "x"]
-        rows = [dict(zip(names, [at(second), *rest], strict=True)) for second, *rest in events]
+        times = [None if second is None else at(second) for second, *_ in events]
+        rows = [dict(zip(names, [time, *rest], strict=True)) for time, (_, *rest) in zip(times, events, strict=True)]
         number = len(list((self.folder / "events").glob("*.parquet")))
         new, path = self.folder / "new.parquet", self.folder / "events" / f"{number:04}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), new)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
@@ -69,3 +70,14 @@ def test_a_table_gives_what_a_stream_gives(spark: SparkSession, tmp_path: Path) 
         ("by user", "bob"),
         ("by user", "cy"),
     ]
+
+
+def test_an_event_without_a_time_is_late_over_a_table_too(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(json.dumps([RULES[0].to_dict()]), encoding="utf-8")
+    rows = [(None if kind == "b" else datetime.fromtimestamp(1, UTC), "ann", 7, kind) for kind in "abac"]
+    table = spark.createDataFrame(rows, "ts TIMESTAMP, user STRING, item BIGINT, kind STRING").coalesce(1)
+    factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
+    processors = CEP.pattern_processors(KeyedStream(table, key="user", time="ts"), factory)
+    assert [(row.ts, row.kind) for row in processors.output("late").collect()] == [(None, "b")]
+    with pytest.raises(PythonException, match='the event time "ts" of 1 events is null'):
+        processors.output("matches").collect()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from asterism import CEP, Pattern, Semantics
+from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
 from tests.spark.streams import (
     ABSENCE,
@@ -88,6 +89,25 @@ def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_pat
     assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
     assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
     assert sorted(row["id"] for row in sinks["late"].rows) == sorted(old.column("id").to_pylist())
+
+
+def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nobody takes late events, those that cannot matter are left out before the exchange."""
+    kinds, times = ["cart", "view", "cart", "view", "buy", "cart"], [0, 0, 0, 0, 1, 2]
+    columns = [range(6), ["u"] * 6, [BASE + second * 10**6 for second in times], kinds, [0.0] * 6]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    write_files(table, tmp_path / "in", [])
+    pattern = Pattern.begin("a").where("kind = 'view'").followed_by_any("b").where("kind = 'buy'")
+    stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by="id")
+    found = [sorted(row.match_id for row in CEP.pattern(stream, pattern).matches.collect())]
+    for number, taken in enumerate([["matches"], ["matches", "late"], ["late", "timed_out", "matches"]]):
+        for source in (stream, replace(stream, df=stream_of(spark, tmp_path / "in").df)):
+            sinks = {name: Collect() for name in taken}
+            checkpoint = str(tmp_path / f"checkpoint{number}") if source.df.isStreaming else None
+            CEP.pattern(source, pattern).run(sinks, checkpoint=checkpoint)
+            found.append(sorted(row["match_id"] for row in sinks["matches"].rows))
+    assert len(set(found[0])) == 2
+    assert found == [found[0]] * 7
 
 
 def test_number_of_key_groups_pages_and_partitions_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from asterism import Pattern
 from asterism.cep import EVENTS, CepOperator
 from asterism.compiler import Semantics
 from asterism.conformance import events_of, operator_for, pieces
-from asterism.operator import Arrival, Now
+from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
+from asterism.processors import PatternProcessor
 from asterism.state import MemoryStore
 from tests.processors.driver import Driver, processor
 from tests.processors.driver import chain as rule_chain
-from tests.reference.match_ids import match_id
+from tests.reference.match_ids import match_id, positions
 from tests.unit.harness import SCHEMA, Run, chain
 
 Case = dict[str, Any]
@@ -35,6 +36,7 @@ def some_cases() -> Iterator[Case]:
 
 
 CASES = list(some_cases())
+ENDED = Now(END_OF_TIME, END_OF_TIME)
 
 
 def run(case: Case, cuts: str) -> list[tuple[str, str]]:
@@ -59,26 +61,71 @@ def test_ids_do_not_depend_on_cuts_and_tell_matches_apart(case: Case) -> None:
     assert len({id for _, id in whole}) == len({match for match, _ in whole})
 
 
-def test_the_slow_twin_makes_the_same_ids() -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_slow_twin_makes_the_same_ids(strict: bool) -> None:
     """Which it makes of the words, the key, and time, position and stage of the events."""
     pattern = chain("a", "b", by="followed_by_any")
+    if strict:  # where it asks for the very next event, it sees all
+        pattern = Pattern.begin("a").where("name = 'a'").followed_by_any("b").where("name = 'b'").next("c").optional()
     cep = Run(pattern, keys=["key", "n"])
-    events = pa.Table.from_pylist(
-        [
-            {"key": "u", "ts": ts, "name": name, "n": 1}
-            for ts, name in ((1, "a"), (1, "x"), (1, "a"), (-2, "a"), (5, "b"))
-        ],
-        SCHEMA,
-    )
-    cep.feed(events).end()
+    rows = [
+        {"key": "u", "ts": ts, "name": name, "n": 1} for ts, name in ((-2, "a"), (1, "a"), (1, "x"), (1, "a"), (5, "b"))
+    ]
+    cep.feed(pa.Table.from_pylist(rows, SCHEMA)).end()
     ids = [row["match_id"] for row in cep.rows()]
-    key = "1:u1:1"
-    first = {(0, -2000): 0, (0, 1000): 0, (2, 1000): 2}
-    assert sorted(ids) == sorted(
-        match_id(["matches", "a", "b"], key, [(time, position, 0), (5000, 0, 1)])
-        for (_, time), position in first.items()
-    )
+    place = positions(rows, lambda row: (row["key"], row["ts"]), lambda row: strict or row["name"] in "ab")
+    assert place == [0, 0, 1 if strict else None, 2 if strict else 1, 0]
+    key, words = "1:u1:1", ["matches", *(stage.name for stage in pattern.atoms())]
+    expected = [match_id(words, key, [(rows[at]["ts"] * 1000, place[at] or 0, 0), (5000, 0, 1)]) for at in (0, 1, 3)]
+    assert sorted(ids) == sorted(expected)
     assert len(set(ids)) == 3
+
+
+OUTPUTS = [("matches",), ("matches", "late"), ("late", "timed_out", "matches"), ("matches", "timed_out")]
+
+
+def spoiled(rng: random.Random) -> pa.Table:
+    """Events of few times, many of which nobody asks for."""
+    rows = sorted((rng.randint(1, 6), rng.choice("uv"), rng.choice("abxy"), n) for n in range(60))
+    columns = {"key": [row[1] for row in rows], "ts": [row[0] for row in rows], "name": [row[2] for row in rows]}
+    columns |= {"n": [row[3] for row in rows], "price": [None] * len(rows)}
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+@pytest.mark.parametrize("taken", OUTPUTS, ids=" ".join)
+@pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
+@pytest.mark.parametrize("filtered", [False, True], ids=["all", "filtered"])
+@pytest.mark.parametrize("size", [3, 100])
+def test_ids_do_not_depend_on_outputs_or_filters(
+    taken: tuple[str, ...], table: bool, filtered: bool, size: int
+) -> None:
+    """Spark leaves out what cannot matter where nobody wants to see late events, and ids are what they are with it."""
+    pattern = chain("a", "b", by="followed_by_any")
+    events = spoiled(random.Random(1))
+    made = CepOperator(
+        pattern, SCHEMA, keys=["key"], time="ts", outputs={name: OutputSpec(OutputKind(name)) for name in taken},
+        order_by=["n"],
+    )  # fmt: skip
+    events = events.sort_by([("key", "ascending"), ("ts", "ascending"), ("n", "ascending")])
+    whole = Run(pattern, {"matches": OutputSpec(OutputKind.MATCHES)})
+    whole.feed(events).end()
+    if filtered:
+        events = events.filter(pa.array([name in "ab" for name in events.column("name").to_pylist()]))
+    if not table:
+        events = events.sort_by([("ts", "ascending"), ("n", "ascending")])
+    carried, store, ids = made.nothing_carried(), MemoryStore(), []
+    for at in range(0, events.num_rows, size):
+        part, last = made.prepare(EVENTS, events.slice(at, size)), at + size >= events.num_rows
+        if table:
+            found, carried = made.process_sorted(carried, part, last=last, now=Now())
+        else:
+            time = part.column("__time")[-1].as_py() - 1
+            found = dict(made.process(store, [Arrival(EVENTS, part, time)], Now()).outputs)
+            if last:
+                ids += made.process(store, [], ENDED).outputs["matches"].column("match_id").to_pylist()
+        ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
+    assert sorted(ids) == sorted(row["match_id"] for row in whole.rows())
+    assert len(set(ids)) == len(ids) > 100
 
 
 def test_an_id_never_changes() -> None:
@@ -159,3 +206,33 @@ def test_matches_of_rules_have_ids_too(size: int) -> None:
     ended = [(second, stage) for second, stage in ((1, 0), (1, 1))]
     first = match_id(["matches", "ab", 1], "5:3:ann", [(s * 1_000_000, 2 * p, p) for s, p in ended])
     assert ("ab", 1, first) in found
+
+
+def test_other_rules_change_no_id_of_a_rule() -> None:
+    """Though they see other events of the same key and time, and a page keeps an event of several rules once."""
+    rules = [
+        processor("ab", 1, rule_chain("a", "b")),
+        processor("xb", 1, rule_chain("x", "b")),
+        processor("all", 1, rule_chain("a", "x", strict=True)),
+        processor("axb", 1, Pattern.begin("a").where("kind IN ('a', 'x')").followed_by_any("b").where("kind = 'b'")),
+    ]
+    events = [(second, "ann", 7, kind, 0.0) for second, kind in zip((1, 1, 1, 1, 1, 2, 2, 3), "xaxaxabb", strict=True)]
+
+    def ids(*some: PatternProcessor, size: int = 3) -> dict[str, list[str]]:
+        driver = Driver().batch(sets=some)
+        for begin in range(0, len(events), size):
+            piece = events[begin : begin + size]
+            driver.batch(piece, watermark=piece[-1][0] - 1)
+        found: dict[str, list[str]] = {}
+        for row in driver.end().rows["matches"]:
+            found.setdefault(row["processor_id"], []).append(row["match_id"])
+        return {name: sorted(some) for name, some in found.items()}
+
+    together = ids(*rules)
+    assert together == ids(*reversed(rules), size=8)
+    assert set(together) == {"ab", "xb", "all", "axb"}
+    for one in rules:
+        assert ids(one) == {one.id: together[one.id]}
+    seen = positions(events, lambda event: event[0], lambda event: event[3] in "ab")
+    first = [(1_000_000, seen[at] or 0, 0) for at in (1, 3)]
+    assert match_id(["matches", "ab", 1], "5:3:ann", [first[1], (2_000_000, 1, 1)]) in together["ab"]
