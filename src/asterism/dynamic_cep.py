@@ -167,11 +167,8 @@ class DynamicCepOperator(KeyGroupOperator):
         asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries])
         known = NO_TIME if self.processing_time else time
         return [
-            arrival
-            if arrival.events is None
-            else replace(arrival, events=asked.of_arrivals(arrival.events, self._version, known))
-            for arrival in arrivals
-            if arrival.input == EVENTS
+            replace(arrival, events=None if copies is None else asked.of_arrivals(copies, self._version, known))
+            for arrival, copies in ((arrival, arrival.events) for arrival in arrivals if arrival.input == EVENTS)
         ]
 
     def must_advance(self, group: Group) -> bool:

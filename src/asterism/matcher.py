@@ -550,8 +550,8 @@ class Matcher:
 
     @cached_property
     def relevant_only(self) -> bool:
-        """May events that meet no condition be left out altogether, because the pattern cannot see them? Not where a stage asks for the very next event,
-        and not where Flink's answers depend on the times of such events.
+        """May events that meet no condition be left out altogether, because the pattern cannot see them? Not where a stage asks
+        for the very next event, and not where Flink's answers depend on the times of such events.
         """
         if self.semantics is Semantics.FLINK:
             return False

@@ -29,7 +29,9 @@ def match_id(words: list[str | int], key: str, events: Iterable[tuple[int, int, 
 def positions(
     events: Iterable[_Event], key_and_time: Callable[[_Event], Hashable], sees: Callable[[_Event], bool]
 ) -> list[int | None]:
-    """Of events in order of arrival: how many before it the pattern can see that have its key and time. None: it cannot see it."""
+    """Of events in order of arrival: how many before it the pattern can see that have its key and time. None:
+    it cannot see this one.
+    """
     count: dict[Hashable, int] = {}
     found: list[int | None] = []
     for event in events:

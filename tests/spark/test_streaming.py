@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
 from tests.spark.streams import (
+    BASE,
     ABSENCE,
     FUNNEL,
     SCHEMA,
@@ -98,7 +99,7 @@ def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tm
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
     write_files(table, tmp_path / "in", [])
     pattern = Pattern.begin("a").where("kind = 'view'").followed_by_any("b").where("kind = 'buy'")
-    stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by="id")
+    stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by=["id"])
     found = [sorted(row.match_id for row in CEP.pattern(stream, pattern).matches.collect())]
     for number, taken in enumerate([["matches"], ["matches", "late"], ["late", "timed_out", "matches"]]):
         for source in (stream, replace(stream, df=stream_of(spark, tmp_path / "in").df)):
