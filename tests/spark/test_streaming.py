@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
 from tests.spark.streams import (
-    BASE,
     ABSENCE,
+    BASE,
     FUNNEL,
     SCHEMA,
     STRICT,
