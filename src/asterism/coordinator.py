@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -35,8 +35,6 @@ from asterism.words import printable
 
 KEPT_FILES = 100
 """Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
-WAITING = timedelta(days=7)
-"""How long after its time, and after it was announced, a version that replaces another at a time may not have done so."""
 MAX_REASON = 2000
 """Characters of an error that are told."""
 INITIALIZING, VALID, INTERRUPTED, OFF = "initializing", "valid", "interrupted", "off"
@@ -46,8 +44,9 @@ _log = logging.getLogger("asterism.processors")
 class FolderStore:
     """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
 
-    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``status.json`` says
-    how discovery is. One coordinator writes it: the last that has claimed it, which ``owner`` tells.
+    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json`` which
+    processors of older sets are, as key groups said last; ``status.json`` says how discovery is. One coordinator writes it: the last
+    that has claimed it, which ``owner`` tells. ``replaced.json`` alone is written by the tasks.
     """
 
     def __init__(self, location: str) -> None:
@@ -135,8 +134,18 @@ class FolderStore:
         if kept != numbers:
             self._write("retained.json", json.dumps(kept).encode())
 
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        with suppress(OSError):  # then more is retained than is needed
+            self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
+
     def _replaced_later(self, numbers: Iterable[int]) -> set[int]:
-        """The sets with a processor that a later one replaces at a time. Event time is not known here: some have come by then."""
+        """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
+        more. (Those of an earlier micro-batch did not know the sets after it; those of a later one have not begun yet.)
+        """
+        said = {"set": 0, "processors": []}
+        with suppress(ValueError):
+            said = json.loads(self._read("replaced.json") or json.dumps(said))
+        in_force = set(map(tuple, said["processors"]))
         found: dict[str, set[int]] = {}
         last = 0
         before: dict[str, PatternProcessor] = {}
@@ -146,15 +155,10 @@ class FolderStore:
                 new = now.get(name)
                 if new is None or (new.version != old.version and new.timestamp is None):
                     found.pop(name, None)
-                elif new.version != old.version and self._may_wait(number, new):
+                elif new.version != old.version and (number > said["set"] or (name, old.version) in in_force):
                     found.setdefault(name, set()).add(last)
             last, before = number, now
         return set().union(*found.values())
-
-    def _may_wait(self, number: int, processor: PatternProcessor) -> bool:
-        assert processor.timestamp is not None
-        announced: datetime = self._open().get_file_info(f"{self._folder}/sets/{number}.json").mtime
-        return max(processor.timestamp, announced) > datetime.now(UTC) - WAITING
 
     def read_status(self) -> Status:
         value = self._read("status.json")
@@ -191,6 +195,9 @@ class OneSet(FolderStore):
 
     def write_status(self, status: Status) -> None:
         """Nobody will ask."""
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        """Nothing is ever removed."""
 
 
 @dataclass(slots=True)

@@ -143,6 +143,11 @@ class DynamicCepOperator(KeyGroupOperator):
         stored = store.read_page(SETS_PAGE)
         self._before = self._version, self._entries = _entries_from(stored)
         result = super().process(store, arrivals, now)
+        replaced = _replaced_later(self._entries)
+        # One that is replaced within the call, too.
+        timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
+        if replaced != _replaced_later(self._before[1]) or (timed and self._version != self._before[0]):
+            self.source.replaced_later(self._version, replaced)
         if now.watermark == END_OF_TIME:
             if stored is not None:
                 store.write_page(SETS_PAGE, None)
@@ -416,6 +421,10 @@ def float_text(value: np.floating[Any]) -> str:
 def prepared_set(found: ProcessorSet) -> pa.Table:
     """A set as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their size."""
     return pa.table([[BEFORE_TIME], [zlib.compress(found.to_bytes())]], schema=_SETS)
+
+
+def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
+    return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
 
 
 @lru_cache(maxsize=64)

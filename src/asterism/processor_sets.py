@@ -50,7 +50,14 @@ class ProcessorSource(Protocol):
     """Where the stage before the exchange, which is not told of updates, finds out which keys are needed."""
 
     def retained(self) -> Sequence[ProcessorSet]:
-        """The sets that may be in force in a micro-batch that runs now: the newest, and those that it may replace."""
+        """The sets that may be in force in a micro-batch that runs now: the newest, and those that it may replace. Others beside
+        them do no harm.
+        """
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        """Behind the exchange, where event time is known: of what was replaced up to the set *version*, these (id, version) are
+        in force until the time of their successor. It is said again where a micro-batch is repeated, and by every key group.
+        """
 
 
 @dataclass(frozen=True, slots=True)

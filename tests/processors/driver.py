@@ -58,6 +58,12 @@ class Sets:
     def __init__(self) -> None:
         self.all: list[ProcessorSet] = []
         self.surplus: list[PatternProcessor] = []
+        self.replaced: list[tuple[int, list[tuple[str, int]]]] = []
+        """What key groups have said, each once."""
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        if not self.replaced or self.replaced[-1] != (version, list(processors)):
+            self.replaced.append((version, list(processors)))
 
     def put(self, processors: Sequence[PatternProcessor]) -> ProcessorSet:
         self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors)))

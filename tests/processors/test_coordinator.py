@@ -14,7 +14,7 @@ import pytest
 
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics
-from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, WAITING, Coordinator, FolderStore
+from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
 from asterism.errors import PatternProcessorError, StateError
 from asterism.outputs import TimeColumn
 from asterism.processors import (
@@ -99,8 +99,8 @@ def test_sets_are_kept_until_a_micro_batch_has_brought_the_next(tmp_path: Path) 
     assert pickle.loads(pickle.dumps(manager.store)).retained()[0].processors == (version(3),)
 
 
-def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Event time is not known to the coordinator: for some days it takes all that may be needed for needed."""
+def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path) -> None:
+    """The coordinator does not know event time: the key groups say which versions are in force until then."""
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1)])
     manager.on_pattern_processors_updated([version(2, timestamp=at(10))])
@@ -108,15 +108,19 @@ def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path, monkeypatc
     manager.on_pattern_processors_updated([version(3, timestamp=at(20)), version(1, "cd")])
     manager.committed(4)
     assert manager.store.numbers() == [1, 3, 4]
-
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + WAITING
-
-    with monkeypatch.context() as patch:
-        patch.setattr("asterism.coordinator.datetime", Later)
-        manager.committed(4)
+    manager.store.replaced_later(
+        3, [("ab", 1)]
+    )  # that is what they said last, and the second version may have begun since
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 3, 4]
+    manager.store.replaced_later(4, [("ab", 1)])  # it was withdrawn
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 4]
+    (tmp_path / "replaced.json").write_text('{"set": 4, "proc')
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 4]
+    manager.store.replaced_later(4, [])
+    manager.committed(4)
     assert manager.store.numbers() == [4]
 
 

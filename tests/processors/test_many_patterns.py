@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ class Sets:
 
     def retained(self) -> list[ProcessorSet]:
         return [self.only]
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        raise AssertionError("nothing is")
 
 
 def alone(pattern: Pattern, case: Case, semantics: Semantics, seed: int) -> Found:

@@ -52,6 +52,9 @@ class Attempts:
     def retained(self) -> list[ProcessorSet]:
         return self.retains
 
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        """Nothing is forgotten but by the attempts."""
+
     def micro_batch(
         self,
         new: Sequence[PatternProcessor] | None,

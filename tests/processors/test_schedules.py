@@ -137,6 +137,20 @@ def test_in_processing_time_the_clock_decides_what_is_in_force() -> None:
     assert len(driver.found) == 1
 
 
+def test_key_groups_say_what_is_in_force_until_the_time_of_another() -> None:
+    """So that events are copied for it until then, and no longer."""
+    driver = Driver(key_groups=2).batch(sets=[V1]).batch([e(1, "a")], sets=[V2], watermark=1)
+    assert driver.sets.replaced == [(2, [("ab", 1)])]
+    driver.batch(sets=[V3]).batch(watermark=15)
+    assert driver.sets.replaced == [(2, [("ab", 1)]), (3, [("ab", 1)])]
+    driver.batch(watermark=20).batch()
+    assert driver.sets.replaced[2:] == [(3, [])]
+    driver.batch(sets=[version(4, 25)], watermark=30).batch()
+    assert driver.sets.replaced[3:] == [(4, [])]
+    driver.batch(sets=[version(5)]).batch(sets=[version(6, 7)])
+    assert driver.sets.replaced[4:] == [(6, [])]
+
+
 # ---------------------------------------------------------------------- a model
 
 
