@@ -44,9 +44,9 @@ _log = logging.getLogger("asterism.processors")
 class FolderStore:
     """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
 
-    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json`` which
-    processors of older sets are, as key groups said last; ``status.json`` says how discovery is. One coordinator writes it: the last
-    that has claimed it, which ``owner`` tells. ``replaced.json`` alone is written by the tasks.
+    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json``
+    which processors of older sets are, as key groups said last; ``status.json`` says how discovery is. One coordinator writes
+    it: the last that has claimed it, which ``owner`` tells. ``replaced.json`` alone is written by the tasks.
     """
 
     def __init__(self, location: str) -> None:
