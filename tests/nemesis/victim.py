@@ -1,0 +1,102 @@
+"""The program that is killed: runs one query until it is told to finish, and starts it again whenever it fails.
+
+``python -m tests.nemesis.victim FOLDER KIND SEED``, with :mod:`tests.nemesis.inject` on the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import crash_points  # on the path of the victim alone
+from pyspark.sql import DataFrame, SparkSession
+
+import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
+from tests.nemesis.queries import QUERIES, Query
+from tests.nemesis.replay import FINISH, FINISHED, insert, keep_operator, write
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.minBatchesToRetain": "10000",  # the checker replays from the offset log
+}
+
+
+def session(master: str = "local[2]") -> SparkSession:
+    builder = SparkSession.builder.master(master)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    return found
+
+
+def sinks(query: Query, folder: Path) -> dict[str, Any]:
+    """Each writes a file by batch id, and inserts the ids that are not there yet."""
+
+    def sink(output: str) -> Any:
+        def written(df: DataFrame, batch_id: int) -> None:
+            crash_points.passing("sink.before")
+            rows = df.toArrow()
+            write(folder, output, batch_id, rows)
+            crash_points.passing("sink.middle")
+            if output in query.ids:
+                insert(folder, output, [query.row_id(output, row) for row in rows.to_pylist()])
+            crash_points.passing("sink.after")
+            if output == query.outputs[-1]:
+                crash_points.passing("batch.end")
+
+        return written
+
+    return {output: sink(output) for output in query.outputs}
+
+
+def main(folder: Path, kind: str, seed: int) -> None:
+    keep_operator(folder)
+    query = QUERIES[kind](folder, seed)
+    spark = session()
+    gateway: Any = spark.sparkContext._gateway
+    new = folder / "processes.new"
+    new.write_text(json.dumps({"driver": os.getpid(), "jvm": gateway.proc.pid}))
+    new.replace(folder / "processes.json")
+    parent = os.getppid()
+    while os.getppid() == parent:  # else nobody watches any more
+        finishing = (folder / FINISH).exists()
+        try:
+            if finishing:
+                query.run(spark, sinks(query, folder))
+                (folder / FINISHED).touch()
+                return
+            running = query.run(spark, sinks(query, folder), trigger={"processingTime": "0 seconds"})
+            while running.isActive and not (folder / FINISH).exists():
+                time.sleep(0.05)
+                if os.getppid() != parent:
+                    return
+            if running.exception() is not None:
+                raise running.exception()
+            running.stop()
+        except Exception:
+            traceback.print_exc()
+            if gateway.proc.poll() is not None:
+                os._exit(3)
+            with contextlib.suppress(Exception):
+                for left in spark.streams.active:
+                    left.stop()
+            with (folder / "restarts").open("a") as file:
+                file.write(".")
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
