@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from asterism.matcher import micros
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
 from asterism.spark.dynamic import STORE
 from asterism.spark.exchange import pack
+from asterism.spark.host import OperatorHost
 from asterism.spark.key_groups import group_of
 from asterism.state import MemoryStore, batch_from_bytes
 from tests.nemesis.queries import Query, text
@@ -240,10 +241,9 @@ def inserted(folder: Path, output: str) -> list[str]:
             return []
 
 
-def keep_operator(folder: Path) -> None:
-    """From now on the operator of every query that is started in this process is kept in *folder*, for the checker."""
-    from asterism.spark.host import OperatorHost
-
+@contextmanager
+def keep_operator(folder: Path) -> Iterator[None]:
+    """The operator of every query that is started in this process is kept in *folder*, for the checker."""
     made = OperatorHost.__init__
 
     def init(self: OperatorHost, *args: Any, **options: Any) -> None:
@@ -252,6 +252,10 @@ def keep_operator(folder: Path) -> None:
         (folder / "operator.new").replace(folder / "operator")
 
     OperatorHost.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        OperatorHost.__init__ = made  # type: ignore[method-assign]
 
 
 def kept_operator(folder: Path) -> Any:

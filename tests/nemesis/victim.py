@@ -14,7 +14,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import crash_points  # on the path of the victim alone
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
@@ -44,6 +43,7 @@ def session(master: str = "local[2]") -> SparkSession:
 
 def sinks(query: Query, folder: Path) -> dict[str, Any]:
     """Each writes a file by batch id, and inserts the ids that are not there yet."""
+    import crash_points  # on the path of the victim alone
 
     def sink(output: str) -> Any:
         def written(df: DataFrame, batch_id: int) -> None:
@@ -63,7 +63,6 @@ def sinks(query: Query, folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, kind: str, seed: int) -> None:
-    keep_operator(folder)
     query = QUERIES[kind](folder, seed)
     spark = session()
     gateway: Any = spark.sparkContext._gateway
@@ -99,4 +98,5 @@ def main(folder: Path, kind: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    with keep_operator(Path(sys.argv[1])):
+        main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

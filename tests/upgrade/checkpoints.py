@@ -1,0 +1,101 @@
+"""Checkpoints of earlier releases, with everything open that a query can have open: what makes them, stores them, and goes on.
+
+Of each kind of query of :mod:`tests.nemesis.queries`: FILES files of events are read, and the run stops without a drain, with
+open partial matches, windows, timers, broadcast state, rules, and events that wait for the watermark. An archive has the
+checkpoint alone: events are a function of their seed, so the test makes the files again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.nemesis.queries import QUERIES, SECONDS, Query
+
+STORED = Path(__file__).parent / "stored"
+FILES, MORE = 4, 4
+"""Before the checkpoint is stored, and afterwards."""
+SEED = 20
+
+
+def query_of(kind: str, folder: Path) -> Query:
+    return QUERIES[kind](folder, SEED, key_groups=2, size=30)
+
+
+def archive_of(release: str, kind: str) -> Path:
+    return STORED / release / f"{kind}.tar.xz"
+
+
+def releases() -> Iterator[tuple[str, str]]:
+    """What is stored: release and kind."""
+    for path in sorted(STORED.glob("*/*.tar.xz")):
+        yield path.parent.name, path.name.removesuffix(".tar.xz")
+
+
+def feed(query: Query, first: int, end: int) -> None:
+    """The files, with rules that change before every second one."""
+    for number in range(first, end):
+        if number % 2 == 0:
+            query.change_rules(random.Random(f"{SEED} {number}"), number * SECONDS)
+        query.feed(number)
+
+
+def sinks(query: Query, folder: Path) -> dict[str, Any]:
+    """A file for each output and micro-batch."""
+
+    def sink(output: str) -> Any:
+        def write(df: DataFrame, batch_id: int) -> None:
+            into = folder / "out" / output
+            into.mkdir(parents=True, exist_ok=True)
+            pq.write_table(df.toArrow(), into / f"{batch_id}.parquet")
+
+        return write
+
+    return {output: sink(output) for output in query.outputs}
+
+
+def begin(spark: SparkSession, query: Query, folder: Path) -> None:
+    """The first files, one micro-batch each; everything stays open."""
+    for number in range(FILES):
+        feed(query, number, number + 1)
+        query.run(spark, sinks(query, folder), drain=False)
+
+
+def go_on(spark: SparkSession, query: Query, folder: Path) -> None:
+    """The other files, and the drain."""
+    for number in range(FILES, FILES + MORE):
+        feed(query, number, number + 1)
+        query.run(spark, sinks(query, folder), drain=number == FILES + MORE - 1)
+
+
+def store(query: Query, path: Path) -> None:
+    """The checkpoint, as one small file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:xz", preset=9) as archive:
+        for file in sorted(query.checkpoint.rglob("*")):
+            if file.is_file() and not file.name.endswith((".crc", ".tmp")):
+                archive.add(file, str(file.relative_to(query.checkpoint)), filter=_anonymous)
+
+
+def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.uid = info.gid = info.mtime = 0
+    info.uname = info.gname = ""
+    return info
+
+
+def restore(query: Query, path: Path) -> None:
+    """The checkpoint, and the files that it has read, which are elsewhere now."""
+    query.checkpoint.mkdir(parents=True)
+    with tarfile.open(path) as archive:
+        archive.extractall(query.checkpoint, filter="data")
+    feed(query, 0, FILES)
+    for log in (query.checkpoint / "sources").glob("*/[0-9]*"):
+        moved = re.sub(r'"file://[^"]*?/(\w+/\d+\.parquet)"', rf'"file://{query.folder}/\1"', log.read_text())
+        log.write_text(moved)

@@ -1,0 +1,43 @@
+"""State that an earlier release has written opens, and the query goes on as if it had never been stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.nemesis.queries import text
+from tests.nemesis.replay import Replay, history, keep_operator, kept_operator, written
+from tests.upgrade.checkpoints import FILES, archive_of, go_on, query_of, releases, restore
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("release", "kind"), list(releases()))
+def test_checkpoint_of_an_earlier_release(spark: SparkSession, tmp_path: Path, release: str, kind: str) -> None:
+    """What comes after the checkpoint is what the code of today makes of all events, from the first one on."""
+    query = query_of(kind, tmp_path)
+    restore(query, archive_of(release, kind))
+    stored = len(list((query.checkpoint / "commits").glob("[0-9]*")))
+    assert stored >= FILES
+    with keep_operator(tmp_path):
+        go_on(spark, query, tmp_path)
+    replay = Replay(kept_operator(tmp_path), query)
+    rows = dict.fromkeys(query.outputs, 0)
+    for batch in history(query):
+        for output, wanted in replay.batch(batch).items():
+            if batch.number >= stored:
+                found = sorted(map(text, written(tmp_path, output, batch.number)))
+                assert found == sorted(map(text, wanted)), (batch, output)
+                rows[output] += len(wanted)
+    replay.close()
+    assert all(rows[output] for output in query.outputs if output not in ("late", "errors")), rows
+
+
+def test_every_kind_of_every_release_is_stored() -> None:
+    found = list(releases())
+    kinds = {kind for _, kind in found}
+    assert {name for name, _ in found} >= {"0.1.0-alpha"}
+    assert len(found) == len(kinds) * len({name for name, _ in found})
+    assert all(archive_of(*one).stat().st_size < 200_000 for one in found)
