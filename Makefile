@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance bench docs format clean
+.PHONY: help setup demo test lint types unit conformance bench nemesis soak docs format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ conformance: setup ## run the corpus of Flink's answers
 
 bench: setup ## measure; SIZE=S by default
 	$(BIN)/python -m benchmarks.run --size $(SIZE) $(ARGS)
+
+nemesis: setup ## kill, stop and confuse queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
+	$(BIN)/python -m tests.nemesis $(ARGS)
+
+soak: setup ## the events of a day in an hour: nothing may grow; ARGS="--minutes 5"
+	$(BIN)/python -m tests.soak $(ARGS)
 
 docs: setup ## run the code of the documentation
 	$(BIN)/pytest README.md docs $(ARGS)

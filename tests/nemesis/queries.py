@@ -28,6 +28,7 @@ from asterism.spark.plan import Sink
 from asterism.spark.streams import BroadcastStream
 from asterism.spark.windowing import window
 from asterism.triggers import CountTrigger, EventTimeTrigger
+from asterism.window_operator import FIRINGS, LATE_ELEMENTS
 from asterism.windows import TumblingWindows
 from tests.contracts.ledger import FEES, MOVES, Ledger
 from tests.spark.dynamic import INTERVAL, SCHEMA, at, chain
@@ -46,8 +47,10 @@ class Query(ABC):
     outputs: tuple[str, ...]
     ids: tuple[str, ...]
     """The outputs whose rows have an id by which a sink can tell that it has them already."""
-    sources: Mapping[str, timedelta] = {"events": DELAY}
+    sources: ClassVar[Mapping[str, timedelta]] = {"events": DELAY}
     """The folders of files, in the order of the inputs, and how late their events may be."""
+    named: ClassVar[Mapping[str, str]] = {}
+    """The outputs that the operator calls otherwise."""
     has_rules = False
 
     def __init__(self, folder: Path, seed: int, *, key_groups: int = 4, size: int = 40) -> None:
@@ -191,6 +194,7 @@ class RulesQuery(Query):
 class WindowQuery(Query):
     kind = "window"
     outputs = ("results", "late")
+    named: ClassVar[Mapping[str, str]] = {FIRINGS: "results", LATE_ELEMENTS: "late"}
     ids = ("results",)
 
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
@@ -216,7 +220,7 @@ class OperatorQuery(Query):
     kind = "operator"
     outputs = ("booked", "statements")
     ids = ("booked",)
-    sources: ClassVar = {"moves": DELAY, "fees": timedelta(0)}
+    sources: ClassVar[Mapping[str, timedelta]] = {"moves": DELAY, "fees": timedelta(0)}
 
     def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
         moves = []

@@ -130,6 +130,7 @@ class Replay:
                 calls.append(([], Now(END_OF_TIME, 0)))
             for arrived, now in calls:
                 for name, table in self.operator.process(store, arrived, now).outputs.items():
+                    name = self.query.named.get(name, name)
                     if name in rows:
                         rows[name] += table.to_pylist()
         if self.rules:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ SETTINGS = {
 }
 
 
-def session(master: str = "local[2]") -> SparkSession:
-    builder = SparkSession.builder.master(master)
-    for name, value in SETTINGS.items():
+def session(more: Mapping[str, Any] | None = None) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {**SETTINGS, **(more or {})}.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
