@@ -96,6 +96,10 @@ def restore(query: Query, path: Path) -> None:
     with tarfile.open(path) as archive:
         archive.extractall(query.checkpoint, filter="data")
     feed(query, 0, FILES)
-    for log in (query.checkpoint / "sources").glob("*/[0-9]*"):
-        moved = re.sub(r'"file://[^"]*?/(\w+/\d+\.parquet)"', rf'"file://{query.folder}/\1"', log.read_text())
-        log.write_text(moved)
+    # Spark writes where things are: into the logs of file sources, and into the metadata of state.
+    for log in [*query.checkpoint.glob("sources/*/*"), *query.checkpoint.glob("state/*/_metadata/**/*")]:
+        if log.is_file():
+            here = log.read_text()
+            here = re.sub(r'"file:/+[^"]*?/(\w+/\d+\.parquet)"', rf'"file://{query.folder}/\1"', here)
+            here = re.sub(r'"file:/+[^"]*?/checkpoint/([^"]*)"', rf'"file:{query.checkpoint}/\1"', here)
+            log.write_text(here)
