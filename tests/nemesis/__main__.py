@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 
 from tests.nemesis.life import Life, drawn, points_of
@@ -23,6 +24,9 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(QUERIES), help=f"default: {','.join(QUERIES)}")
     parser.add_argument("--faults", type=int, default=12, help="of one life (default: 12)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no life after that")
+    parser.add_argument(
+        "--only", type=int, help="of the lives that the seed gives, this one alone: to repeat a failure"
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
     kinds = options.kinds.split(",")
@@ -41,15 +45,18 @@ def main() -> int:
             if not points[kind]:  # every point once, then all again
                 points[kind] = rng.sample(points_of(kind), len(points_of(kind)))
             faults.append(drawn(rng, n, points[kind].pop()))
+        done += len(faults)
+        if options.only not in (None, number):
+            continue
         folder = work / f"{number:04}-{kind}"
-        life = Life(folder, kind, seed, faults, print)
+        print(f"life {number}: {kind}, {len(faults)} faults; again: --seed {options.seed} --only {number}", flush=True)
+        life = Life(folder, kind, seed, faults, partial(print, flush=True))
         try:
             verdict = life.run()
         except Exception as error:
             failed.append(f"{folder}: {type(error).__name__}: {error}")
             print(failed[-1])
             verdict = None
-        done += len(faults)
         at = set()
         if verdict is not None:
             rows.update(verdict.rows)

@@ -203,7 +203,8 @@ class Life:
         try:
             self.wait(lambda: self.committed >= 2)
             for fault in self.faults:
-                self.outcomes.append(self.strike(fault))
+                self.outcomes.append(Outcome(fault))
+                self.strike(self.outcomes[-1])
             (self.folder / FINISH).touch()
             self.wait((self.folder / FINISHED).exists)
             assert self.victim is not None
@@ -222,8 +223,8 @@ class Life:
             time.sleep(0.02)
         return True
 
-    def strike(self, fault: Fault) -> Outcome:
-        outcome, begin = Outcome(fault), time.monotonic()
+    def strike(self, outcome: Outcome) -> None:
+        fault, begin = outcome.fault, time.monotonic()
         fired = self.folder / f"fired-{fault.number}"
         before = self.committed
         if fault.point in FILES:
@@ -245,7 +246,6 @@ class Life:
         (self.folder / "fault.json").unlink(missing_ok=True)
         outcome.seconds = time.monotonic() - begin
         self.tell(f"  {self.kind} {self.seed}: {fault}: " + ("hit, recovered" if outcome.hit else "not passed"))
-        return outcome
 
     def strike_at_file(self, fault: Fault) -> None:
         folder = self.query.checkpoint / FILES[fault.point]
