@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -48,6 +48,7 @@ _UNITS = {
     "MINUTES": timedelta(minutes=1),
     "SECONDS": timedelta(seconds=1),
     "MILLISECONDS": timedelta(milliseconds=1),
+    "MICROSECONDS": timedelta(microseconds=1),
 }
 _KINDS = ("SINGLE", "LOOPING", "TIMES")
 _GRAPH = ("name", "type", "version", "quantifier", "condition", "nodes", "edges", "window", "afterMatchStrategy")
@@ -459,19 +460,23 @@ class _Reader:
     # ------------------------------------------------------------------ time, skipping
 
     def _window(self, at: _Value) -> list[_Call]:
-        calls = []
-        with self._part(at):
-            if at.absent:
-                return []
-            if not isinstance(at.value, Mapping):
-                raise at.fail("a window must be an object")
-            self._fields(at, ("type", "time"))
-            kind = at["type"].member(WithinType, "window type")
-            duration = self._duration(at["time"])
-            if duration is None:
-                raise at["time"].fail("a window needs a time")
-            calls.append(_Call(at, lambda pattern: pattern.within(duration, kind)))
-        return calls
+        """One window, or a list with one of each kind."""
+        calls: dict[WithinType, _Call] = {}
+        for each in at if isinstance(at.value, list) else [at]:
+            with self._part(each):
+                if at.absent:
+                    return []
+                if not isinstance(each.value, Mapping):
+                    raise each.fail("a window must be an object")
+                self._fields(each, ("type", "time"))
+                kind = each["type"].member(WithinType, "window type")
+                duration = self._duration(each["time"])
+                if duration is None:
+                    raise each["time"].fail("a window needs a time")
+                if kind in calls:
+                    raise each.fail(f"there are two windows of type {kind.value}")
+                calls[kind] = _Call(each, partial(Pattern.within, duration=duration, within_type=kind))
+        return list(calls.values())
 
     def _duration(self, at: _Value) -> timedelta | None:
         if at.absent:
@@ -529,10 +534,11 @@ def pattern_to_json(pattern: Pattern) -> str:
     """The JSON graph of a pattern, which :func:`pattern_from_json` reads and dynamic Flink CEP knows.
 
     What is read again is equal to *pattern*; conditions that were joined by ``where``, ``or_`` and the like come back as one
-    SQL text of the same meaning. Beyond Flink's format are the condition type ``SQL`` and ``throwOnMiss``.
+    SQL text of the same meaning. Beyond Flink's format are the condition type ``SQL``, ``throwOnMiss``, and a list of the two
+    windows of a stage that has both.
 
-    :raises PatternFormatError: the format cannot say it: a condition that is not SQL, a time with microseconds, two windows
-        on one stage (but the last), more than fits
+    :raises PatternFormatError: the format cannot say it: a condition that is not SQL, a group and a stage beside it of one
+        name, more than fits
     :raises MalformedPatternError: the pattern is not complete
 
     >>> pattern = Pattern.begin("a").where("x > 1").where("y = 2 OR z").followed_by("b").within(timedelta(minutes=5))
@@ -560,13 +566,17 @@ def _graph_json(stages: Sequence[Stage]) -> Json:
         {"source": source.name, "target": target.name, "type": target.contiguity.value}
         for source, target in pairwise(stages)
     ]
-    return {"nodes": [_node_json(stage) for stage in stages], "edges": edges}
+    nodes = [
+        _node_json(stage, after_greedy=previous is not None and previous.quantifier.greedy)
+        for previous, stage in zip((None, *stages), stages, strict=False)
+    ]
+    return {"nodes": nodes, "edges": edges}
 
 
-def _node_json(stage: Stage) -> Json:
+def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
     group = stage.group
     node: Json = {"name": stage.name, "type": "ATOMIC" if group is None else "COMPOSITE"}
-    node["quantifier"] = _quantifier_json(stage)
+    node["quantifier"] = _quantifier_json(stage, after_greedy=after_greedy)
     if stage.condition is not None:
         node["condition"] = _condition_json(stage.condition, stage.name)
     if group is not None:
@@ -576,15 +586,19 @@ def _node_json(stage: Stage) -> Json:
     return node | _window_json(stage)
 
 
-def _quantifier_json(stage: Stage) -> Json:
+def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
     said = stage.quantifier
+    # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: there only the count can say it.
+    from_zero = after_greedy and said.optional
     properties = [said.kind.value]
-    properties += [name for name, holds in (("OPTIONAL", said.optional), ("GREEDY", said.greedy)) if holds]
+    properties += [
+        name for name, holds in (("OPTIONAL", said.optional and not from_zero), ("GREEDY", said.greedy)) if holds
+    ]
     quantifier: Json = {"consumingStrategy": said.inner.value, "properties": properties}
     if said.kind is not QuantifierKind.SINGLE:
-        quantifier["times"] = {"from": said.at_least, "to": said.at_most}
+        quantifier["times"] = {"from": 0 if from_zero else said.at_least, "to": said.at_most}
         if said.gap is not None:
-            quantifier["times"]["windowTime"] = _time_json(said.gap, stage.name)
+            quantifier["times"]["windowTime"] = _time_json(said.gap)
     if stage.until is not None:
         quantifier["untilCondition"] = _condition_json(stage.until, stage.name)
     return quantifier
@@ -592,28 +606,13 @@ def _quantifier_json(stage: Stage) -> Json:
 
 def _window_json(stage: Stage) -> Json:
     said = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
-    windows = [
-        {"type": kind.value, "time": _time_json(duration, stage.name)}
-        for kind, duration in said
-        if duration is not None
-    ]
-    if len(windows) > 1:
-        raise PatternFormatError(
-            f"{stage.name}: a stage has one window in JSON, this one has two",
-            hint="say the window from first to last event at the end of the pattern",
-        )
-    return {"window": windows[0]} if windows else {}
+    windows = [{"type": kind.value, "time": _time_json(duration)} for kind, duration in said if duration is not None]
+    return {"window": windows if len(windows) > 1 else windows[0]} if windows else {}
 
 
-def _time_json(duration: timedelta, where: str) -> Json:
-    for unit, length in _UNITS.items():
-        if duration and not duration % length:
-            return {"unit": unit, "size": duration // length}
-    if duration:
-        raise PatternFormatError(
-            f"{where}: a time of {duration} is not a whole number of milliseconds, the smallest unit in JSON"
-        )
-    return {"unit": "MILLISECONDS", "size": 0}
+def _time_json(duration: timedelta) -> Json:
+    unit = next((unit for unit, length in _UNITS.items() if duration and not duration % length), "MILLISECONDS")
+    return {"unit": unit, "size": duration // _UNITS[unit]}
 
 
 def _skip_json(skip: AfterMatchSkipStrategy) -> Json:

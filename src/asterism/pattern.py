@@ -242,7 +242,7 @@ class Pattern:
         last = self._quantifiable()
         said = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
         at_most = at_least if at_most is None else at_most
-        optional = at_least == 0
+        optional = at_least == 0 or last.quantifier.optional
         at_least = at_least or 1
         if at_least < 1 or at_most < at_least:
             raise MalformedPatternError(
@@ -396,7 +396,7 @@ class Pattern:
     def to_json(self) -> str:
         """The pattern in the graph format of dynamic Flink CEP; docs/pattern_json.md tells it field by field.
 
-        :raises PatternFormatError: the format cannot say it: a condition in Python, a time with microseconds
+        :raises PatternFormatError: the format cannot say it: a condition in Python
         :raises MalformedPatternError: the pattern is not complete
 
         >>> Pattern.from_json(Pattern.begin("a").next("b").to_json()) == Pattern.begin("a").next("b")

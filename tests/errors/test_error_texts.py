@@ -230,6 +230,7 @@ DOCUMENTS: dict[str, Any] = {
     "json_window_size_no_integer": windowed({"type": "FIRST_AND_LAST", "time": time(size=1.5)}),
     "json_window_too_long": windowed({"type": "FIRST_AND_LAST", "time": time("DAYS", 10**12)}),
     "json_window_negative": windowed({"type": "FIRST_AND_LAST", "time": time(size=-1)}),
+    "json_windows_of_one_type": windowed(2 * [{"type": "FIRST_AND_LAST", "time": time()}]),
     "json_skip_of_unknown_type": graph(node("a"), afterMatchStrategy={"type": "SKIP"}),
     "json_skip_is_text": graph(node("a"), afterMatchStrategy="NO_SKIP"),
     "json_skip_without_stage": graph(node("a"), afterMatchStrategy={"type": "SKIP_TO_FIRST"}),
@@ -300,11 +301,6 @@ WRITING: dict[str, Provocation] = {
     "write_condition_with_semicolon": lambda: begin().where("price > 1;").where("price < 9").to_json(),
     "write_condition_blank": lambda: begin().where(" ").to_json(),
     "write_conditions_too_deep": lambda: alternating(40).to_json(),
-    "write_microseconds": lambda: begin().within(timedelta(microseconds=1500)).to_json(),
-    "write_repetition_in_microseconds": lambda: begin().times(2, within=timedelta(microseconds=1)).to_json(),
-    "write_two_windows": lambda: (
-        begin().within(SECOND, WithinType.PREVIOUS_AND_CURRENT).within(2 * SECOND).next("b").to_json()
-    ),
     "write_group_named_as_stage": lambda: begin("(b)").next(begin("b")).to_json(),
     "write_too_many_stages": lambda: begin().times(30_000).to_json(),
     "write_absence_without_window": lambda: begin().not_followed_by("b").to_json(),

@@ -14,13 +14,13 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from asterism.compiler import Semantics
+from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
 from asterism.conformance import run_kernel
-from asterism.errors import AsterismError, PatternError
+from asterism.errors import AsterismError, MalformedPatternError, PatternError
 from asterism.json_format import pattern_from_json, pattern_json_schema, pattern_to_json, read_graph
 from asterism.json_text import decode, offset_of
-from asterism.pattern import AfterMatchSkipStrategy, Pattern
+from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
 from asterism.validation import check
 from tests.property.strategies import Json, chance, events, patterns
 from tests.reference.event import Accepted, Event
@@ -34,7 +34,9 @@ SCHEMA = Draft202012Validator(pattern_json_schema())
 def durations() -> st.SearchStrategy[timedelta]:
     return st.builds(
         lambda unit, size: size * unit,
-        st.sampled_from([timedelta(milliseconds=1), timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)]),
+        st.sampled_from(
+            [timedelta(**{unit: 1}) for unit in ("microseconds", "milliseconds", "seconds", "minutes", "days")]
+        ),
         st.integers(1, 100_000),
     )
 
@@ -66,6 +68,63 @@ def test_what_is_written_reads_as_the_same_pattern(pattern: Pattern) -> None:
     assert pattern_from_json(text) == pattern
     assert list(SCHEMA.iter_errors(json.loads(text))) == []
     assert pattern_to_json(pattern_from_json(text)) == text
+
+
+CALLS = (
+    "next", "next", "followed_by", "followed_by", "followed_by_any", "not_next", "not_followed_by", "where", "until", "times",
+    "times", "times_or_more", "one_or_more", "optional", "greedy", "consecutive", "allow_combinations", "within",
+)  # fmt: skip
+
+
+@st.composite
+def said_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Pattern:
+    """Patterns as they are written in Python: any calls in any order, but for those that the pattern refuses."""
+
+    def stage() -> str | Pattern:
+        if depth and draw(chance(20)):
+            return draw(said_patterns(names, depth - 1))
+        names.append(f"s{len(names)}")
+        return names[-1]
+
+    def arguments(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        within = {"within": draw(durations())} if draw(chance(20)) else {}
+        match call:
+            case "next" | "followed_by" | "followed_by_any" | "not_next" | "not_followed_by":
+                return (stage(),), {}
+            case "where" | "until":
+                return ("price > 2",), {}
+            case "times":
+                return tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=2))), within
+            case "times_or_more":
+                return (draw(st.integers(1, 3)),), within
+            case "one_or_more":
+                return (), within
+            case "within":
+                return (draw(durations()), draw(st.sampled_from(WithinType))), {}
+        return (), {}
+
+    pattern = Pattern.begin(stage())
+    for call in draw(st.lists(st.sampled_from(CALLS), max_size=9)):
+        positional, named = arguments(call)
+        if call == "where" and pattern.stages[-1].condition is not None:
+            continue  # conditions that are joined come back as one text
+        try:
+            pattern = getattr(pattern, call)(*positional, **named)
+        except MalformedPatternError as refused:
+            event(refused.message.partition(": ")[2])
+    return pattern
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(said=st.builds(list).flatmap(said_patterns), semantics=st.sampled_from(Semantics))
+def test_every_pattern_that_compiles_can_be_written(said: Pattern, semantics: Semantics) -> None:
+    try:
+        compile_pattern(said, semantics)
+    except MalformedPatternError:
+        return
+    text = pattern_to_json(said)
+    assert pattern_from_json(text) == said
+    assert list(SCHEMA.iter_errors(json.loads(text))) == []
 
 
 # ---------------------------------------------------------------------------------------------------- conditions

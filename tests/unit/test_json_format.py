@@ -142,6 +142,7 @@ def test_a_group_keeps_its_name() -> None:
         ("MINUTES", timedelta(minutes=2)),
         ("SECONDS", timedelta(seconds=2)),
         ("MILLISECONDS", timedelta(milliseconds=2)),
+        ("MICROSECONDS", timedelta(microseconds=2)),
     ],
 )
 def test_units_of_time(unit: str, duration: timedelta) -> None:
@@ -177,6 +178,11 @@ WRITTEN: dict[str, Pattern] = {
     "both windows of the last stage": (
         begin().next("b").within(2 * SECOND).within(SECOND, WithinType.PREVIOUS_AND_CURRENT)
     ),
+    "both windows of another stage": (
+        begin().within(SECOND, WithinType.PREVIOUS_AND_CURRENT).within(2 * SECOND).next("b")
+    ),
+    "microseconds": begin().times(2, within=timedelta(microseconds=1)).within(timedelta(microseconds=1500)),
+    "zero times after a greedy stage": begin().one_or_more().greedy().next("b").times(0, 2),
     "window before the last stage": begin().within(SECOND).next("b").within(timedelta(days=1, milliseconds=1)),
     "windows of groups": begin().next(inner().within(SECOND)).within(2 * SECOND).next("d").within(3 * SECOND),
     "no time between repetitions": begin().times(3, within=timedelta(0)),
