@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.compiler import Semantics
+from asterism.compiler import Semantics, check_pattern
 from asterism.errors import ExpressionError, PatternProcessorError
 from asterism.expressions import Scope, Vectorized, parse
 from asterism.keys import KEY
@@ -112,6 +112,7 @@ class ProcessorCompiler:
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure means nothing for these events"""
+        check_pattern(processor.pattern)
         selector = selector_of(processor, self.keys)
         self.key_expressions(selector)
         if processor.function is not None and processor.function not in self.functions:

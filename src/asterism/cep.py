@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.compiler import Semantics
+from asterism.arguments import expect, expect_number, expect_texts, shown
+from asterism.compiler import Semantics, check_pattern
 from asterism.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
@@ -73,13 +74,18 @@ class CepOperator(KeyGroupOperator):
         max_partial_matches: int | None = None,
         on_limit: OnLimit = "error",
     ) -> None:
+        check_pattern(pattern)
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
+        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
+        expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
         check_outputs(outputs)
+        expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
         if max_partial_matches is not None and max_partial_matches < 1:
             raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
         if on_limit not in get_args(OnLimit):
-            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {on_limit!r}')
-        if not 1 <= pages <= MAX_PAGES:
-            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema

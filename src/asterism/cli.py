@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -594,6 +594,8 @@ def validate(
                 click.echo(f"{file}:{problem}")
             if checked.more:
                 click.echo(f"{file}: {checked.more} more problems")
+            for warning in checked.warnings:
+                click.echo(f"{file}:{replace(warning, message=f'warning: {warning.message}')}")
             if checked.pattern is not None:
                 click.echo(f"{file}: ok, {summary(checked.pattern)}")
             wrong |= checked.pattern is None

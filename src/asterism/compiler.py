@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from asterism.arguments import expect
 from asterism.conditions import (
     AndCondition,
     Condition,
@@ -22,7 +23,7 @@ from asterism.conditions import (
     OrCondition,
     PythonCondition,
 )
-from asterism.errors import MalformedPatternError
+from asterism.errors import MalformedPatternError, StreamDefinitionError
 from asterism.nfa import ALWAYS, Action, Both, Either, Guard, Nfa, Not, State, StateKind, Test, both
 from asterism.pattern import Contiguity, Pattern, QuantifierKind, Stage
 
@@ -38,9 +39,22 @@ class Semantics(enum.Enum):
     FLINK = "flink"
 
 
+def check_pattern(pattern: Any) -> None:
+    """Refuse what is no pattern, or none that is complete: :class:`~asterism.errors.MalformedPatternError`."""
+    expect(MalformedPatternError, pattern, Pattern, "what to look for is a Pattern", 'Pattern.begin("a").where("...")')
+    pattern.validate()
+
+
 def compile_pattern(pattern: Pattern, semantics: Semantics = Semantics.DEFAULT) -> Nfa:
     """Compile *pattern*, or say with :class:`~asterism.errors.MalformedPatternError` why it means nothing."""
-    pattern.validate()
+    check_pattern(pattern)
+    expect(
+        StreamDefinitionError,
+        semantics,
+        Semantics,
+        "semantics says whose answers",
+        "Semantics.DEFAULT or Semantics.FLINK",
+    )
     if semantics is Semantics.DEFAULT:
         _refuse_what_flink_ignores(pattern)
     builder = _Builder(semantics)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from asterism.arguments import expect_text, expect_texts, shown
 from asterism.errors import MalformedPatternError
 
 MAX_DEPTH = 100
@@ -66,6 +67,9 @@ class SqlCondition(Condition):
 
     text: str
 
+    def __post_init__(self) -> None:
+        expect_text(MalformedPatternError, self.text, "the SQL of a condition is a text")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PythonCondition(Condition):
@@ -99,7 +103,7 @@ class IterativeCondition(Condition):
         travels to Spark's workers by cloudpickle.
     :param columns: the columns of events that it reads, one name or several; only these are kept with partial matches. None:
         all that the events have.
-    :raises TypeError: *function* cannot be called
+    :raises MalformedPatternError: *function* cannot be called, or *columns* are no names
 
     Source: Flink, "Conditions: Iterative Conditions" in the CEP documentation.
 
@@ -114,9 +118,11 @@ class IterativeCondition(Condition):
 
     def __init__(self, function: Callable[[Event, Context], bool], columns: str | Sequence[str] | None = None) -> None:
         if not callable(function):
-            raise TypeError(f"an IterativeCondition is made of a function, not of {type(function).__name__}")
+            raise MalformedPatternError(f"an IterativeCondition is made of a function, not of {shown(function)}")
         object.__setattr__(self, "function", function)
         chosen = (columns,) if isinstance(columns, str) else columns
+        if chosen is not None:
+            expect_texts(MalformedPatternError, chosen, "columns are names", 'columns=["price"]')
         object.__setattr__(self, "columns", None if chosen is None else tuple(chosen))
 
     def __repr__(self) -> str:
@@ -133,6 +139,9 @@ class _Joined(Condition):
         return self._depth
 
     def _nest(self, *parts: Condition) -> None:
+        for part in parts:
+            if not isinstance(part, Condition):
+                raise _no_condition(part)
         depth = 1 + max(part.depth for part in parts)
         if depth > MAX_DEPTH:
             raise MalformedPatternError(
@@ -182,7 +191,14 @@ def as_condition(value: ConditionLike) -> Condition:
         return SqlCondition(value)
     if callable(value):
         return PythonCondition(value)
-    raise TypeError(f"a condition is SQL text, a function or a Condition, not {type(value).__name__}")
+    raise _no_condition(value)
+
+
+def _no_condition(value: Any) -> MalformedPatternError:
+    return MalformedPatternError(
+        f"a condition is SQL text, a function or a Condition, not {shown(value)}",
+        hint="write it as SQL: where(\"kind = 'a' AND price > 10\")",
+    )
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -24,6 +24,7 @@ from asterism.keys import KEY, key_texts
 from asterism.matcher import mask_of
 from asterism.operator import NO_TIME, TIME
 from asterism.state import Ints
+from asterism.words import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
 """Columns of copies, beside KEY: the selector's number; the set in force at arrival; is it the first copy of its event? the
@@ -324,7 +325,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     if number != one.number:
         what = f"a condition of {one.stages_with(number)}"
         expression = one.matcher.vectorized.alone(one.matcher.bit_sources[one.conditions.index(number)])
-    shown = ", ".join(f"{name}={values[0]!r:.60}" for name, values in event.to_pydict().items())
+    shown = event_text(event.to_pylist()[0])
     try:
         expression.evaluate(event)
     except InvalidEventError as error:

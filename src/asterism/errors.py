@@ -17,6 +17,9 @@
     ├── SkipStrategyError          ``throw_on_miss`` and nothing to skip to
     ├── LimitExceededError         more partial matches of a key than allowed
     └── StateError                 a checkpoint that does not belong to this query
+
+    UserWarning
+    └── PatternWarning             a pattern that surely does not mean what it says
 """
 
 from __future__ import annotations
@@ -146,3 +149,7 @@ class LimitExceededError(AsterismError):
 
 class StateError(AsterismError):
     """A checkpoint that does not belong to this query, or state that cannot be read."""
+
+
+class PatternWarning(UserWarning):
+    """A pattern has a part without effect, or can never match. Flink keeps silent about it, and so its answers stay."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import Condition
 from asterism.pattern import Pattern, Stage
-from asterism.words import condition_text, duration, quantifier_words, skip_words, stage_words
+from asterism.surprises import surprises
+from asterism.words import condition_text, duration, printable, quantifier_words, skip_words, stage_words
 
 MAX_STATES = 200
 """States that are printed: more than a person reads, less than fills a terminal's memory."""
@@ -16,7 +17,10 @@ MAX_STATES = 200
 def explain(pattern: Pattern, semantics: Semantics = Semantics.DEFAULT) -> str:
     """See :meth:`asterism.pattern.Pattern.explain`."""
     nfa = compile_pattern(pattern, semantics)
-    return "\n".join([describe(pattern), "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)])
+    told = [printable(f"surprising: {found}") for found in surprises(pattern)]
+    return "\n".join(
+        [describe(pattern), *told, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
+    )
 
 
 def describe(pattern: Pattern) -> str:

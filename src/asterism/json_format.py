@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from sqlglot import exp
 
+from asterism.arguments import expect
 from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
 from asterism.errors import (
     ExpressionError,
@@ -34,13 +35,21 @@ from asterism.errors import (
 )
 from asterism.expressions import MAX_DEPTH, parse
 from asterism.json_text import JsonTextError, decode, pointer_part, text_of
-from asterism.pattern import AfterMatchSkipStrategy, Contiguity, Pattern, QuantifierKind, SkipKind, Stage, WithinType
+from asterism.pattern import (
+    MAX_DURATION,
+    AfterMatchSkipStrategy,
+    Contiguity,
+    Pattern,
+    QuantifierKind,
+    SkipKind,
+    Stage,
+    WithinType,
+)
 from asterism.words import condition_text, operands
 
 VERSION = 1
 MAX_GROUP_DEPTH = 50
 MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and may not have more
-MAX_DURATION = timedelta(microseconds=2**62)  # 146,000 years; added to a time it must stay within 64 bits
 
 _UNITS = {
     "DAYS": timedelta(days=1),
@@ -86,6 +95,7 @@ def pattern_from_json(source: str | bytes | Mapping[str, Any]) -> Pattern:
     if isinstance(source, Mapping):
         document: Any = source
     else:
+        expect(PatternFormatError, source, str | bytes, "a pattern in JSON is a text, or what json.loads makes of it")
         try:
             document = decode(text_of(source))
         except JsonTextError as error:

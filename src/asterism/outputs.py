@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from asterism.arguments import expect, expect_text
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
@@ -353,6 +354,9 @@ def late_table(schema: pa.Schema, events: pa.Table) -> pa.Table:
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:
+    expect(StreamDefinitionError, outputs, Mapping, "outputs are OutputSpecs by name")
     for name, spec in outputs.items():
+        expect_text(StreamDefinitionError, name, "an output has a name")
+        expect(StreamDefinitionError, spec, OutputSpec, f'output "{name}" is an OutputSpec')
         if spec.kind is OutputKind.LATE and (spec.measures is not None or spec.function is not None):
             raise StreamDefinitionError(f'output "{name}": late events have no measures, they come as they are')

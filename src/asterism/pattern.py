@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from asterism.arguments import expect, expect_text, shown
 from asterism.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
-from asterism.errors import MalformedPatternError
+from asterism.errors import MalformedPatternError, PatternError
 
 if TYPE_CHECKING:
     from asterism.compiler import Semantics
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_GROUP_DEPTH = 50
 """Groups inside each other: far more than a person reads, far less than Python's stack holds."""
+MAX_DURATION = timedelta(microseconds=2**62)
+"""146,000 years: added to a time it must stay within 64 bits."""
 
 
 class Contiguity(enum.Enum):
@@ -95,6 +98,9 @@ class SkipKind(enum.Enum):
     SKIP_TO_LAST = "SKIP_TO_LAST"
 
 
+_SKIP_HINT = "AfterMatchSkipStrategy.skip_past_last_event(), for example"
+
+
 @dataclass(frozen=True, slots=True)
 class AfterMatchSkipStrategy:
     """What a match that has been found discards of the partial and finished matches that overlap it.
@@ -106,6 +112,16 @@ class AfterMatchSkipStrategy:
     kind: SkipKind = SkipKind.NO_SKIP
     stage: str | None = None
     throw_on_miss: bool = False
+
+    def __post_init__(self) -> None:
+        expect(MalformedPatternError, self.kind, SkipKind, "the kind of a skip strategy is a SkipKind", _SKIP_HINT)
+        expect(MalformedPatternError, self.throw_on_miss, bool, "throw_on_miss is True or False")
+        names_stage = self.kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST)
+        if names_stage:
+            hint = f'AfterMatchSkipStrategy.{self.kind.value.lower()}("b")'
+            expect_text(MalformedPatternError, self.stage, f"{self.kind.value} needs the name of a stage", hint)
+        elif self.stage is not None or self.throw_on_miss:
+            raise MalformedPatternError(f"{self.kind.value} names no stage, and can miss none", hint=_SKIP_HINT)
 
     @classmethod
     def no_skip(cls) -> AfterMatchSkipStrategy:
@@ -150,6 +166,16 @@ class Pattern:
     stages: tuple[Stage, ...]
     skip: AfterMatchSkipStrategy = AfterMatchSkipStrategy()
 
+    def __post_init__(self) -> None:
+        # Every method makes a pattern with another last stage: that the others are stages was seen before.
+        if not isinstance(self.stages, tuple) or not self.stages:
+            raise MalformedPatternError(f"a pattern is a tuple of stages, not {shown(self.stages)}", hint=_BEGIN)
+        expect(MalformedPatternError, self.stages[-1], Stage, "a pattern is a tuple of stages", _BEGIN)
+        if not isinstance(self.skip, AfterMatchSkipStrategy):
+            raise MalformedPatternError(
+                f"a skip strategy is an AfterMatchSkipStrategy, not {shown(self.skip)}", hint=_skip_hint(self.skip)
+            )
+
     # ------------------------------------------------------------------ the chain
 
     @classmethod
@@ -157,7 +183,7 @@ class Pattern:
         """Start a pattern with a stage of that name, or with a group."""
         # As in Flink, nothing precedes the first stage: there is nothing to skip.
         first = _stage(stage, Contiguity.STRICT)
-        return cls((first,), skip or AfterMatchSkipStrategy())
+        return cls((first,), AfterMatchSkipStrategy() if skip is None else skip)
 
     def next(self, stage: str | Pattern) -> Pattern:
         """The stage must be met by the very next event of the key."""
@@ -211,11 +237,12 @@ class Pattern:
         >>> Pattern.begin("a").where("amount > 10").subtype("card", "cash", column="kind").stages[0].condition.right
         SqlCondition(text="`kind` IN ('card', 'cash')")
         """
-        self._last("subtype")
+        last, hint = self._last("subtype"), 'subtype("card", column="kind")'
         if not names:
-            raise MalformedPatternError(
-                f'stage "{self.stages[-1].name}": subtype needs a name', hint='subtype("card", column="kind")'
-            )
+            raise MalformedPatternError(f'stage "{last.name}": subtype needs a name', hint=hint)
+        for name in names:
+            expect_text(MalformedPatternError, name, f'stage "{last.name}": a subtype is a text', hint)
+        expect_text(MalformedPatternError, column, f'stage "{last.name}": the column of a subtype is a name', hint)
         texts = ["'" + name.replace("\\", "\\\\").replace("'", "''") + "'" for name in names]
         quoted = "`" + column.replace("`", "``") + "`"
         return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
@@ -240,6 +267,8 @@ class Pattern:
         *within* bounds the gap between neighbouring repetitions (exclusive).
         """
         last = self._quantifiable()
+        for count in (at_least, at_least if at_most is None else at_most):
+            expect(MalformedPatternError, count, int, f'stage "{last.name}": times takes numbers', "times(2, 4)")
         said = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
         at_most = at_least if at_most is None else at_most
         optional = at_least == 0 or last.quantifier.optional
@@ -262,6 +291,13 @@ class Pattern:
     def times_or_more(self, at_least: int, *, within: timedelta | None = None) -> Pattern:
         """*at_least* times or more; *within* as in :meth:`times`."""
         last = self._quantifiable()
+        expect(
+            MalformedPatternError,
+            at_least,
+            int,
+            f'stage "{last.name}": times_or_more takes a number',
+            "times_or_more(2)",
+        )
         if at_least < 1:
             raise MalformedPatternError(
                 f'stage "{last.name}": times_or_more({at_least}) needs a positive number',
@@ -326,15 +362,16 @@ class Pattern:
         datetime.timedelta(seconds=300)
         """
         last = self.stages[-1]
-        if duration < timedelta(0):
-            raise MalformedPatternError(
-                f'stage "{last.name}": a window cannot be negative ({duration.total_seconds()} s)'
-            )
+        _check_duration(last.name, duration)
+        expect(
+            MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window is a WithinType',
+            "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
+        )  # fmt: skip
         # As in Flink, a window of no length is no window.
         value = duration if duration > timedelta(0) else None
         if within_type is WithinType.FIRST_AND_LAST:
-            return self._with(_checked_gap(replace(last, window=value)))
-        return self._with(_checked_gap(replace(last, gap_window=value)))
+            return self._with(replace(last, window=value))
+        return self._with(replace(last, gap_window=value))
 
     def skip_strategy(self, skip: AfterMatchSkipStrategy) -> Pattern:
         """The same pattern with another after-match skip strategy."""
@@ -457,6 +494,7 @@ class Pattern:
         :param what: the stages, as they were written, or the automaton with its states and edges
         :param semantics: of the automaton, as in :meth:`explain`
         :raises MalformedPatternError: the automaton of a pattern that is not complete
+        :raises PatternError: *what* is neither
 
         >>> Pattern.begin("a").next("b").to_svg().startswith("<svg ")
         True
@@ -467,7 +505,7 @@ class Pattern:
             return stages_svg(self)
         if what == "automaton":
             return automaton_svg(self) if semantics is None else automaton_svg(self, semantics)
-        raise ValueError(f'what can be drawn is "stages" or "automaton", not {what!r}')
+        raise PatternError(f'what can be drawn is "stages" or "automaton", not {shown(what)}')
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
@@ -528,6 +566,7 @@ def _stage(stage: str | Pattern, contiguity: Contiguity) -> Stage:
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
+    expect_text(MalformedPatternError, stage, "a stage is a name, or a Pattern as a group", 'followed_by("b")')
     if not stage:
         raise MalformedPatternError("a stage needs a name")
     if ":" in stage:
@@ -547,9 +586,33 @@ def _group_depth(pattern: Pattern) -> int:
 
 
 def _checked_gap(stage: Stage) -> Stage:
-    """A bound on a gap that is negative cannot be meant."""
-    if stage.quantifier.gap is not None and stage.quantifier.gap < timedelta(0):
-        raise MalformedPatternError(
-            f'stage "{stage.name}": a window cannot be negative ({stage.quantifier.gap.total_seconds()} s)'
-        )
+    if stage.quantifier.gap is not None:
+        _check_duration(stage.name, stage.quantifier.gap)
     return stage
+
+
+def _check_duration(stage: str, duration: Any) -> None:
+    expect(
+        MalformedPatternError, duration, timedelta, f'stage "{stage}": a window is a timedelta', _window_hint(duration)
+    )
+    if duration < timedelta(0):
+        raise MalformedPatternError(f'stage "{stage}": a window cannot be negative ({duration.total_seconds()} s)')
+    if duration > MAX_DURATION:
+        raise MalformedPatternError(f'stage "{stage}": a window of {duration.days} days is out of range')
+
+
+def _window_hint(duration: Any) -> str:
+    """What was probably meant: a bare number is one of seconds."""
+    number = isinstance(duration, int | float) and not isinstance(duration, bool) and 0 < duration < 10**9
+    return f"timedelta(seconds={duration})" if number else "timedelta(minutes=5)"
+
+
+def _skip_hint(said: Any) -> str:
+    name = str(getattr(said, "__name__", said)).lower()
+    if name in ("skip_to_first", "skip_to_last"):
+        return f'AfterMatchSkipStrategy.{name}("b"), with the name of a stage'
+    known = [kind.value.lower() for kind in SkipKind]
+    return f"AfterMatchSkipStrategy.{name}(), with brackets" if name in known else _SKIP_HINT
+
+
+_BEGIN = 'Pattern.begin("a").where("...").followed_by("b")'

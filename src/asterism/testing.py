@@ -17,6 +17,7 @@ import hashlib
 import random
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
 from asterism.cep import EVENTS as EVENTS_INPUT
 from asterism.cep import CepOperator, OnLimit
 from asterism.compiler import Semantics
-from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, InvalidEventError, PatternWarning, StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import group_codes
 from asterism.multiple_input import MultipleInputOperator, Wire
@@ -39,6 +41,7 @@ from asterism.pattern import Pattern
 from asterism.schemas import schema_of
 from asterism.state import MemoryStore, Page
 from asterism.stream_operator import Input, StreamOperator
+from asterism.surprises import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +57,11 @@ EVENTS = pa.schema(
 """The columns of events that are written as words."""
 SELECTED = "selected"
 """The output that holds the measures of *select*."""
+MAX_KEY_GROUPS = 2**15
+"""As on Spark."""
+_TIMES = "10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
+_EVENTS = '"a1 b2", dicts, a pyarrow.Table or a pandas DataFrame'
+_CONNECTED = 'inputs={"orders": {"key": "id", "time": "ts"}}'
 _SECOND = timedelta(seconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -122,6 +130,15 @@ class Literals:
     timed_by_value: bool = False
     label: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("kind", "value", "key", "time"):
+            expect_text(StreamDefinitionError, getattr(self, name), f"{name} is the name of a column")
+        expect(StreamDefinitionError, self.label, str | None, "label is the name of a column")
+        expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value is True or False")
+        expect(StreamDefinitionError, self.step, timedelta, "step is a timedelta", "timedelta(seconds=1)")
+        if self.step < _MICROSECOND:
+            raise StreamDefinitionError(f"step must be positive, not {self.step}")
+
     def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
         """What *text* says, in order: batches of events, and times to move to (microseconds; None: the latest so far).
 
@@ -133,6 +150,9 @@ class Literals:
         >>> [row["ts"].minute for row in batch.to_pylist()]
         [0, 1]
         """
+        expect_text(InvalidEventError, text, "events as words are a text", '"a1 b2"')
+        expect(InvalidEventError, schema, pa.Schema, "the schema of events is a pyarrow.Schema")
+        _check_micros(after)
         parts: list[Part] = []
         rows: list[Row] = []
         for word in [*text.split(), "/"]:
@@ -181,13 +201,24 @@ class Literals:
         >>> Literals().micros("1m30s"), Literals().micros("01:30"), Literals().micros(timedelta(seconds=90))
         (90000000, 90000000, 90000000)
         """
+        if time == "end":
+            return END_OF_TIME
+        try:
+            found = self._micros(time)
+        except (ValueError, OverflowError):
+            found = None
+        if found is None or not BEFORE_TIME < found < END_OF_TIME:
+            raise InvalidEventError(f"not a time: {shown(time)}", hint=_TIMES)
+        return found
+
+    def _micros(self, time: Any) -> int | None:
         if isinstance(time, timedelta):
             return time // _MICROSECOND
         if isinstance(time, datetime):
             moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
             return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
-        if time == "end":
-            return END_OF_TIME
+        if not isinstance(time, str):
+            return None
         if re.fullmatch(r"-?\d+", time):
             return int(time) * (self.step // _MICROSECOND)
         if found := _DURATION.fullmatch(time):
@@ -196,15 +227,11 @@ class Literals:
         if found := _CLOCK.fullmatch(time):
             clock = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
             return clock // _MICROSECOND
-        try:
-            return self.micros(datetime.fromisoformat(time))
-        except ValueError:
-            raise InvalidEventError(
-                f"not a time: {time!r}", hint="10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
-            ) from None
+        return self._micros(datetime.fromisoformat(time))
 
     def time_text(self, micros: int) -> str:
         """A point in time as one would write it in a word."""
+        _check_micros(micros)
         step = self.step // _MICROSECOND
         if micros == END_OF_TIME:
             return "end"
@@ -228,7 +255,10 @@ class Literals:
         >>> Literals().text({"user": "ann", "price": 2.5})
         '(user=ann,price=2.5)'
         """
+        expect(InvalidEventError, event, Mapping, "an event is a dict")
         if self.label is not None:
+            if self.label not in event:
+                raise ColumnNotFoundError.from_missing_and_available(self.label, event, "the label of events")
             return _written(event[self.label])
         if self.kind not in event:
             return (
@@ -239,6 +269,18 @@ class Literals:
 
 
 WORDS = Literals()
+
+
+def _check_micros(micros: Any) -> None:
+    expect_number(InvalidEventError, micros, "a time in microseconds", least=BEFORE_TIME, most=END_OF_TIME)
+
+
+def _named(name: Any) -> str:
+    return f'"{name}"' if isinstance(name, str) else shown(name)
+
+
+def _check_table(events: Any) -> None:
+    expect(InvalidEventError, events, pa.Table, "a batch of events is a pyarrow.Table", "table_of(...) makes one")
 
 
 def _typed(text: str, name: str, schema: pa.Schema, word: str) -> Any:
@@ -270,8 +312,16 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         events = pa.Table.from_pandas(events, preserve_index=False)
     table = events if isinstance(events, pa.Table) else None
     rows = cast("Sequence[Row]", events)
+    expect(InvalidEventError, schema, pa.Schema | None, "the schema of events is a pyarrow.Schema")
+    if table is None:
+        _check_rows(events)
     if schema is None:
-        return pa.Table.from_pylist(rows) if table is None else table
+        try:
+            return pa.Table.from_pylist(rows) if table is None else table
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidEventError(
+                "the events do not make a table", str(error), "say the types of their columns: schema="
+            ) from None
     names = list(dict.fromkeys(name for row in rows for name in row)) if table is None else table.column_names
     unknown = [name for name in names if name not in schema.names]
     if unknown:
@@ -284,6 +334,15 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         return pa.table(columns, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidEventError("an event does not fit the schema", str(error)) from None
+
+
+def _check_rows(events: Any) -> None:
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Sequence):
+        raise InvalidEventError(f"these are no events: {shown(events)}", hint=_EVENTS)
+    for row in events:
+        expect(InvalidEventError, row, Mapping, "an event is a dict", _EVENTS)
+        for name in row:
+            expect_text(InvalidEventError, name, "the column of an event has a name")
 
 
 def _table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -334,6 +393,13 @@ class OperatorHarness:
     def __init__(
         self, operator: Operator, *, keys: Sequence[str] | Mapping[str, Sequence[str]] = (), key_groups: int = 1
     ) -> None:
+        if not isinstance(getattr(operator, "inputs", None), Mapping) or isinstance(operator, type):
+            raise StreamDefinitionError(
+                f"what is tested is an operator, not {shown(operator)}", hint="PatternHarness(pattern)"
+            )
+        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
+        for columns in keys.values() if isinstance(keys, Mapping) else [keys]:
+            expect_texts(StreamDefinitionError, columns, "keys is a list of columns", 'keys=["user"]')
         self.operator = operator
         self.keys = [] if isinstance(keys, Mapping) else list(keys)
         self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
@@ -354,6 +420,11 @@ class OperatorHarness:
 
         :raises InvalidEventError: the stream has ended
         """
+        _check_table(events)
+        self._check_input(name)
+        missing = [key for key in self._keys.get(name, ()) if key not in events.column_names]
+        if missing:
+            raise ColumnNotFoundError.from_missing_and_available(missing[0], events.column_names, "a key of the events")
         if self.now == Now(END_OF_TIME, END_OF_TIME):
             raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
         self.sent.append(events)
@@ -372,12 +443,23 @@ class OperatorHarness:
 
     def feed_watermark(self, watermark: int, name: str = EVENTS_INPUT) -> Self:
         """The watermark of one input: it reaches every key group."""
+        _check_micros(watermark)
+        self._check_input(name)
         for group in range(len(self.stores)):
             self._call(group, [Arrival(name, watermark=watermark)])
         return self
 
+    def _check_input(self, name: Any) -> None:
+        if not isinstance(name, str) or name not in self.operator.inputs:
+            raise InvalidEventError(
+                f"there is no input {_named(name)}", f"Inputs: {', '.join(self.operator.inputs) or 'none'}"
+            )
+
     def move(self, *, watermark: int | None = None, processing_time: int | None = None) -> Self:
         """Let time pass for all inputs; it never goes back. Every key group is called."""
+        for time in (watermark, processing_time):
+            if time is not None:
+                _check_micros(time)
         self.now = Now(
             max(self.now.watermark, self.now.watermark if watermark is None else watermark),
             max(self.now.processing_time, self.now.processing_time if processing_time is None else processing_time),
@@ -388,6 +470,7 @@ class OperatorHarness:
 
     def tick(self, processing_time: int) -> Self:
         """The clock moves; as on Spark, only the key groups are called that asked for it."""
+        _check_micros(processing_time)
         self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
         for group, clock in enumerate(self.clocks):
             if clock is not None and clock <= self.now.processing_time:
@@ -428,9 +511,9 @@ class OperatorHarness:
 
     def output(self, name: str) -> pa.Table:
         """What came out so far, in order; likewise."""
-        if name not in self.operator.output_schemas:
+        if not isinstance(name, str) or name not in self.operator.output_schemas:
             raise StreamDefinitionError(
-                f'there is no output "{name}"', f"Outputs: {', '.join(self.operator.output_schemas) or 'none'}"
+                f"there is no output {_named(name)}", f"Outputs: {', '.join(self.operator.output_schemas) or 'none'}"
             )
         return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
 
@@ -456,6 +539,7 @@ class OperatorHarness:
 
     def restore(self, snapshot: Snapshot) -> Self:
         """Go back, or on in a new harness for the same operator, as after a failure: only what the snapshot holds is known."""
+        expect(StreamDefinitionError, snapshot, Snapshot, "what is restored is a Snapshot", "harness.snapshot()")
         self.close()
         self.now = snapshot.now
         self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]
@@ -563,6 +647,11 @@ class StreamOperatorHarness(OperatorHarness):
         key_groups: int = 1,
         pages: int = 1,
     ) -> None:
+        expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
+        expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
+        for name, said in (inputs or {}).items():
+            expect_text(StreamDefinitionError, name, "an input has a name", _CONNECTED)
+            expect(StreamDefinitionError, said, Mapping, f'of the input "{name}" the options are a dict', _CONNECTED)
         self._options: dict[str, Any] = {
             "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
         }  # fmt: skip
@@ -594,6 +683,7 @@ class StreamOperatorHarness(OperatorHarness):
         if isinstance(rows, Mapping):
             rows = [rows]
         if isinstance(rows, Sequence):
+            _check_rows(rows)
             rows = [
                 row | {f.name: _as_time(row[f.name], f) for f in timed if isinstance(row.get(f.name), str | timedelta)}
                 for row in rows
@@ -601,8 +691,7 @@ class StreamOperatorHarness(OperatorHarness):
         return table_of(rows, schema)
 
     def _wire(self, input: str) -> Wire:
-        if input not in self.streams.wires:
-            raise InvalidEventError(f'there is no input "{input}"', f"Inputs: {', '.join(self.streams.wires)}")
+        self._check_input(input)
         return self.streams.wires[input]
 
     @overload
@@ -617,8 +706,8 @@ class StreamOperatorHarness(OperatorHarness):
         if to is None:
             names = [name for name, spec in self.operator.inputs.items() if spec.timed]
             return self._arrive([Arrival(name, watermark=WORDS.micros(input)) for name in names])
+        self._check_input(input)
         assert isinstance(input, str)
-        self._wire(input)
         return self._arrive([Arrival(input, watermark=WORDS.micros(to))])
 
     def advance_processing_time(self, to: Time) -> Self:
@@ -652,12 +741,14 @@ class StreamOperatorHarness(OperatorHarness):
                     self.send(input, rows)
                 case Watermark(to, None):
                     self.advance_watermark(to)
-                case Watermark(to, str(input)):
-                    self.advance_watermark(input, to)
+                case Watermark(to, input):
+                    self.advance_watermark(cast("str", input), to)
                 case Clock(to):
                     self.advance_processing_time(to)
                 case End(input):
                     self.end(input)
+                case _:
+                    raise InvalidEventError(f"no step of a test: {shown(step)}", hint="Send, Watermark, Clock or End")
         return self
 
 
@@ -673,6 +764,12 @@ def _wire(
     if columns is None:
         columns = pa.schema([]) if declared is None else declared.schema
     schema = schema_of(columns)
+    what = f'of the input "{name}"'
+    expect(StreamDefinitionError, time, str | None, f"{what} the time is a column", _CONNECTED)
+    expect(StreamDefinitionError, idle_after, timedelta | None, f"{what} idle_after is a timedelta")
+    expect_texts(
+        StreamDefinitionError, [key] if isinstance(key, str) else key, f"{what} the key is columns", _CONNECTED
+    )
     keys = [key] if isinstance(key, str) else list(key)
     for column in [*keys, *([] if time is None else [time])]:
         if column not in schema.names:
@@ -739,7 +836,11 @@ def check_operator_independence(
         {'user': 'ann', 'number': 1}
     """
     __tracebackhide__ = True
+    _check_ways(cuts, seed)
     whole = StreamOperatorHarness(operator, inputs)
+    pairs = isinstance(spread, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in spread)
+    if not pairs or isinstance(spread, str | bytes):
+        raise StreamDefinitionError(f"spread is pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]")
     tabled = [
         Send(step.input, whole.table(step.input, step.rows)) if isinstance(step, Send) else step for step in steps
     ]
@@ -829,6 +930,8 @@ class PatternHarness(OperatorHarness):
     :param pages: pages of state per key group; *key_groups*: as on Spark. The answers must not depend on them
     :param max_partial_matches: and *on_limit*: see :class:`asterism.cep.CepOperator`
 
+    Warns with :class:`~asterism.errors.PatternWarning` where the pattern surely does not mean what it says.
+
     >>> from asterism import Pattern
     >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'").within(timedelta(seconds=10))
     >>> harness = PatternHarness(pattern).send("a1@1s b2@2s a3@3s").advance_watermark("12s")
@@ -855,8 +958,13 @@ class PatternHarness(OperatorHarness):
         max_partial_matches: int | None = None,
         on_limit: OnLimit = "error",
     ) -> None:
+        expect(StreamDefinitionError, literals, Literals, "how events are written as words is said by Literals")
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
         if keys is None:
             keys = [literals.key] if literals.key in schema.names else []
+        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
+        expect(StreamDefinitionError, outputs, Mapping | None, "outputs are OutputSpecs by name")
         if len(keys) == 1:
             literals = replace(literals, key=keys[0])
         if time is not None:
@@ -864,12 +972,14 @@ class PatternHarness(OperatorHarness):
         if outputs is None:
             outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
         if select is not None:
+            expect_texts(StreamDefinitionError, select, "select is a list of measures", 'select=["COUNT(a.*) AS n"]')
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
         options: dict[str, Any] = {
             "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
             "max_partial_matches": max_partial_matches, "on_limit": on_limit,
         }  # fmt: skip
         self.cep = CepOperator(pattern, schema, **options)
+        warn(pattern)
         super().__init__(self.cep, keys=keys, key_groups=key_groups)
         self.literals = literals
         self._options = {
@@ -882,7 +992,9 @@ class PatternHarness(OperatorHarness):
 
     def again(self, **changes: Any) -> PatternHarness:
         """A new harness for the same pattern, with the same options but for *changes*."""
-        return PatternHarness(**self._options | changes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PatternWarning)  # it was said where the first one was made
+            return PatternHarness(**self._options | changes)
 
     # ------------------------------------------------------------------ events and time
 
@@ -906,6 +1018,8 @@ class PatternHarness(OperatorHarness):
 
     def deliver(self, parts: Iterable[Part]) -> Self:
         """Batches arrive, and in between the watermark moves (in processing time: the clock)."""
+        if isinstance(parts, str | bytes | Mapping) or not isinstance(parts, Iterable):
+            raise InvalidEventError(f"parts are batches and times, not {shown(parts)}", hint="harness.parts(...)")
         for part in parts:
             if isinstance(part, pa.Table):
                 self.feed(part)
@@ -923,6 +1037,7 @@ class PatternHarness(OperatorHarness):
 
     def times(self, events: pa.Table) -> list[int | None]:
         """The times of events, in microseconds since the epoch."""
+        _check_table(events)
         if self.literals.time not in self.cep.schema.names:
             return [None] * events.num_rows
         column = TimeColumn(self.literals.time, self.cep.schema.field(self.literals.time).type)
@@ -976,12 +1091,12 @@ class PatternHarness(OperatorHarness):
 
     def found(self, output: str = "matches") -> list[Finding]:
         """Each match (or timed-out partial match, or late event) with its words, key and time, as they came out."""
+        table = self.output(output)
         spec = self.cep.outputs[output]
         if spec.kind is OutputKind.LATE:
             return [Finding((), None, {"": [self.literals.text(row)]}) for row in self.rows(output)]
         stages = self.cep.match_outputs[output].stages
         decided = TIMEOUT_TIME if spec.kind is OutputKind.TIMED_OUT else MATCH_TIME
-        table = self.output(output)
         return [
             Finding(
                 tuple(row[key] for key in self.keys),
@@ -1096,6 +1211,10 @@ def assert_matches(
       events: a1@1s x2@2s b3@3s a4@4s b5@5s
     """
     __tracebackhide__ = True
+    for one in (expected, actual):
+        if isinstance(one, str | bytes | Mapping) or not isinstance(one, Sequence | PatternHarness):
+            raise StreamDefinitionError(f"matches are a list of texts, not {shown(one)}", hint='["a1 b2"]')
+    expect(StreamDefinitionError, expected, Sequence, "what is expected is a list", '["a1 b2"]')
     literals = actual.literals if isinstance(actual, PatternHarness) else WORDS
     if isinstance(actual, PatternHarness):
         found = [
@@ -1121,12 +1240,16 @@ def assert_matches(
 
 def _expected(one: Expected, literals: Literals) -> Finding:
     """What is expected; a time that is not said is None, stages that are not said are one without a name."""
+    expect(StreamDefinitionError, one, str | Mapping, "a match is a text, or its events by stage", '["a1 b2"]')
     if isinstance(one, str):
         words = one.split()
         time = None
         if words and words[-1].startswith("@"):
             time = literals.micros(words.pop()[1:])
         return Finding((), time, {"": words})
+    for words in one.values():
+        if not isinstance(words, str):
+            expect_texts(StreamDefinitionError, words, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
     return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
 
 
@@ -1286,6 +1409,7 @@ def check_independence(
       - a3 @3s
     """
     __tracebackhide__ = True
+    _check_ways(cuts, seed)
     if not isinstance(events, str) and "schema" not in options:
         events = table_of(events)
         options["schema"] = events.schema
@@ -1306,6 +1430,11 @@ def check_independence(
             difference = _Difference.of(wanted, found, in_any_order=True)
             raise AssertionError(difference.text(title, literals, titles=("whole", name)))
     return whole
+
+
+def _check_ways(cuts: Any, seed: Any) -> None:
+    expect_number(StreamDefinitionError, cuts, "cuts", least=0, most=1000)
+    expect(StreamDefinitionError, seed, int, "seed is a number")
 
 
 def _ways(

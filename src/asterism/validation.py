@@ -12,14 +12,21 @@ from sqlglot.errors import ParseError
 
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics, compile_pattern
-from asterism.errors import AsterismError, ExpressionSyntaxError, PatternFormatError
+from asterism.errors import (
+    AsterismError,
+    ExpressionSyntaxError,
+    PatternError,
+    PatternFormatError,
+    PatternProcessorError,
+)
 from asterism.expressions import Scope, check_names, parse
 from asterism.json_format import Reading, read_graph
-from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, text_of
+from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
 from asterism.matcher import Matcher
 from asterism.outputs import TimeColumn
-from asterism.pattern import Pattern
+from asterism.pattern import Contiguity, Pattern, Stage
 from asterism.processors import PatternProcessor, without_flag
+from asterism.surprises import surprises
 from asterism.words import duration, one_line, printable
 
 MAX_PROBLEMS = 100
@@ -53,6 +60,8 @@ class Checked:
     problems: Sequence[Problem]
     more: int = 0
     """How many problems there are besides."""
+    warnings: Sequence[Problem] = ()
+    """Where the pattern surely does not mean what it says; it can be used all the same."""
 
 
 def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Semantics = Semantics.DEFAULT) -> Checked:
@@ -68,11 +77,15 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
     """
     try:
         text = text_of(source)
-        pattern, found = _in_pattern(decode(text), schema, semantics)
+        pattern, found, surprising = _in_pattern(decode(text), schema, semantics)
     except JsonTextError as error:
         return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
-    problems = _placed(found, lambda path: line_and_column(text, offset_of(text, path)))
-    return Checked(None if problems else pattern, problems, len(found) - len(problems))
+
+    def place(path: str) -> tuple[int, int]:
+        return line_and_column(text, offset_of(text, path))
+
+    problems = _placed(found, place)
+    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(surprising, place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class CheckedProcessor:
     problems: Sequence[Problem]
     more: int = 0
     """How many problems there are besides."""
+    warnings: Sequence[Problem] = ()
+    """As those of :class:`Checked`."""
 
 
 def check_processor(
@@ -101,25 +116,26 @@ def check_processor(
     'a version is an integer from 0 to 2147483647, not -1'
     """
     found: list[Found] = []
+    surprising: list[Found] = []
     processor = None
     try:
         fields = without_flag(item)[0]
-        if isinstance(fields, Mapping) and "pattern" in fields:
-            # The fields are looked at with a pattern that is good.
-            processor = PatternProcessor.from_dict({**fields, "pattern": _ANY})
-            found += _in_expressions(processor)
-        else:
-            PatternProcessor.from_dict(fields)
+        processor, found = _in_fields(fields)
     except AsterismError as error:
         found.append(("", "", error))
     if isinstance(item, Mapping) and "pattern" in item:
-        pattern, wrong = _in_graph(item["pattern"], schema, semantics)
-        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in wrong]
-        if processor is not None and pattern is not None and not found:
-            processor = replace(processor, pattern=pattern)
-            found = _in_measures(processor) if schema is None else _for_schema(processor, schema, semantics)
+        graph = _Graph.of(item["pattern"], schema, semantics)
+        pattern = graph.pattern
+        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
+        surprising = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.surprising]
+        if processor is not None:
+            found += _in_expressions(processor, graph, schema, semantics)
+            if pattern is not None and not found:
+                processor = replace(processor, pattern=pattern)
+                found = [] if schema is None else _together(processor, schema, semantics)
     problems = _placed(found, place)
-    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems))
+    warnings = _placed(surprising, place)
+    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
 
 
 def summary(pattern: Pattern) -> str:
@@ -201,69 +217,106 @@ def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> 
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
-def _in_pattern(document: Any, schema: pa.Schema | None, semantics: Semantics) -> tuple[Pattern | None, list[Found]]:
+def _in_pattern(
+    document: Any, schema: pa.Schema | None, semantics: Semantics
+) -> tuple[Pattern | None, list[Found], list[Found]]:
+    """The pattern, what is wrong, and what is surprising."""
     reading = read_graph(document)
     found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
     found += _in_conditions(reading, schema)
     if reading.pattern is not None and not found:
         found = _in_the_whole(reading, reading.pattern, schema, semantics)
-    return reading.pattern, found
+    surprising: list[Found] = []
+    if reading.pattern is not None and not found:
+        surprising = [
+            (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
+            for each in surprises(reading.pattern)
+        ]
+    return reading.pattern, found, surprising
 
 
-def _in_graph(graph: Any, schema: pa.Schema | None, semantics: Semantics) -> tuple[Pattern | None, list[Found]]:
-    """The pattern of a processor: as JSON, or as its text."""
-    try:
-        document = decode(text_of(graph)) if isinstance(graph, str) else graph
-    except JsonTextError as error:
-        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
-        return None, [("", "", PatternFormatError(error.message, detail, error.hint))]
-    return _in_pattern(document, schema, semantics)
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The pattern of a processor. *stages* are known also where it is wrong in another way."""
+
+    pattern: Pattern | None
+    found: list[Found]
+    surprising: list[Found]
+    stages: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics) -> _Graph:
+        """As JSON, or as its text."""
+        try:
+            document = decode(text_of(graph)) if isinstance(graph, str) else graph
+        except JsonTextError as error:
+            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+            return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [], None)
+        pattern, found, surprising = _in_pattern(document, schema, semantics)
+        return cls(pattern, found, surprising, None if pattern is None else tuple(s.name for s in pattern.atoms()))
 
 
-def _in_expressions(processor: PatternProcessor) -> list[Found]:
+def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
+    """A processor of the fields that are right, with another pattern; each field is looked at beside good ones."""
+    if not isinstance(fields, Mapping):
+        PatternProcessor.from_dict(fields)
+    good = {"id": "a", "version": 0, "pattern": _ANY}
+    found: list[Found] = []
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        try:
+            if name != "pattern" or not isinstance(value, Mapping | str):
+                PatternProcessor.from_dict({**good, name: value})
+                kept[name] = value
+        except AsterismError as error:
+            found.append(("/" + pointer_part(name).removeprefix("/"), "", error))
+    if kept.get("select") and kept.get("function") is not None:
+        error = PatternProcessorError("a processor has measures (select) or a function, not both")
+        found.append(("/function", "", error))
+        del kept["function"]
+    for name in good:
+        if name not in fields:
+            found.append(("", "", PatternProcessorError(f"a processor needs {name!r}")))
+    return PatternProcessor.from_dict({**good, **kept}), found
+
+
+def _in_expressions(
+    processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics
+) -> list[Found]:
+    """Keys and measures, one by one: also where the pattern is wrong, if its stages are known."""
     found: list[Found] = []
     for name, texts in (("key", processor.key or ()), ("select", processor.select)):
         for number, text in enumerate(texts):
             try:
-                if isinstance(parse(text), exp.Alias) and name == "key":
+                tree = parse(text)
+                if isinstance(tree, exp.Alias) and name == "key":
                     raise ExpressionSyntaxError.at("a key has no name", text)
+                if name == "select" and graph.stages is not None and schema is None:
+                    check_names(tree.this if isinstance(tree, exp.Alias) else tree, graph.stages, text)
+                if schema is not None and (name == "key" or graph.stages is not None):
+                    stages = graph.stages or ("any",)
+                    # What the stages take does not matter to the types of keys and measures.
+                    pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in stages))
+                    alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
+                    _compiler(schema, semantics).compile(
+                        replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
+                    )
             except AsterismError as error:
                 found.append((f"/{name}/{number}", f"{name}: ", error))
     return found
 
 
-def _in_measures(processor: PatternProcessor) -> list[Found]:
-    """Without a schema, what is named is there; only stages are known."""
-    stages = [stage.name for stage in processor.pattern.atoms()]
-    found: list[Found] = []
-    for number, text in enumerate(processor.select):
-        try:
-            tree = parse(text)
-            check_names(tree.this if isinstance(tree, exp.Alias) else tree, stages, text)
-        except AsterismError as error:
-            found.append((f"/select/{number}", "select: ", error))
-    return found
+def _together(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
+    try:
+        _compiler(schema, semantics).compile(replace(processor, function=None))
+    except AsterismError as error:
+        return [("", "", error)]
+    return []
 
 
-def _for_schema(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
+def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
     # Which functions there are, and the event time, the query knows.
-    compiler = ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
-    alone = replace(processor, key=(), select=(), function=None)
-    parts = [
-        (f"/key/{number}", "key: ", replace(alone, key=(text,))) for number, text in enumerate(processor.key or ())
-    ]
-    parts += [
-        (f"/select/{number}", "select: ", replace(alone, select=(text,)))
-        for number, text in enumerate(processor.select)
-    ]
-    found: list[Found] = []
-    for path, where, part in [*parts, ("", "", replace(processor, function=None))]:
-        try:
-            if path or not found:
-                compiler.compile(part)
-        except AsterismError as error:
-            found.append((path, where, error))
-    return found
+    return ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
 
 
 def _in_conditions(reading: Reading, schema: pa.Schema | None) -> list[Found]:

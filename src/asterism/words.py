@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
 from asterism.pattern import Contiguity, Pattern, Quantifier, QuantifierKind, SkipKind, Stage
@@ -32,6 +33,8 @@ SKIP = {
     SkipKind.SKIP_TO_FIRST: "what began before its first event of {stage} is discarded",
     SkipKind.SKIP_TO_LAST: "what began before its last event of {stage} is discarded",
 }
+MAX_VALUE, MAX_EVENT = 120, 2000
+"""Characters of a value, and of an event, in a message."""
 _UNITS = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),
@@ -59,6 +62,19 @@ def one_line(text: str, limit: int) -> str:
     """
     line = printable(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """An event in one line: its columns, each and all of bounded length.
+
+    >>> event_text({"user": "eve", "at": datetime(2026, 1, 31, 12), "note": "x" * 200, "none": None})[:55]
+    "user='eve', at=2026-01-31T12:00:00, note='xxxxxxxxxxxxx"
+    """
+    texts = [
+        f"{name}={one_line(value.isoformat() if isinstance(value, datetime) else repr(value), MAX_VALUE)}"
+        for name, value in event.items()
+    ]
+    return one_line(", ".join(texts), MAX_EVENT)
 
 
 def condition_text(condition: Condition) -> str:

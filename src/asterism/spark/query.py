@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.arguments import expect
 from asterism.cep import EVENTS, CepOperator, OnLimit
-from asterism.compiler import Semantics
+from asterism.compiler import Semantics, check_pattern
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
@@ -39,9 +40,11 @@ from asterism.spark.plan import (
     unpacked,
 )
 from asterism.spark.streams import KeyedStream
+from asterism.surprises import warn
 
 DEFAULT_PAGES = 1
 _EVENT_TIME = "__event_time"
+_STREAM = 'KeyedStream(df, key="user", time="ts")'
 
 
 class CEP:
@@ -72,9 +75,15 @@ class CEP:
             :class:`~asterism.errors.LimitExceededError`, "drop" drops the partial matches that began last
         :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
 
+        Warns with :class:`~asterism.errors.PatternWarning` where the pattern surely does not mean what it says.
+
         Examples that run: README.md (batch) and docs/streaming.md.
         """
         check_key_groups(key_groups)
+        expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
+        expect(StreamDefinitionError, drain, bool, "drain is True or False")
+        check_pattern(pattern)
+        warn(pattern)
         return PatternStream(
             stream, pattern, semantics, key_groups, pages, drain,
             max_partial_matches=max_partial_matches, on_limit=on_limit,
@@ -103,6 +112,7 @@ class CEP:
         :raises StreamDefinitionError: an option is unknown
         """
         check_key_groups(key_groups)
+        expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
         if on_error not in ("fail", "disable"):
             raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
         return PatternProcessorStream(

@@ -1,0 +1,69 @@
+"""What is given to public functions is looked at before it is used: it is of the right type, or an error says what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Any
+
+from asterism.errors import AsterismError
+
+
+def shown(value: Any) -> str:
+    """A value in a message: what Python calls it, and not more than a few words of that.
+
+    >>> shown("x" * 100), shown(dict)
+    ("'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 'dict')
+    """
+    if isinstance(value, type):
+        return value.__qualname__
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # a class of somebody else's may fail at this, too
+        return f"a {type(value).__name__}"
+
+
+def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what: str, hint: str | None = None) -> None:
+    """Refuse a *value* that is not of *kind*; a bool is no number.
+
+    :param what: the thing and what it is, as in "a window is a timedelta"
+
+    >>> expect(AsterismError, "5", int, "key_groups is a number", "key_groups=5")
+    Traceback (most recent call last):
+    ...
+    asterism.errors.AsterismError: key_groups is a number, not '5'
+      Hint: key_groups=5
+    """
+    if not isinstance(value, kind) or (isinstance(value, bool) and not _takes_bool(kind)):
+        raise error(f"{what}, not {shown(value)}", hint=hint)
+
+
+def _takes_bool(kind: type | UnionType) -> bool:
+    return bool in getattr(kind, "__args__", (kind,))
+
+
+def expect_text(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
+    """Refuse what is no text, or could not be written anywhere."""
+    expect(error, value, str, what, hint)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise error(f"{what}; {shown(value)} has half of a surrogate pair, which is no character") from None
+
+
+def expect_texts(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
+    """Refuse what is no list of texts; one text is none, though Python can go through its letters."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        raise error(f"{what}, not {shown(value)}", hint=hint)
+    for text in value:
+        expect_text(error, text, what, hint)
+
+
+def expect_number(
+    error: type[AsterismError], value: Any, what: str, *, least: int, most: int | None = None, hint: str | None = None
+) -> None:
+    """Refuse what is no integer from *least* to *most*."""
+    expect(error, value, int, f"{what} is a number", hint)
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise error(f"{what} must be {bounds}, not {shown(value)}", hint=hint)
