@@ -81,7 +81,7 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool) -> Iterator[Surprise]:
                 "for silence, end the pattern with not_followed_by(...).within(...)",
                 never=True,
             )
-        elif stage.contiguity.negated and before is not None and _may_go_on(before) and _implies(before, stage):
+        elif stage.contiguity.negated and before is not None and _is_ended(before, stage):
             yield _ended_loop(before, stage)
         elif stage.contiguity is Contiguity.NOT_FOLLOW and after is not None and before is not None:
             last = is_pattern and at + 2 == len(stages)
@@ -90,11 +90,15 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool) -> Iterator[Surprise]:
             yield from _greedy(stage, after)
 
 
-def _may_go_on(stage: Stage) -> bool:
-    """Is it a loop that may take another event, and may leave it as well?"""
-    said = stage.quantifier
-    repeats = said.kind is QuantifierKind.LOOPING or said.at_least < said.at_most
-    return repeats and not said.greedy and stage.group is None and stage.until is None
+def _is_ended(loop: Stage, forbidden: Stage) -> bool:
+    """Is every event that a loop could take, and need not take, forbidden by what follows?
+
+    A relaxed loop that has skipped an event is not asked for ``not_next`` any more, so it may go on.
+    """
+    said = loop.quantifier
+    may_go_on = (said.kind is QuantifierKind.LOOPING or said.at_least < said.at_most) and not said.greedy
+    asked = forbidden.contiguity is Contiguity.NOT_FOLLOW or said.inner is Contiguity.STRICT
+    return may_go_on and asked and loop.group is None and loop.until is None and _implies(loop, forbidden)
 
 
 def _ended_loop(loop: Stage, forbidden: Stage) -> Surprise:
@@ -169,7 +173,7 @@ def _skip(pattern: Pattern) -> Iterator[Surprise]:
             first.name,
             f'the first match ends the query: it cannot skip to its own first event, of stage "{first.name}"'
             if thrown
-            else f'{skip.kind.value} "{first.name}" has no effect',
+            else f'{skip.kind.value} "{first.name}" discards nothing',
             f"Where a match is to skip to the event that it begins with, {then}.",
             "AfterMatchSkipStrategy.skip_to_next() discards what began with the same event",
             never=False,

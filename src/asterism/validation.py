@@ -269,14 +269,13 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
                 PatternProcessor.from_dict({**good, name: value})
                 kept[name] = value
         except AsterismError as error:
-            found.append(("/" + pointer_part(name).removeprefix("/"), "", error))
+            found.append((pointer_part(name), "", error))
     if kept.get("select") and kept.get("function") is not None:
         error = PatternProcessorError("a processor has measures (select) or a function, not both")
         found.append(("/function", "", error))
         del kept["function"]
-    for name in good:
-        if name not in fields:
-            found.append(("", "", PatternProcessorError(f"a processor needs {name!r}")))
+    missing = [name for name in good if name not in fields]
+    found += [("", "", PatternProcessorError(f"a processor needs {name!r}")) for name in missing]
     return PatternProcessor.from_dict({**good, **kept}), found
 
 

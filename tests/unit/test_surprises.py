@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,8 +26,8 @@ def a() -> Pattern:
     return Pattern.begin("a").where("kind = 'a'")
 
 
-def loop() -> Pattern:
-    return a().followed_by("b").where("kind = 'b'").one_or_more().consecutive()
+def loop(at_least: int = 1) -> Pattern:
+    return a().followed_by("b").where("kind = 'b'").times_or_more(at_least).consecutive()
 
 
 def said(pattern: Pattern) -> list[str]:
@@ -52,7 +53,8 @@ EVENTS = [
 def matches(pattern: Pattern, semantics: Semantics) -> list[list[str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PatternWarning)
-        return [match(pattern, events, semantics=semantics).matches for events in EVENTS]
+        # A skip strategy that discards nothing may hold matches back, so that they come in another order.
+        return [sorted(match(pattern, events, semantics=semantics).matches) for events in EVENTS]
 
 
 # --- what can never match ---
@@ -137,10 +139,15 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
         'the loop "b" never takes more than 1 event',
         a().followed_by("b").where("kind = 'b'").not_next("more").where("kind = 'b'"),
     ),
-    "a relaxed loop before not_next of the same": (
-        a().followed_by("b").where("kind = 'b'").times_or_more(2).not_next("more").where("kind = 'b'").followed_by("c"),
+    "a loop of at least two before not_next of the same": (
+        loop(2).not_next("more").where("kind = 'b'").followed_by("c"),
         'the loop "b" never takes more than 2 events',
-        a().followed_by("b").where("kind = 'b'").times(2).not_next("more").where("kind = 'b'").followed_by("c"),
+        a().followed_by("b").where("kind = 'b'").times(2).consecutive().not_next("more").where("kind = 'b'").followed_by("c"),
+    ),
+    "a relaxed loop before not_followed_by of the same": (
+        a().followed_by("b").where("kind = 'b'").times(1, 3).not_followed_by("more").where("kind = 'b'").followed_by("c"),
+        'the loop "b" never takes more than 1 event',
+        a().followed_by("b").where("kind = 'b'").not_followed_by("more").where("kind = 'b'").followed_by("c"),
     ),
     "a loop before not_followed_by of the same": (
         loop().not_followed_by("more").where("kind = 'b'").followed_by("c").where("kind = 'c'"),
@@ -154,12 +161,12 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
     ),
     "skip to its own first event": (
         loop().skip_strategy(AfterMatchSkipStrategy.skip_to_first("a")),
-        'SKIP_TO_FIRST "a" has no effect',
+        'SKIP_TO_FIRST "a" discards nothing',
         loop(),
     ),
     "skip to its only first event": (
         loop().skip_strategy(AfterMatchSkipStrategy.skip_to_last("a")),
-        'SKIP_TO_LAST "a" has no effect',
+        'SKIP_TO_LAST "a" discards nothing',
         loop(),
     ),
 }  # fmt: skip
@@ -172,8 +179,9 @@ def test_what_has_no_effect_is_told(name: str, semantics: Semantics) -> None:
     pattern, message, without = WITHOUT[name]
     assert said(pattern) == [message]
     assert not surprises(pattern)[0].never
-    assert matches(pattern, semantics) == matches(without, semantics)
-    assert any(matches(pattern, semantics))
+    found = matches(pattern, semantics)
+    assert found == matches(without, semantics)
+    assert any(found)
 
 
 def test_a_skip_that_always_fails_is_told() -> None:
@@ -188,6 +196,7 @@ def test_a_skip_that_always_fails_is_told() -> None:
 # --- what is meant ---
 
 MEANT: dict[str, Pattern] = {
+    "a relaxed loop may go on": a().next("b").where("kind = 'b'").one_or_more().not_next("more").where("kind = 'b'"),
     "the longest run": loop().greedy().not_next("more").where("kind = 'b'"),
     "the event before": a().next("b").where("value > coalesce(LAST(b.value), a.value)").one_or_more(),
     "the first has an alternative": a().next("b").where("value > LAST(b.value) OR COUNT(b.*) = 0").one_or_more(),
@@ -200,7 +209,9 @@ MEANT: dict[str, Pattern] = {
     ).one_or_more().next("c"),
     "the first sell is dear": a().not_followed_by("n").where("kind = 'b'").followed_by("b").where("kind = 'b' AND value > 9"),
     "a forbidden event in between": a().not_followed_by("n").where("kind = 'x'").followed_by("b").where("kind = 'b'"),
-    "forbidden, and then more": a().not_followed_by("n").where("kind = 'b' AND value > 9").followed_by("b").where("kind = 'b'").next("c"),
+    "forbidden, and then more": (
+        a().not_followed_by("n").where("kind = 'b' AND value > 9").followed_by("b").where("kind = 'b'").next("c")
+    ),
     "silence": a().not_followed_by("n").within(timedelta(seconds=5)),
     "a greedy loop with an end": a().next("b").one_or_more().greedy().until("kind = 'c'").next("c").where("kind = 'c'"),
     "a greedy loop beside it": loop().greedy().followed_by("c").where("kind = 'c'"),
@@ -225,11 +236,10 @@ def test_few_patterns_of_the_corpus_are_surprising() -> None:
             continue
         patterns += 1
         for surprise in surprises(pattern):
-            kind = "never" if surprise.never else "effect"
+            kind = re.sub(r'[":].*', "", re.sub(r'("\w+"|\d)', "_", surprise.message))
             found[kind] = found.get(kind, 0) + 1
             if surprise.never and not any(stage.quantifier.optional or stage.group for stage in pattern.stages):
                 assert case["expected"].get("matches", []) == [], case["id"]
-    print(patterns, found)
     assert (patterns, found) == (3300, {})
 
 

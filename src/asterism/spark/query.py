@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect
+from asterism.arguments import expect, expect_texts, shown
 from asterism.cep import EVENTS, CepOperator, OnLimit
 from asterism.compiler import Semantics, check_pattern
 from asterism.errors import StreamDefinitionError
@@ -45,6 +46,24 @@ from asterism.surprises import warn
 DEFAULT_PAGES = 1
 _EVENT_TIME = "__event_time"
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
+
+
+def _kind(output: Any) -> OutputKind:
+    known = [kind.value for kind in OutputKind]
+    if not isinstance(output, str) or output not in known:
+        raise StreamDefinitionError(f"there is no output {shown(output)}", f"Outputs: {', '.join(known)}")
+    return OutputKind(output)
+
+
+def _check_run(sinks: Any, checkpoint: Any, select: Any, trigger: Any, name: Any) -> None:
+    select_hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
+    expect(StreamDefinitionError, sinks, Mapping, "sinks are functions by output", 'run({"matches": sink})')
+    expect(StreamDefinitionError, select, Mapping | None, "select is measures by output", select_hint)
+    for texts in (select or {}).values():
+        expect_texts(StreamDefinitionError, texts, "measures are a list of SQL texts", select_hint)
+    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint is a path")
+    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger is a dict", 'trigger={"availableNow": True}')
+    expect(StreamDefinitionError, name, str | None, "the name of a query is a text")
 
 
 class CEP:
@@ -113,6 +132,15 @@ class CEP:
         """
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
+        expect(
+            StreamDefinitionError, factory, PatternProcessorDiscovererFactory, "rules are found by a discoverer's factory",
+            'FilePatternProcessorDiscovererFactory("rules.json")',
+        )  # fmt: skip
+        expect(StreamDefinitionError, store, str | PathLike | None, "the store is a folder")
+        expect(
+            StreamDefinitionError, functions, Mapping | None, "functions are told by name", "functions={name: function}"
+        )
+        expect(StreamDefinitionError, drain, bool, "drain is True or False")
         if on_error not in ("fail", "disable"):
             raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
         return PatternProcessorStream(
@@ -176,7 +204,8 @@ class PatternStream:
         MAX of a stage's events, NULL (COUNT: 0) where it took none; ``a.price`` alone is ``LAST(a.price)``. Key columns,
         ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id`` can be used too.
         """
-        return self._single(OutputSpec(OutputKind(output), measures=measures))
+        expect_texts(StreamDefinitionError, measures, "measures are SQL texts", 'select("COUNT(a.*) AS n")')
+        return self._single(OutputSpec(_kind(output), measures=measures))
 
     def process(
         self, function: Callable[[pa.Table], pa.Table], schema: T.StructType | str, *, output: str = "matches"
@@ -184,8 +213,19 @@ class PatternStream:
         """Rows made by *function*: a :class:`pyarrow.Table` of matches in, with the columns of :attr:`matches`, a table with
         the columns of *schema* out. It is called with any number of matches at a time.
         """
+        if not callable(function):
+            raise StreamDefinitionError(
+                f"process takes a function, not {shown(function)}", hint="process(f, 'n BIGINT')"
+            )
+        expect(
+            StreamDefinitionError,
+            schema,
+            T.StructType | str,
+            "the schema of a function is a text",
+            "process(f, 'n BIGINT')",
+        )
         struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
-        spec = OutputSpec(OutputKind(output), function=function, function_schema=arrow_schema(self.spark, struct))
+        spec = OutputSpec(_kind(output), function=function, function_schema=arrow_schema(self.spark, struct))
         return self._single(spec)
 
     # ------------------------------------------------------------------ several outputs, one query
@@ -211,9 +251,10 @@ class PatternStream:
         :param trigger: arguments of ``DataStreamWriter.trigger``; default: process what is available and return
         :return: the running query if *trigger* was given, otherwise None, when all is done
         """
+        _check_run(sinks, checkpoint, select, trigger, name)
         measures = select or {}
         outputs = {
-            sink: OutputSpec(OutputKind(sink), measures=tuple(measures[sink]) if sink in measures else None)
+            sink: OutputSpec(_kind(sink), measures=tuple(measures[sink]) if sink in measures else None)
             for sink in sinks
         }
         operator = self._operator(outputs)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from asterism.arguments import expect
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 
 _KEY_TYPES = (
@@ -88,6 +89,7 @@ class BroadcastStream:
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
+    expect(StreamDefinitionError, df, DataFrame, "events come as a DataFrame", 'KeyedStream(df, key="user", time="ts")')
     columns = [field.name for field in df.schema]
     for name in names:
         if not isinstance(name, str):
@@ -107,6 +109,8 @@ def _check_time(df: DataFrame, time: str | None, delay: timedelta, idle_after: t
                 "It must be TIMESTAMP, TIMESTAMP_NTZ, or BIGINT in milliseconds since 1970-01-01 UTC.",
                 "CAST it, or build it with to_timestamp(...)",
             )
+    expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness is a timedelta", "timedelta(seconds=5)")
+    expect(StreamDefinitionError, idle_after, timedelta | None, "idle_after is a timedelta", "timedelta(minutes=1)")
     if delay < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
     if idle_after is not None and idle_after <= timedelta(0):
