@@ -81,6 +81,8 @@ class CepOperator(KeyGroupOperator):
         expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
         check_outputs(outputs)
         expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
+        if max_partial_matches is not None and max_partial_matches >= 2**63:
+            raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
         if max_partial_matches is not None and max_partial_matches < 1:
             raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
         if on_limit not in get_args(OnLimit):

@@ -30,6 +30,15 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 
+def printable(text: str) -> str:
+    """*text* with what a terminal would obey, and what cannot be seen, as escapes; line breaks stay.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 class AsterismError(Exception):
     """What went wrong (*message*), about which thing (*detail*), and what to do (*hint*)."""
 
@@ -40,16 +49,21 @@ class AsterismError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        lines = [self.message]
+        # Names and SQL texts may come from outside: they are not to write lines of their own, or to be obeyed by a terminal.
+        lines = [_in_one_line(self.message)]
         if self.detail:
-            lines += ["  " + line for line in self.detail.splitlines()]
+            lines += ["  " + line for line in printable(self.detail).splitlines()]
         if self.hint:
-            lines.append("  Hint: " + self.hint)
+            lines.append("  Hint: " + _in_one_line(self.hint))
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from Spark's Python workers to the driver.
         return type(self), (self.message, self.detail, self.hint)
+
+
+def _in_one_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")
 
 
 class PatternError(AsterismError):
@@ -89,7 +103,7 @@ class ExpressionError(AsterismError):
         shown = text if len(text) <= 200 else text[:200] + " ..."
         detail = shown
         if position is not None and 0 <= position <= len(shown) and "\n" not in shown:
-            detail += "\n" + " " * position + "^"
+            detail += "\n" + " " * len(printable(shown[:position])) + "^"
         return cls(problem, detail, hint)
 
 

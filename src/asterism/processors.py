@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from asterism.arguments import expect
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.json_format import pattern_from_json, pattern_to_json
 from asterism.json_text import decode
@@ -79,11 +80,12 @@ class PatternProcessor:
         if self.timestamp is not None and self.timestamp.tzinfo is None:
             object.__setattr__(self, "timestamp", self.timestamp.replace(tzinfo=UTC))
         texts: tuple[tuple[str, Any, int], ...] = (
-            ("key", self.key or (), MAX_KEYS),
+            ("key", () if self.key is None else self.key, MAX_KEYS),
             ("select", self.select, MAX_MEASURES),
         )
+        expect(PatternProcessorError, self.timed_out, bool, "timed_out is True or False")
         for name, value, limit in texts:
-            if isinstance(value, str) or not all(_is_text(text) for text in value):
+            if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_text(text) for text in value):
                 raise PatternProcessorError(f"{name} is a list of SQL texts of up to {MAX_TEXT} characters")
             if len(value) > limit:
                 raise PatternProcessorError(f"{name} has {len(value)} expressions (limit {limit})")

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
 from asterism.cep import EVENTS as EVENTS_INPUT
-from asterism.cep import CepOperator, OnLimit
+from asterism.cep import MAX_PAGES, CepOperator, OnLimit
 from asterism.compiler import Semantics
 from asterism.errors import ColumnNotFoundError, InvalidEventError, PatternWarning, StreamDefinitionError
 from asterism.key_group import KEY_HASH
@@ -648,6 +648,7 @@ class StreamOperatorHarness(OperatorHarness):
         pages: int = 1,
     ) -> None:
         expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
         for name, said in (inputs or {}).items():
             expect_text(StreamDefinitionError, name, "an input has a name", _CONNECTED)
@@ -735,6 +736,10 @@ class StreamOperatorHarness(OperatorHarness):
 
     def play(self, steps: Iterable[Step]) -> Self:
         """Do one step after the other."""
+        if not isinstance(steps, Iterable):
+            raise InvalidEventError(
+                f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]'
+            )
         for step in steps:
             match step:
                 case Send(input, rows):
@@ -841,6 +846,8 @@ def check_operator_independence(
     pairs = isinstance(spread, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in spread)
     if not pairs or isinstance(spread, str | bytes):
         raise StreamDefinitionError(f"spread is pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]")
+    if not isinstance(steps, Sequence):
+        raise InvalidEventError(f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]')
     tabled = [
         Send(step.input, whole.table(step.input, step.rows)) if isinstance(step, Send) else step for step in steps
     ]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.errors import printable as printable
 from asterism.pattern import Contiguity, Pattern, Quantifier, QuantifierKind, SkipKind, Stage
 
 CONTIGUITY = {
@@ -43,15 +44,6 @@ _UNITS = (
     (timedelta(milliseconds=1), "ms"),
     (timedelta(microseconds=1), "µs"),
 )
-
-
-def printable(text: str) -> str:
-    """*text* with what a terminal would obey, and what cannot be seen, as escapes; line breaks stay.
-
-    >>> printable("a\\x1b[2Jb")
-    'a\\\\x1b[2Jb'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: str, limit: int) -> str:

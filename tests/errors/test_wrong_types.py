@@ -6,9 +6,11 @@ each of its parameters, one at a time. What accepts one must work with it: a res
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -355,6 +357,50 @@ CALLS: dict[str, Call] = {
         {**COUNTS, "steps": [Send("clicks", {"user": "ann", "at": "1s"})], "cuts": 1, "seed": 0, "spread": [(2, 1)]},
     ),
 }
+
+
+ELSEWHERE = {
+    "made and used by operators and triggers while they run, which tests/windows and tests/errors look at": {
+        "Context", "Counter", "Element", "InputSelection", "StreamOperator", "TimeSpan", "Timer", "Trigger", "TriggerContext",
+        "TriggerResult",
+    },
+    "triggers: tests/errors/test_window_texts.py": {
+        "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
+        "EventTimeTrigger", "GlobalWindows", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "never",
+    },
+    "on Spark: tests/spark/test_wrong_types.py": {
+        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream", "Side",
+        "WindowedStream", "connect", "multi_broadcast_join", "window",
+    },
+    "to be derived from": {
+        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+        "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
+    },
+    "what comes out": {"Finding", "Snapshot"},
+}  # fmt: skip
+"""What is public and not called here."""
+
+
+def test_all_that_is_public_is_called() -> None:
+    elsewhere = set().union(*ELSEWHERE.values())
+    called = {name.partition(" ")[0] for name in CALLS}
+    missing = []
+    for module in (asterism, asterism.testing, asterism.discovery):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if name in elsewhere or not callable(thing) or (isinstance(thing, type) and issubclass(thing, Enum)):
+                continue
+            if not any(one == name or one.startswith(name + ".") for one in called):
+                missing.append(name)
+    for kind in (Pattern, AfterMatchSkipStrategy, Literals, OperatorHarness, PatternHarness, StreamOperatorHarness):
+        for name, method in inspect.getmembers(kind, inspect.isroutine):
+            takes = [
+                each for each in inspect.signature(method).parameters.values() if each.name not in ("self", "changes")
+            ]
+            owners = [each.__name__ for each in kind.__mro__]
+            if takes and not name.startswith("_") and not called & {f"{owner}.{name}" for owner in owners}:
+                missing.append(f"{kind.__name__}.{name}")
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+from asterism.arguments import expect
 from asterism.discovery.documents import MAX_BYTES, MAX_TOTAL, SUFFIXES, WHOLE, read_document, read_file
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
@@ -56,6 +57,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     interval: timedelta = timedelta(seconds=1)
 
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
+        expect(PatternProcessorError, path, str | os.PathLike, "a path is a text or a Path", 'Path("rules.json")')
         # Where it travels to, the working directory may be another one.
         object.__setattr__(self, "path", Path(path).absolute())
         object.__setattr__(self, "interval", checked_interval(interval))

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from asterism.arguments import expect
 from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, Document, NotWrittenError, read_document
 from asterism.discovery.rule_set import ChangedError, Condition, ConflictError, RuleSet, TooLargeError
@@ -91,7 +92,23 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         certificate: str | os.PathLike[str] | None = None,
         private_key: str | os.PathLike[str] | None = None,
     ) -> None:
-        if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        for what, file in (("state", state), ("certificate", certificate), ("private_key", private_key)):
+            if file is not None or what == "state":
+                expect(
+                    PatternProcessorError,
+                    file,
+                    str | os.PathLike,
+                    f"{what} is the path of a file",
+                    'Path("rules.json")',
+                )
+        expect(PatternProcessorError, host, str, "the host is a text", "127.0.0.1")
+        if (
+            not isinstance(token, str)
+            or len(token) < MIN_TOKEN
+            or not token.isascii()
+            or not token.isprintable()
+            or " " in token
+        ):
             raise PatternProcessorError(
                 f"the token must have at least {MIN_TOKEN} printable ASCII characters",
                 hint='python -c "import secrets; print(secrets.token_urlsafe())"',
