@@ -106,6 +106,23 @@ PATTERNS: dict[str, Provocation] = {
     "pattern_skip_into_group": lambda: (
         begin().next(group()).skip_strategy(AfterMatchSkipStrategy.skip_to_last("b")).validate()
     ),
+    "pattern_stage_of_other_type": lambda: begin().next(5),  # type: ignore[arg-type]
+    "pattern_stage_with_half_a_character": lambda: begin("a\ud800"),
+    "pattern_stage_with_a_line_break": lambda: begin("a\nERROR\x1b[2J").optional().optional(),
+    "pattern_times_of_text": lambda: begin().times("2"),  # type: ignore[arg-type]
+    "pattern_within_a_number": lambda: begin().within(5),  # type: ignore[arg-type]
+    "pattern_within_of_unknown_kind": lambda: begin().within(SECOND, "FIRST_AND_LAST"),  # type: ignore[arg-type]
+    "pattern_within_too_long": lambda: begin().within(timedelta.max),
+    "pattern_skip_is_text": lambda: begin().skip_strategy("SKIP_PAST_LAST_EVENT"),  # type: ignore[arg-type]
+    "pattern_skip_without_brackets": lambda: Pattern.begin("a", AfterMatchSkipStrategy.skip_to_next),  # type: ignore[arg-type]
+    "pattern_skip_without_stage": lambda: begin().skip_strategy(AfterMatchSkipStrategy.skip_to_first),  # type: ignore[arg-type]
+    "pattern_skip_to_number": lambda: AfterMatchSkipStrategy.skip_to_last(5),  # type: ignore[arg-type]
+    "pattern_drawn_as_unknown": lambda: begin().to_svg("picture"),  # type: ignore[arg-type]
+    "pattern_same_name_in_match": lambda: match(begin().next("a"), "a1"),
+    "pattern_is_text": lambda: match("a b", "a1"),  # type: ignore[arg-type]
+    "semantics_is_text": lambda: match(begin(), "a1", semantics="flink"),
+    "kit_events_of_other_type": lambda: match(begin(), 5),  # type: ignore[arg-type]
+    "kit_keys_are_text": lambda: match(begin(), "a1", keys="key"),
     "pattern_condition_of_other_type": lambda: begin().where(3),  # type: ignore[arg-type]
     "condition_of_other_type": lambda: as_condition(None),  # type: ignore[arg-type]
     "iterative_condition_of_other_type": lambda: IterativeCondition("price > 1"),  # type: ignore[arg-type]

@@ -184,13 +184,15 @@ def test_what_has_no_effect_is_told(name: str, semantics: Semantics) -> None:
     assert any(found)
 
 
+FAILS = loop().skip_strategy(AfterMatchSkipStrategy.skip_to_first("a", throw_on_miss=True))
+
+
 def test_a_skip_that_always_fails_is_told() -> None:
-    pattern = loop().skip_strategy(AfterMatchSkipStrategy.skip_to_first("a", throw_on_miss=True))
-    assert said(pattern) == ['the first match ends the query: it cannot skip to its own first event, of stage "a"']
+    assert said(FAILS) == ['the first match ends the query: it cannot skip to its own first event, of stage "a"']
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PatternWarning)
         with pytest.raises(SkipStrategyError):
-            match(pattern, "a1 b2")
+            match(FAILS, "a1 b2")
 
 
 # --- what is meant ---

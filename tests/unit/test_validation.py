@@ -16,7 +16,7 @@ from asterism.cli import main
 from asterism.errors import AsterismError
 from asterism.matcher import Matcher
 from asterism.pattern import AfterMatchSkipStrategy, Pattern
-from asterism.validation import arrow_type, check, summary
+from asterism.validation import arrow_type, check, check_processor, summary
 
 SCHEMA = pa.schema([("name", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -165,3 +165,91 @@ def test_the_documentation_shows_what_is_printed(tmp_path: Path, monkeypatch: py
     [good] = re.findall(r'rule = """\n(.*?)"""', page, re.DOTALL)
     [command] = re.findall(r"`asterism (validate rule\.json [^`]+)`", page)
     assert [printed(wrong, command), printed(good, command)] == re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+
+
+# --- what is surprising ---
+
+
+def test_what_is_surprising_is_a_warning_at_its_stage() -> None:
+    """It is no problem: the pattern can be used."""
+    pattern = begin().next("b").where("price > LAST(b.price)").times(2)
+    text = pattern.to_json()
+    checked = check(text, SCHEMA)
+    [warning] = checked.warnings
+    assert (checked.pattern, checked.problems) == (pattern, [])
+    assert warning.message == 'stage "b" can take no event: its condition is never TRUE'
+    assert text.splitlines()[warning.line : warning.line + 1] == ['      "name": "b",']
+
+
+def test_validate_prints_warnings_and_succeeds(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(begin().next("b").where("price > LAST(b.price)").times(2).to_json())
+    result = CliRunner().invoke(main, ["validate", str(tmp_path / "a.json")])
+    assert result.exit_code == 0
+    first, *_, last = result.output.splitlines()
+    assert first.endswith(': warning: stage "b" can take no event: its condition is never TRUE')
+    assert last.endswith("ok, 2 stages (a, b), NO_SKIP")
+
+
+# --- rules ---
+
+RULE: dict[str, Any] = {"id": "r", "version": 1, "pattern": json.loads(begin().to_json())}
+
+
+def told(rule: dict[str, Any], schema: pa.Schema | None = SCHEMA) -> dict[str, str]:
+    """What is wrong with a rule: the first words, by the value that they are about."""
+    asked: list[str] = []
+
+    def place(pointer: str) -> tuple[int, int]:
+        asked.append(pointer)
+        return len(asked), 1
+
+    problems = check_processor(rule, place, schema).problems
+    return {asked[problem.line - 1]: problem.message.partition(",")[0] for problem in problems}
+
+
+def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
+    """Columns of keys and measures, though those of the pattern are wrong too; each field, though others are."""
+    pattern = begin("prise > 1").to_json()
+    rule = {
+        "id": "",
+        "version": -1,
+        "key": ["usr", "price >"],
+        "pattern": pattern,
+        "select": ["LAST(b.price) AS last", "LAST(a.prise) AS first"],
+        "timedOut": "no",
+        "colour": "red",
+    }
+    assert told(rule) == {
+        "/id": "an id is a text of 1 to 200 printable characters",
+        "/version": "a version is an integer from 0 to 2147483647",
+        "/key/0": "key: unknown column 'usr'",
+        "/key/1": "key: the expression is incomplete",
+        "/pattern/nodes/0/condition/expression": "pattern: a: condition: unknown column 'prise'",
+        "/select/0": "select: unknown stage 'b'",
+        "/select/1": "select: unknown column 'prise'",
+        "/timedOut": "timedOut must be true or false",
+        "/colour": "a processor has no field 'colour'",
+    }
+
+
+def test_measures_and_a_function_hide_no_other_problem() -> None:
+    rule = RULE | {"select": ["LAST(z.price)"], "function": "f", "key": ["usr"]}
+    assert told(rule) == {
+        "/function": "a processor has measures (select) or a function",
+        "/key/0": "key: unknown column 'usr'",
+        "/select/0": "select: unknown stage 'z'",
+    }
+
+
+def test_what_a_rule_needs_is_told_at_once() -> None:
+    assert told({}) == {"": "a processor needs 'pattern'"}
+    assert len(check_processor({}, lambda pointer: (1, 1)).problems) == 3
+
+
+def test_a_rule_is_warned_of() -> None:
+    pattern = begin().next("b").where("price > LAST(b.price)").times(2)
+    checked = check_processor(RULE | {"pattern": json.loads(pattern.to_json())}, lambda pointer: (1, 1), SCHEMA)
+    assert checked.processor is not None
+    assert [warning.message for warning in checked.warnings] == [
+        'pattern: stage "b" can take no event: its condition is never TRUE'
+    ]
