@@ -15,8 +15,9 @@ def shown(value: Any) -> str:
     >>> shown("x" * 100), shown(dict)
     ("'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 'dict')
     """
-    if isinstance(value, type):
-        return value.__qualname__
+    name = getattr(value, "__qualname__", None)
+    if callable(value) and isinstance(name, str):
+        return name
     try:
         return f"{value!r:.60}"
     except Exception:  # a class of somebody else's may fail at this, too

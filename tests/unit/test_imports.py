@@ -16,8 +16,8 @@ SOURCE = Path(asterism.__file__).parent
 
 # Each module imports from its own block or one above.
 BLOCKS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
-    ("pattern", "conditions", "sql", "expressions", "programs", "words"),
+    ("errors", "arguments"),
+    ("pattern", "conditions", "sql", "expressions", "programs", "words", "surprises"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator", "keys", "hashing"),
     ("calls", "matcher", "match_ids", "outputs", "aggregates"),
