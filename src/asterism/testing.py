@@ -843,8 +843,8 @@ def check_operator_independence(
     __tracebackhide__ = True
     _check_ways(cuts, seed)
     whole = StreamOperatorHarness(operator, inputs)
-    pairs = isinstance(spread, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in spread)
-    if not pairs or isinstance(spread, str | bytes):
+    pairs: Any = spread
+    if not isinstance(pairs, list | tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise StreamDefinitionError(f"spread is pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]")
     if not isinstance(steps, Sequence):
         raise InvalidEventError(f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]')
@@ -1254,9 +1254,9 @@ def _expected(one: Expected, literals: Literals) -> Finding:
         if words and words[-1].startswith("@"):
             time = literals.micros(words.pop()[1:])
         return Finding((), time, {"": words})
-    for words in one.values():
-        if not isinstance(words, str):
-            expect_texts(StreamDefinitionError, words, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
+    for texts in one.values():
+        if not isinstance(texts, str):
+            expect_texts(StreamDefinitionError, texts, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
     return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
 
 

@@ -271,8 +271,8 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
         except AsterismError as error:
             found.append((pointer_part(name), "", error))
     if kept.get("select") and kept.get("function") is not None:
-        error = PatternProcessorError("a processor has measures (select) or a function, not both")
-        found.append(("/function", "", error))
+        both = PatternProcessorError("a processor has measures (select) or a function, not both")
+        found.append(("/function", "", both))
         del kept["function"]
     missing = [name for name in good if name not in fields]
     found += [("", "", PatternProcessorError(f"a processor needs {name!r}")) for name in missing]

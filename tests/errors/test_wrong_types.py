@@ -394,11 +394,13 @@ def test_all_that_is_public_is_called() -> None:
                 missing.append(name)
     for kind in (Pattern, AfterMatchSkipStrategy, Literals, OperatorHarness, PatternHarness, StreamOperatorHarness):
         for name, method in inspect.getmembers(kind, inspect.isroutine):
+            if name.startswith("_"):
+                continue
             takes = [
                 each for each in inspect.signature(method).parameters.values() if each.name not in ("self", "changes")
             ]
             owners = [each.__name__ for each in kind.__mro__]
-            if takes and not name.startswith("_") and not called & {f"{owner}.{name}" for owner in owners}:
+            if takes and not called & {f"{owner}.{name}" for owner in owners}:
                 missing.append(f"{kind.__name__}.{name}")
     assert missing == []
 

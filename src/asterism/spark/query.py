@@ -132,14 +132,6 @@ class CEP:
         """
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
-        expect(
-            StreamDefinitionError, factory, PatternProcessorDiscovererFactory, "rules are found by a discoverer's factory",
-            'FilePatternProcessorDiscovererFactory("rules.json")',
-        )  # fmt: skip
-        expect(StreamDefinitionError, store, str | PathLike | None, "the store is a folder")
-        expect(
-            StreamDefinitionError, functions, Mapping | None, "functions are told by name", "functions={name: function}"
-        )
         expect(StreamDefinitionError, drain, bool, "drain is True or False")
         if on_error not in ("fail", "disable"):
             raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
