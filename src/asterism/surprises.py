@@ -93,12 +93,17 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool) -> Iterator[Surprise]:
 def _is_ended(loop: Stage, forbidden: Stage) -> bool:
     """Is every event that a loop could take, and need not take, forbidden by what follows?
 
-    A relaxed loop that has skipped an event is not asked for ``not_next`` any more, so it may go on.
+    A relaxed loop that has skipped an event may go on: it is not asked any more.
     """
     said = loop.quantifier
     may_go_on = (said.kind is QuantifierKind.LOOPING or said.at_least < said.at_most) and not said.greedy
-    asked = forbidden.contiguity is Contiguity.NOT_FOLLOW or said.inner is Contiguity.STRICT
-    return may_go_on and asked and loop.group is None and loop.until is None and _implies(loop, forbidden)
+    return (
+        may_go_on
+        and said.inner is Contiguity.STRICT
+        and loop.group is None
+        and loop.until is None
+        and _implies(loop, forbidden)
+    )
 
 
 def _ended_loop(loop: Stage, forbidden: Stage) -> Surprise:

@@ -316,7 +316,7 @@ CALLS: dict[str, Call] = {
     "PatternHarness.advance_processing_time": of_harness("advance_processing_time", to="5s"),
     "PatternHarness.by_stage": of_harness("by_stage", output="matches"),
     "PatternHarness.found": of_harness("found", output="matches"),
-    "PatternHarness.restore": of_harness("restore", snapshot=harness().snapshot()),
+    "OperatorHarness.restore": of_harness("restore", snapshot=harness().snapshot()),
     "assert_matches": Call(
         assert_matches, {"actual": ["a1"], "expected": ["a1"], "output": "matches", "in_any_order": False}
     ),

