@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -216,7 +217,12 @@ class PatternStream:
             "the schema of a function is a text",
             "process(f, 'n BIGINT')",
         )
-        struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
+        try:
+            struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
+        except ParseException as error:
+            raise StreamDefinitionError(
+                f"no schema: {shown(schema)}", str(error).strip(), "process(f, 'n BIGINT')"
+            ) from None
         spec = OutputSpec(_kind(output), function=function, function_schema=arrow_schema(self.spark, struct))
         return self._single(spec)
 
