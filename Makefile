@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance bench nemesis soak docs format clean
+.PHONY: help setup demo test lint types unit conformance fuzz bench nemesis soak docs format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ unit: setup ## the tests that need no Spark
 
 conformance: setup ## run the corpus of Flink's answers
 	$(BIN)/asterism conformance tests/conformance/*.jsonl $(ARGS)
+
+fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 bench: setup ## measure; SIZE=S by default
 	$(BIN)/python -m benchmarks.run --size $(SIZE) $(ARGS)

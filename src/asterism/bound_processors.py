@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from asterism.compiler import Semantics, check_pattern
 from asterism.errors import ExpressionError, PatternProcessorError
-from asterism.expressions import Scope, Vectorized, parse
+from asterism.expressions import TRIAL, Scope, Vectorized, parse
 from asterism.keys import KEY
 from asterism.matcher import Matcher
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn
@@ -141,6 +141,21 @@ class ProcessorCompiler:
         return BoundProcessor(
             processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only
         )
+
+    def try_out(self, processor: PatternProcessor) -> BoundProcessor:
+        """As :meth:`compile`, and its expressions are computed for a few made-up events.
+
+        :raises AsterismError: also if that takes longer than a rule may take
+        """
+        bound = self.compile(processor)
+        expressions = [bound.matcher.vectorized, self.key_expressions(bound.selector)[0]]
+        for output in bound.outputs.values():
+            if output.measures is not None:
+                expressions += [output.measures.arguments, output.measures.rest]
+        left = TRIAL
+        for vectorized in expressions:
+            left -= vectorized.try_out(left)
+        return bound
 
     def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
         """A selector's expressions, and the number of each among the distinct ones."""

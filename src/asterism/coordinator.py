@@ -362,7 +362,7 @@ class Coordinator(PatternProcessorManager):
         if new not in self._checked:
             try:
                 new.to_dict()  # first, for it tells what of a pattern made in Python is no data
-                self.compiler.compile(new)
+                self.compiler.try_out(new)
                 self._checked[new] = None
             except AsterismError as error:
                 self._checked[new] = error

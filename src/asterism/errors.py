@@ -29,6 +29,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote what came from outside
+MAX_DETAIL = 20_000
+
 
 def printable(text: str) -> str:
     """*text* with what a terminal would obey, and what cannot be seen, as escapes; line breaks stay.
@@ -36,13 +39,26 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + " ..."
+
+
 class AsterismError(Exception):
-    """What went wrong (*message*), about which thing (*detail*), and what to do (*hint*)."""
+    """What went wrong (*message*), about which thing (*detail*), and what to do (*hint*).
+
+    Whatever it quotes, its text can be printed and logged: control characters stand in it as escapes, and only the detail has
+    several lines, each of them indented. Each part is bounded in length.
+    """
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        message = _shortened(message, MAX_MESSAGE)
+        detail = None if detail is None else _shortened(detail, MAX_DETAIL)
+        hint = None if hint is None else _shortened(hint, MAX_MESSAGE)
         super().__init__(message, detail, hint)
         self.message = message
         self.detail = detail
@@ -100,7 +116,7 @@ class ExpressionError(AsterismError):
     @classmethod
     def at(cls, problem: str, text: str, position: int | None = None, hint: str | None = None) -> Self:
         """Name the problem and, where *position* (0-based) is known, point at the place in the text."""
-        shown = text if len(text) <= 200 else text[:200] + " ..."
+        shown = _shortened(text, 200)
         detail = shown
         if position is not None and 0 <= position <= len(shown) and "\n" not in shown:
             detail += "\n" + " " * len(printable(shown[:position])) + "^"

@@ -11,20 +11,28 @@ Expressions come from outside: only the node types listed here are accepted, and
 from __future__ import annotations
 
 import atexit
+import contextlib
+import decimal
 import difflib
 import enum
 import functools
+import itertools
+import os
 import re
+import threading
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
-import sqlglot
+import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
 
 from asterism.errors import (
     ColumnNotFoundError,
@@ -33,13 +41,13 @@ from asterism.errors import (
     InvalidEventError,
 )
 from asterism.sql import routines
-from asterism.sql.functions import FUNCTIONS, NOT_PURE
+from asterism.sql.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.sql.translation import DOCUMENTATION, Translator, position_of
 from asterism.sql.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
-from asterism.sql.values import Sql
+from asterism.sql.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 50  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
@@ -64,7 +72,7 @@ _BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
-    exp.Var, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket, exp.Anonymous,
+    exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket, exp.Anonymous,
     *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
 _TYPED = {
@@ -74,11 +82,25 @@ _TYPED = {
     "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'",
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
-_ARGUMENTS = frozenset((
-    "this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "safe", "typed", "negate", "is_string",
-    "quoted", "table", "db", "catalog", "unit", "big_int",
-))  # fmt: skip
-"""What a node may hold. Anything else is a variety of it that has another meaning, such as BETWEEN SYMMETRIC."""
+_BINARY = frozenset(("this", "expression"))
+_CONSUMED: dict[type[exp.Expr], frozenset[str]] = dict.fromkeys(_SUPPORTED, _BINARY) | {
+    kind: frozenset(names.split())
+    for kind, names in {
+        exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
+        exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
+        exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
+        exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
+        exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
+        exp.ILike: "this expression negate", exp.Count: "this big_int",
+        **dict.fromkeys((exp.Sum, exp.Avg, exp.Min, exp.Max), "this"),
+    }.items()
+}  # fmt: skip
+"""What of a node is translated. Whatever else it holds would be lost, such as the SYMMETRIC of a BETWEEN."""
+_TYPE = re.compile(
+    r"BOOLEAN|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE|STRING|BINARY|DATE|TIMESTAMP(_NTZ|_LTZ)?"
+    r"|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
+)
+"""The types that a CAST may name, as Spark writes them. The parser knows more, and drops the length of a VARCHAR."""
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -86,14 +108,28 @@ class _Tokenizer(Spark.Tokenizer):
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
 
+def _with_unit(name: str, parser: SparkParser) -> exp.Expr:
+    """A call whose first argument may be a unit of time, as in ``timestampdiff(HOUR, a, b)``."""
+    arguments = parser._parse_csv(parser._parse_assignment)
+    first = arguments[0] if len(arguments) == 3 else None
+    if isinstance(first, exp.Column) and not first.table and not first.this.args.get("quoted"):
+        unit = exp.Var(this=first.name)
+        unit.meta.update(first.this.meta)
+        arguments[0] = unit
+    return exp.Anonymous(this=name, expressions=arguments)
+
+
 class _Parser(SparkParser):
     """Leaves functions as they were typed: what they are is settled by :data:`asterism.sql.functions.FUNCTIONS`."""
 
-    FUNCTIONS: ClassVar[dict[str, Any]] = {name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values()}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST")
+    } | {"FIRST": exp.First.from_arg_list, "LAST": exp.Last.from_arg_list}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         "CAST": lambda self: self._parse_called_cast(safe=None),
         "TRY_CAST": lambda self: self._parse_called_cast(safe=True),
         "EXTRACT": SparkParser.FUNCTION_PARSERS["EXTRACT"],
+        **{name.upper(): functools.partial(_with_unit, name) for name in UNIT_FIRST},
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
@@ -109,6 +145,14 @@ class _Parser(SparkParser):
         """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
         node: exp.Expr = self._parse_cast(False, safe=safe)
         node.meta["called"] = True
+        return node
+
+    def _parse_types(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        """A type, with the words in which it is written."""
+        begin = self._index
+        node: exp.Expr | None = super()._parse_types(*arguments, **options)
+        if node is not None:
+            node.meta["written"] = "".join(token.text for token in self._tokens[begin : self._index]).upper()
         return node
 
 
@@ -134,18 +178,19 @@ def parse(text: str) -> exp.Expr:
     """
     if len(text) > MAX_TEXT:
         raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
-    if _nesting(text) > MAX_DEPTH:
-        raise ExpressionSyntaxError.at(f"an expression may be nested {MAX_DEPTH} levels deep at most", text)
     setting = _SETTING.search(text)
     if setting is not None:
         raise ExpressionSyntaxError.at(
             "Spark replaces ${...} by a setting, before it reads the SQL", text, setting.start(), "'$' || '{...}'"
         )
+    dialect = _Dialect()
     try:
-        trees = sqlglot.parse(text, dialect=_Dialect)
+        tokens = dialect.tokenize(text)
+        _check_tokens(tokens, text)
+        trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
-        problem = str(first.get("description") or "the expression does not parse")
+        problem = str(first.get("description") or "the expression does not parse").partition(" but got <Token")[0]
         position = None if first.get("line") != 1 else int(first.get("col", 0)) - 1
         if problem.startswith("Required keyword"):
             problem, position = "the expression is incomplete", None
@@ -156,6 +201,8 @@ def parse(text: str) -> exp.Expr:
         raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
     except TokenError:
         raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
+    except _PARSER_BUGS as error:
+        raise ExpressionSyntaxError.at(f"the expression does not parse ({type(error).__name__})", text) from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
     tree: exp.Expr = trees[0]
@@ -171,10 +218,124 @@ def parse(text: str) -> exp.Expr:
                     "the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))"
                 )
             if not text[end].isalpha():  # 5::BIGINT, not 5L
+                typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
+                if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
+                    raise ExpressionSyntaxError.at(
+                        "only DATE and TIMESTAMP stand before a text",
+                        text,
+                        node.this.meta.get("start"),
+                        "CAST('...' AS type)",
+                    )
                 node.meta["called"] = True
     if _height(inner) > MAX_OPERATIONS:
         raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
+    if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
+        raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
+    _account(tokens, tree, text)
     return tree
+
+
+_CASTS = re.compile(r"\s*::")
+_PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What sqlglot raises for some texts that are no SQL."""
+
+
+def _check_tokens(tokens: Sequence[Token], text: str) -> None:
+    """Refuse what would take the parser too deep, and what it reads although Spark does not."""
+    depth = cases = run = end = 0
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        cases += (kind is TokenType.CASE) - (kind is TokenType.END)
+        run = run + 1 if kind in _PREFIXES else 0
+        if max(depth, cases, run) > MAX_DEPTH:
+            raise ExpressionSyntaxError.at(
+                f"an expression may be nested {MAX_DEPTH} levels deep at most", text, token.start
+            )
+        if kind is TokenType.L_BRACE:
+            raise ExpressionSyntaxError.at("unexpected token", text, token.start)
+        if token.start > end:
+            _check_between(text, end, token.start)
+        end = max(end, token.end + 1)
+    _check_between(text, end, len(text))
+
+
+def _check_between(text: str, begin: int, end: int) -> None:
+    """What the tokenizer leaves out must be what Spark leaves out."""
+    if not _BETWEEN.fullmatch(text, begin, end):
+        found = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
+        at = found.start() if found is not None else begin
+        what = "a hint" if text.startswith("/*+", at) else "such a comment" if text[at] in "/-{" else f"{text[at]!r}"
+        raise ExpressionSyntaxError.at(f"{what} is not supported here", text, at)
+
+
+_BETWEEN = re.compile(r"(?:[ \t\r\n]|--[^\n]*+(?<!\\)(?:\n|\Z)|/\*(?!\+)(?:(?!/\*|\*/).)*+\*/)*+", re.DOTALL)
+"""Spaces and comments; of a line comment that ends with a backslash, and of nested ones, the parser has another idea."""
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.RAW_STRING)
+
+
+def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
+    """Each name and each literal of the text must be in the tree: what the parser leaves out would be lost without a word."""
+    there: Counter[str] = Counter()
+    commas = tests = 0
+    for node in tree.walk():
+        commas += max(len(node.expressions) - 1, 0)
+        if isinstance(node, exp.First | exp.Last):
+            commas += node.args.get("expression") is not None
+        tests += isinstance(node, exp.Is)
+        there.update(_words(node))
+    for token in tokens:
+        kind = token.token_type
+        commas -= kind is TokenType.COMMA
+        tests -= kind is TokenType.IS
+        if kind not in _NAMES:
+            continue
+        word = _digits(token.text) if kind is TokenType.NUMBER else token.text
+        word = word.lower() if kind is TokenType.VAR else word
+        if not there[word]:
+            raise ExpressionSyntaxError.at(f"{token.text!r:.60} has no meaning here", text, token.start, DOCUMENTATION)
+        there[word] -= 1
+    if commas < 0:
+        raise ExpressionSyntaxError.at("a comma too many", text)
+    if tests > 0:
+        raise ExpressionSyntaxError.at("a test for NULL is written IS NULL or IS NOT NULL", text)
+
+
+def _words(node: exp.Expr) -> Iterator[str]:
+    """The words of a text that a node stands for; names in lower case too."""
+    match node:
+        case exp.Identifier() | exp.Anonymous() | exp.Var():
+            name = str(node.this)
+            yield name
+            if name != name.lower():
+                yield name.lower()
+        case exp.Literal() if isinstance(node.parent, exp.Interval):
+            unit = node.parent.args.get("unit")
+            yield from (str(node.this), str(node.this).lstrip("-+"), str(node.meta.get("typed", "")))
+            if isinstance(unit, exp.Var):
+                yield f"{node.this} {unit.name}"
+                yield f"{node.this} {unit.name}".lower()
+        case exp.Literal():
+            yield str(node.this) if node.is_string else _digits(str(node.this))
+        case exp.RawString():
+            yield str(node.this)
+        case exp.Cast():
+            yield from ("cast", "try_cast")
+            yield from _WORD.findall(str(node.to.meta.get("written", "")).lower())
+        case exp.Extract():
+            yield "extract"
+        case _ if type(node) in AGGREGATES:
+            yield AGGREGATES[type(node)].lower()
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _digits(number: str) -> str:
+    return "0" + number if number.startswith(".") else number
 
 
 def _check(node: exp.Expr, text: str) -> None:
@@ -188,16 +349,36 @@ def _check(node: exp.Expr, text: str) -> None:
         close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
         hint = f"did you mean {close[0]}?" if close else DOCUMENTATION
         raise ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
-    others = [name for name, value in node.args.items() if name not in _ARGUMENTS and value]
-    if not isinstance(node, _SUPPORTED) or others:
+    consumed = _CONSUMED.get(type(node))
+    others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
+    if isinstance(node, exp.DataType) or consumed is None or others:
+        if isinstance(node, exp.DataType):
+            written = str(node.meta.get("written", ""))
+            if _TYPE.fullmatch(written) and not others:
+                return
+            hint = "CAST(... AS STRING)" if re.match("(VAR)?CHAR|TEXT", written) else DOCUMENTATION
+            raise ExpressionSyntaxError.at(
+                f"the type {written or node.sql()!s:.60} is not supported here", text, None, hint
+            )
         word = _TYPED.get(node.key, node.key.upper())
-        if isinstance(node, _SUPPORTED):
-            word = " ".join([word, *(name.upper() for name in others)])
+        if consumed is not None:
+            word = " ".join([word, *(name.upper().rstrip("_") for name in others)])
         raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
             "IS is followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
         )
+    for name, kinds in _PARTS.get(type(node), {}).items():
+        part = node.args.get(name)
+        if part is not None and not isinstance(part, kinds):
+            raise ExpressionSyntaxError.at(
+                "unexpected token", text, position_of(part if isinstance(part, exp.Expr) else node)
+            )
+    if isinstance(node, exp.In) and not node.expressions:
+        raise ExpressionSyntaxError.at("IN needs a list", text, position_of(node))
+    number = isinstance(node, exp.Literal) and not node.is_string and not isinstance(node.parent, exp.Interval)
+    if number and not _NUMBER.fullmatch(str(node.this)):
+        raise ExpressionSyntaxError.at(f"{str(node.this)!r:.60} is not a number", text, position_of(node))
     if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
         raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
     for part in _operands(node):
@@ -213,6 +394,14 @@ def _check(node: exp.Expr, text: str) -> None:
             )
 
 
+_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NAME = (exp.Identifier, exp.Star)
+_PARTS: dict[type[exp.Expr], dict[str, Any]] = {
+    exp.Column: dict.fromkeys(("this", "table", "db", "catalog"), _NAME),
+    exp.Dot: {"expression": _NAME},
+    exp.Extract: {"this": exp.Var},
+}
+"""What the parts of a node may be: the parser also takes a number, or a text, for a name."""
 _LOOSER: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = dict.fromkeys(_BITWISE, (*_BITWISE, exp.DPipe)) | {
     exp.DPipe: (*_BITWISE, exp.Add, exp.Sub, *_PREDICATES, exp.Not)
 }
@@ -252,18 +441,6 @@ def _height(tree: exp.Expr) -> int:
             same = isinstance(node, exp.And | exp.Or) and type(part) is type(node)
             stack.append((part, height + (not same)))
     return deepest
-
-
-def _nesting(text: str) -> int:
-    """How deep a recursive parser may have to go: open brackets, and runs of NOT and minus."""
-    depth = deepest = 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        deepest = max(deepest, depth)
-    chain = max((len(run.split()) for run in re.findall(r"(?:\bNOT\s+)+", text, flags=re.IGNORECASE)), default=0)
-    minus = max((len(run.replace(" ", "")) for run in re.findall(r"(?:[-+~!]\s*)+", text)), default=0)
-    case = len(re.findall(r"\bCASE\b", text, flags=re.IGNORECASE))
-    return max(deepest, chain, minus, case)
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -354,6 +531,7 @@ class Scope:
         position = position_of(node)
         if node.expressions:
             raise ExpressionSyntaxError.at(f"{kind} takes one argument", text, position)
+        offset = _offset(node, kind, text)
         columns = list(argument.find_all(exp.Column)) if isinstance(argument, exp.Expr) else []
         stages = {self._split(column)[0] for column in columns}
         if isinstance(argument, exp.Star) or stages in (set(), {""}):
@@ -374,7 +552,7 @@ class Scope:
         holder = exp.Paren(this=argument.copy())
         for column in list(holder.find_all(exp.Column)):
             column.replace(self._named(stage, self._split(column)[1], text))
-        return type(node)(this=holder.this)
+        return type(node)(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
 
     def _stage(self, stage: str, text: str) -> None:
         if stage not in self.stages:
@@ -404,37 +582,187 @@ def has_aggregate(node: exp.Expr) -> bool:
     return node.find(*AGGREGATES) is not None
 
 
-def aggregate_of(node: exp.Expr) -> tuple[str, str, exp.Expr | None]:
-    """(function, stage, argument without the stage's name; None for ``COUNT(a.*)``) of a resolved aggregate."""
-    column = node.find(exp.Column)
+MAX_OFFSET = 10_000
+"""How far FIRST and LAST may look; kept events are looked through one by one."""
+
+
+def _offset(node: exp.Expr, kind: str, text: str) -> int:
+    """Of ``LAST(a.x, 1)``, the event before the last: 1."""
+    given = node.args.get("expression") if isinstance(node, exp.First | exp.Last) else None
+    if given is None:
+        return 0
+    if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch(r"\d{1,9}", str(given.this)):
+        raise ExpressionSyntaxError.at(
+            f"the second argument of {kind} is a number that stands literally in the expression",
+            text,
+            position_of(given) or position_of(node),
+            f"{kind}(stage.column, 1)",
+        )
+    if int(given.this) > MAX_OFFSET:
+        raise ExpressionSyntaxError.at(f"the offset of {kind} can be {MAX_OFFSET:,} at most", text, position_of(given))
+    return int(given.this)
+
+
+class Aggregate(NamedTuple):
+    """A resolved aggregate over the events of a stage."""
+
+    function: str
+    stage: str
+    argument: exp.Expr | None
+    """without the stage's name; None for ``COUNT(a.*)``"""
+    offset: int
+    """of FIRST and LAST: so many events after the first, or before the last"""
+
+
+def aggregate_of(node: exp.Expr) -> Aggregate:
+    column = node.this.find(exp.Column)
     assert column is not None
-    stage = column.table
+    function, stage = AGGREGATES[type(node)], column.table
     if isinstance(column.this, exp.Star):
-        return AGGREGATES[type(node)], stage, None
+        return Aggregate(function, stage, None, 0)
     argument = node.this.copy()
     for inner in list(argument.find_all(exp.Column)):
         inner.set("table", None)
-    return AGGREGATES[type(node)], stage, argument
+    return Aggregate(function, stage, argument, _offset(node, function, ""))
 
 
 # ---------------------------------------------------------------------------------------------------- pure expressions
 
 
-@functools.cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    """One in-memory database per process; it sees the Arrow tables handed to it and nothing else."""
-    import duckdb
+AT_ONCE = 64 * 1024 * 1024  # bytes of texts that are made at a time; of one event more is an error
+MAX_RULE_GROWTH = 10 * MAX_GROWTH  # of all expressions of a pattern together
+_VECTOR = 2048  # rows that DuckDB computes at a time
+_PREPARED = 16  # statements that a thread keeps
 
-    connection = duckdb.connect(":memory:", config={"threads": 1})
-    connection.execute("SET enable_external_access = false")
-    # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
-    names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
-    connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
-    routines.register(connection)
-    connection.execute("SET lock_configuration = true")
-    # Left to the interpreter's end it would be cleaned up after the modules that it needs.
-    atexit.register(_connection.cache_clear)
-    return connection
+
+class _Source:
+    """The rows of a statement: they change, the statement does not."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class _Database:
+    """An in-memory database; it sees the Arrow tables handed to it and nothing else.
+
+    To parse a statement, to find the columns and functions in it and to plan it takes longer than to run it on a small batch,
+    so statements are prepared and kept.
+    """
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self.process = os.getpid()
+        config = {"threads": 1, "memory_limit": "1GB"}
+        self.connection = connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET enable_external_access = false")
+        # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
+        names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
+        connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
+        routines.register(connection)
+        connection.execute("SET lock_configuration = true")
+        self.prepared: OrderedDict[Any, tuple[str, _Source]] = OrderedDict()
+        self.count = 0
+
+    def once(self, texts: Sequence[str], rows: pa.Table) -> pa.Table:
+        """The values of expressions over some rows."""
+        self.connection.register("events", rows)
+        try:
+            found: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
+        finally:
+            self.connection.unregister("events")
+        return found
+
+    def again(self, texts: tuple[str, ...], rows: pa.Table) -> pa.Table:
+        """As :meth:`once`, by a statement that is kept."""
+        key = texts, tuple(zip(rows.schema.names, rows.schema.types, strict=True))
+        if key not in self.prepared:
+            while len(self.prepared) >= _PREPARED:
+                name, _ = self.prepared.popitem(last=False)[1]
+                self.connection.execute(f"DEALLOCATE {name}")
+                self.connection.unregister(f"of_{name}")
+            self.count += 1
+            name, source = f"statement_{self.count}", _Source(rows)
+            self.connection.register(f"of_{name}", source)
+            try:
+                self.connection.execute(f"PREPARE {name} AS {_query(texts, f'of_{name}')}")
+            except BaseException:
+                self.connection.unregister(f"of_{name}")
+                raise
+            self.prepared[key] = name, source
+        self.prepared.move_to_end(key)
+        name, source = self.prepared[key]
+        source.rows = rows
+        try:
+            found: pa.Table = self.connection.sql(f"EXECUTE {name}").to_arrow_table()
+        finally:
+            source.rows = rows.slice(0, 0)
+        return found
+
+
+def _query(texts: Sequence[str], name: str) -> str:
+    columns = ", ".join(f"{text} AS r{number}" for number, text in enumerate(texts))
+    return f"SELECT {columns} FROM {name}"
+
+
+class _Databases(threading.local):
+    """One per thread: a connection does one thing at a time."""
+
+    mine: _Database | None = None
+
+
+_databases = _Databases()
+
+
+def _database() -> _Database:
+    """That of this thread; a process that was forked begins with none."""
+    mine = _databases.mine
+    if mine is None or mine.process != os.getpid():
+        mine = _databases.mine = _Database()
+        # Left to the interpreter's end it would be cleaned up after the modules that it needs.
+        atexit.register(setattr, _databases, "mine", None)
+    return mine
+
+
+TRIAL = 5.0
+"""Seconds of CPU time that the expressions of a rule may take for a few made-up events. It is a net below the limits that are
+known in advance, so it is generous: an expression takes some milliseconds, most of them to be planned."""
+
+
+def sample(schema: pa.Schema) -> pa.Table:
+    """A few made-up events: NULLs, zeros, ones, and long texts."""
+    count = 8
+    columns = [pa.array([_example(field.type, number) for number in range(count)], field.type) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _example(kind: pa.DataType, number: int) -> Any:
+    types = pa.types
+    if number == 0 or types.is_null(kind):
+        return None
+    if types.is_dictionary(kind):
+        return _example(kind.value_type, number)
+    if types.is_struct(kind):
+        return {field.name: _example(field.type, number) for field in kind}
+    if types.is_map(kind):
+        return [(_example(kind.key_type, number), _example(kind.item_type, number))]
+    if types.is_nested(kind):
+        return [_example(kind.value_type, number)] * (kind.list_size if types.is_fixed_size_list(kind) else number)
+    if types.is_boolean(kind):
+        return number % 2 == 0
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return b"a" * number
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "".join(chr(ord("a") + at % 26) for at in range(4**number % 1021))
+    if types.is_floating(kind):
+        return float(number)
+    if types.is_decimal(kind):
+        return decimal.Decimal(number).scaleb(-kind.scale)
+    return number if types.is_integer(kind) or types.is_temporal(kind) else None
 
 
 _TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
@@ -457,6 +785,7 @@ class Vectorized:
     types: list[pa.DataType] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     """what the user wrote, for messages"""
+    costs: list[Cost] = field(default_factory=list)
 
     @property
     def zone(self) -> str:
@@ -476,8 +805,10 @@ class Vectorized:
         """As :meth:`add`, of what is in DuckDB's words already."""
         if value.text not in self.texts:
             data_type = self._type(value, text)
+            self._check_cost(value, text)
             if plain_column(value.text) is None:
                 self._try_out(value, data_type, text)
+            self.costs.append(value.cost)
             self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
@@ -490,6 +821,7 @@ class Vectorized:
             self.texts.append(text)
             self.types.append(other.types[number])
             self.sources.append(other.sources[number])
+            self.costs.append(other.costs[number])
         return self.texts.index(text)
 
     def alone(self, number: int) -> Vectorized:
@@ -508,9 +840,31 @@ class Vectorized:
             return pa.scalar(value.constant)
         row = pa.table([pa.nulls(1, field.type) for field in self.schema], schema=self.schema)
         try:
-            return self._run([value.text], [given_type(value.type, self.zone)], row)[0][0]
+            return self._run([value.text], [given_type(value.type, self.zone)], row, keep=False)[0][0]
         except _DuckDBError as error:
             raise ExpressionTypeError.at(str(error), value.text) from None
+
+    def try_out(self, limit: float) -> float:
+        """Compute everything once, for a few made-up events; the CPU time that it took, in seconds.
+
+        :raises ExpressionSyntaxError: more than *limit*, so that each batch of events would take as long
+        """
+        rows = sample(self.schema)
+        taken = 0.0
+        for number, text in enumerate(self.texts):
+            if plain_column(text) is not None:
+                continue
+            begin = time.thread_time()
+            with contextlib.suppress(_DuckDBError):  # it may fail for what is made up
+                self._computed([number], rows, keep=False)
+            taken += time.thread_time() - begin
+            if taken > limit:
+                raise ExpressionSyntaxError.at(
+                    f"the expressions took {taken:.1f} s of CPU time for {rows.num_rows} events (limit {TRIAL:.1f} s)",
+                    self.sources[number],
+                    hint="use simpler patterns and fewer functions",
+                )
+        return taken
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
@@ -524,10 +878,26 @@ class Vectorized:
             raise ExpressionTypeError.at(f"an expression cannot be of type {name_of(value.type)}", text)
         return given_type(value.type, self._label or self.zone)
 
+    def _check_cost(self, value: Sql, text: str) -> None:
+        """All expressions together have a limit too."""
+        cost = sum(self.costs, value.cost)
+        hint = "split it into several patterns"
+        if cost.growth > MAX_RULE_GROWTH or cost.fixed > 10 * MAX_FIXED:
+            raise ExpressionSyntaxError.at(
+                "with the texts that this one makes all expressions make too many", text, hint=hint
+            )
+        if cost.program > MAX_PROGRAM:
+            raise ExpressionSyntaxError.at(
+                f"with this one the regular expressions are too large: {cost.program:,} characters and classes"
+                f" (limit {MAX_PROGRAM:,})",
+                text,
+                hint=hint,
+            )
+
     def _try_out(self, value: Sql, data_type: pa.DataType, text: str) -> None:
         """On no rows: what DuckDB does not take must not be found out by the first event."""
         try:
-            self._run([value.text], [data_type], self.schema.empty_table())
+            self._run([value.text], [data_type], self.schema.empty_table(), keep=False)
         except _DuckDBError as error:
             if "expression depth" in str(error):
                 raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
@@ -537,9 +907,8 @@ class Vectorized:
         """One column per expression, in the order in which they were added."""
         plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
         computed = [number for number in plain if plain[number] is None]
-        texts, types = [self.texts[number] for number in computed], [self.types[number] for number in computed]
         try:
-            results = iter(self._run(texts, types, table) if computed else [])
+            results = iter(self._computed(computed, table) if computed else [])
         except _DuckDBError as error:
             raise InvalidEventError(
                 f"an expression could not be computed: {error}", self._culprit(table), _TRY
@@ -548,29 +917,53 @@ class Vectorized:
 
     def _culprit(self, table: pa.Table) -> str | None:
         """What the user wrote, of the expression that fails on these rows."""
-        for text, data_type, source in zip(self.texts, self.types, self.sources, strict=True):
+        for number, text in enumerate(self.texts):
+            if plain_column(text) is not None:
+                continue
             try:
-                self._run([text], [data_type], table)
+                self._computed([number], table, keep=False)
             except _DuckDBError:
-                return source
+                return self.sources[number]
         return None
 
-    def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table) -> list[pa.ChunkedArray]:
+    def _computed(self, numbers: list[int], table: pa.Table, *, keep: bool = True) -> list[pa.ChunkedArray]:
+        """Expressions by their numbers: together, but for those that make too many texts of these rows to do so at once."""
+        rows = min(table.num_rows, _VECTOR)
+        making = [number for number in numbers if self.costs[number].bytes(1)]
+        longest = {number: _longest(table, self.texts[number]) for number in making}
+        needed = {number: self.costs[number].bytes(longest[number]) for number in making}
+        heavy = set(making) if rows * sum(needed.values()) > AT_ONCE else set()
+        together = [number for number in numbers if number not in heavy]
+        found = dict(zip(together, self._run_all(together, table, keep), strict=True))
+        for number in heavy:
+            if needed[number] > AT_ONCE and table.num_rows:
+                raise _DuckDBError(
+                    f"of a text of {longest[number]:,} bytes it can make {int(needed[number]):,} bytes (limit {AT_ONCE:,})"
+                )
+            size = max(1, int(AT_ONCE / needed[number]))
+            slices = [
+                self._run_all([number], table.slice(begin, size), keep)[0]
+                for begin in range(0, max(table.num_rows, 1), size)
+            ]
+            found[number] = pa.chunked_array([chunk for part in slices for chunk in part.chunks], slices[0].type)
+        return [found[number] for number in numbers]
+
+    def _run_all(self, numbers: list[int], table: pa.Table, keep: bool) -> list[pa.ChunkedArray]:
+        texts, types = [self.texts[number] for number in numbers], [self.types[number] for number in numbers]
+        return self._run(texts, types, table, keep=keep) if numbers else []
+
+    def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table, *, keep: bool) -> list[pa.ChunkedArray]:
         import duckdb
 
         needed = sorted({number for text in texts for number in columns_of(text) if number < table.num_columns})
         view = pa.table([self._as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
         if not needed:  # constants only: something must tell the number of rows
             view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
-        connection = _connection()
-        columns = ", ".join(f"{text} AS r{number}" for number, text in enumerate(texts))
-        connection.register("events", view)
+        database = _database()
         try:
-            result: pa.Table = connection.sql(f"SELECT {columns} FROM events").to_arrow_table()
+            result = database.again(tuple(texts), view) if keep else database.once(texts, view)
         except duckdb.Error as error:
             raise _DuckDBError(_undecorated(str(error))) from None
-        finally:
-            connection.unregister("events")
         return [_as_spark_sees(column, kind) for column, kind in zip(result.columns, types, strict=True)]
 
     def _as_duckdb_sees(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -581,10 +974,34 @@ class Vectorized:
         return column.cast(known, safe=False).cast(stored_type(known))
 
 
+def _longest(table: pa.Table, text: str) -> int:
+    """The bytes of the longest text in the columns that an expression reads."""
+    columns = (table.column(number) for number in columns_of(text) if number < table.num_columns)
+    return max((_longest_in(chunk) for column in columns for chunk in column.chunks), default=0)
+
+
+def _longest_in(array: pa.Array) -> int:
+    types, kind = pa.types, array.type
+    if types.is_dictionary(kind):
+        return _longest_in(array.dictionary)
+    if types.is_struct(kind):
+        return max((_longest_in(part) for part in array.flatten()), default=0)
+    if types.is_map(kind):
+        return max(_longest_in(array.keys), _longest_in(array.items))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _longest_in(array.flatten())
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return _longest_in(array.cast(pa.large_binary()))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return int(pc.max(pc.binary_length(array)).as_py() or 0)
+    return 0
+
+
 def _undecorated(message: str) -> str:
     """What happened, of what DuckDB says about it."""
     first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
-    return re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
+    told = re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
+    return told if len(told) <= 500 else told[:500] + " ..."
 
 
 def columns_of(text: str) -> set[int]:
@@ -671,6 +1088,7 @@ class Op(enum.IntEnum):
     COALESCE = 29
     SELECT = 30
     PYTHON = 31
+    IN = 32
 
 
 class Func(enum.IntEnum):
@@ -706,14 +1124,18 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
     return None
 
 
+Instruction = tuple[int, int, int, int, int, int]
+
+
 @dataclass(slots=True)
 class Programs:
     """Programs of all conditions of a pattern, their constants, aggregates and slots; plain data."""
 
     scope: Scope
     vectorized: Vectorized
-    ops: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    """(operation, constant or slot; for aggregates: function, stage, slot or -1, is the slot floating)"""
+    ops: list[Instruction] = field(default_factory=list)
+    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, is the slot floating; for IN: -, how
+    many rows its table has, holds it a NULL, is it floating, how many rows on the table begins)"""
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -721,17 +1143,39 @@ class Programs:
     """constants, which STRING operations name by number"""
     slots: list[int] = field(default_factory=list)
     """slot number to number of the pure expression that fills it"""
+    tables: list[tuple[Instruction, ...]] = field(default_factory=list)
+    """what IN searches: constants in their order, as the operations that would put them on the stack"""
+    _strings: dict[str, int] = field(default_factory=dict)
 
     def add(self, node: exp.Expr, text: str) -> int:
         """Compile a resolved Boolean expression; the number of its program."""
         from asterism.programs import compile_condition
 
+        self.tables = []
         code = compile_condition(self, node, text)
         self.starts.append(len(self.ops))
-        self.ops += code
-        self.ends.append(len(self.ops))
+        self.ends.append(len(self.ops) + len(code))
         self.texts.append(text)
+        # Tables stand behind the program that searches them, and are found by their distance, wherever both are moved.
+        at = [len(code)]
+        for table in self.tables:
+            at.append(at[-1] + len(table))
+        self.ops += [(*op[:5], at[op[5]] - number) if op[0] == Op.IN else op for number, op in enumerate(code)]
+        self.ops += itertools.chain.from_iterable(self.tables)
         return len(self.starts) - 1
+
+    def string(self, value: str) -> int:
+        """The number of a constant."""
+        if value not in self._strings:
+            self._strings[value] = len(self.strings)
+            self.strings.append(value)
+        return self._strings[value]
+
+    def table(self, rows: tuple[Instruction, ...]) -> int:
+        """The number of a table that the program at hand searches."""
+        if rows not in self.tables:
+            self.tables.append(rows)
+        return self.tables.index(rows)
 
     def add_call(self, condition: int) -> int:
         """A program that asks per-event Python condition number *condition*; the number of the program."""

@@ -62,7 +62,7 @@ ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
 ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
 NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
-PYTHON = _O["PYTHON"]
+PYTHON, IN = _O["PYTHON"], _O["IN"]
 FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
 
 
@@ -83,8 +83,9 @@ class Tables(NamedTuple):
     conditions: Any
     """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
     ops: Any
-    """operation (asterism.expressions.Op); constant, slot, or number of the Python condition; for aggregates: function, stage,
-    slot (-1: none), is it floating; for PYTHON: address of the C function to call"""
+    """operation (asterism.expressions.Op); constant, slot, offset of an aggregate, or number of the Python condition; for
+    aggregates: function, stage, slot (-1: none), is it floating; for PYTHON: address of the C function to call; for IN: how
+    many rows its table has, holds it a NULL, is it floating, how many rows on the table begins"""
     automata: Any
     """a row per pattern: its first state, which is a final one; its start state; window (microseconds, 0: none); skip strategy;
     the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage"""
@@ -252,11 +253,19 @@ def aggregate(
     at = node
     if func in (FIRST, LAST):
         event = -1
+        left = ops[op, 1]  # so many events of the stage are passed, from the newest on
+        if func == FIRST:
+            left = -1 - left
+            while at >= 0:
+                left += nodes[at, 1] == stage
+                at = nodes[at, 2]
+            at = node if left >= 0 else -1
         while at >= 0:
             if nodes[at, 1] == stage:
-                event = nodes[at, 0]
-                if func == LAST:
+                if left == 0:
+                    event = nodes[at, 0]
                     break
+                left -= 1
             at = nodes[at, 2]
         if event < 0 or values[event, column + 1] != 0:
             work[NULLS, top] = 1
@@ -314,6 +323,22 @@ def same(a: float, b: float) -> bool:
 
 
 @njit(cache=True)
+def is_in(ops: Any, ops_f: Any, at: int, x: int, xf: float) -> bool:
+    """Is a value in the table of the IN at *at*? It is sorted."""
+    floating = ops[at, 4] == 1
+    low = at + ops[at, 5]
+    end = low + ops[at, 2]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if less(ops_f[middle, 1], xf) if floating else ops[middle, 1] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and (same(ops_f[low, 1], xf) if floating else ops[low, 1] == x)
+
+
+@njit(cache=True)
 def run_program(
     ops: Any,
     ops_f: Any,
@@ -359,6 +384,10 @@ def run_program(
             work[VALUES, n - 1] = 1 - work[VALUES, n - 1]
         elif op == IS_NULL:
             work[VALUES, n - 1], work[NULLS, n - 1] = work[NULLS, n - 1], 0
+        elif op == IN:
+            if work[NULLS, n - 1] == 0:
+                found = is_in(ops, ops_f, at, work[VALUES, n - 1], work_f[VALUES, n - 1])
+                work[VALUES, n - 1], work[NULLS, n - 1] = 1 if found else 0, 0 if found else ops[at, 3]
         elif op == SWAP:
             work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
             work[NULLS, n - 1], work[NULLS, n - 2] = work[NULLS, n - 2], work[NULLS, n - 1]

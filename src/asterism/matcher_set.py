@@ -78,6 +78,7 @@ class MatcherSet:
         """Of all patterns: a column of the page's events, or the number of an expression of *computed*."""
         self.computed = Vectorized(schema)
         self.strings: list[str] = []
+        self._string_numbers: dict[str, int] = {}
         self._tables: Tables | None = None
         self._selectors = {number: self._questions(number) for number in {one.number for one in bound}}
 
@@ -148,9 +149,9 @@ class MatcherSet:
                 row[4] = slots[row[4]]
             elif row[0] == Op.STRING:
                 text = matcher.programs.strings[row[1]]
-                if text not in self.strings:
+                row[1] = self._string_numbers.setdefault(text, len(self.strings))
+                if row[1] == len(self.strings):
                     self.strings.append(text)
-                row[1] = self.strings.index(text)
         return ops
 
     def _slot(self, matcher: Matcher, number: int) -> int:

@@ -229,7 +229,7 @@ class _Measures:
         self.stages = list(stages)
         self.arguments = Vectorized(schema)
         self.base = base
-        self.aggregates: list[tuple[str, int, int]] = []  # function, stage, number of the argument or -1
+        self.aggregates: list[tuple[str, int, int, int]] = []  # function, stage, number of the argument or -1, offset
         fields = list(base)
         trees = []
         for text in texts:
@@ -270,10 +270,10 @@ class _Measures:
                     raise ColumnNotFoundError.from_missing_and_available(node.name, self.base.names, f"in: {text}")
                 node.replace(exp.column(node.name, quoted=True))
             elif type(node) in AGGREGATES or (isinstance(node, exp.Column) and node.find_ancestor(*AGGREGATES) is None):
-                function, stage, argument = aggregate_of(scope.resolve(node, text))
+                function, stage, argument, offset = aggregate_of(scope.resolve(node, text))
                 number = -1 if argument is None else self.arguments.add(argument, text)
-                entry = (function, self.stages.index(stage), number)
-                name = f"__{entry[0]}_{entry[1]}_{entry[2]}"
+                entry = (function, self.stages.index(stage), number, offset)
+                name = "__" + "_".join(map(str, entry))
                 if entry not in self.aggregates:
                     self.aggregates.append(entry)
                     fields.append(pa.field(name, self._type(entry, text)))
@@ -281,8 +281,8 @@ class _Measures:
         unnested: exp.Expr = holder.this.unnest()
         return unnested
 
-    def _type(self, entry: tuple[str, int, int], text: str) -> pa.DataType:
-        function, _, number = entry
+    def _type(self, entry: tuple[str, int, int, int], text: str) -> pa.DataType:
+        function, _, number, _ = entry
         if function == "COUNT":
             return pa.int64()
         data_type = self.arguments.types[number]
@@ -307,12 +307,14 @@ class _Measures:
             schema=self.arguments.schema,
         )
         values = self.arguments.evaluate(view)
-        for function, stage, number in self.aggregates:
+        for function, stage, number, offset in self.aggregates:
             rows, counts = parts.of(stage)
             argument = None if number < 0 else _one_chunk(values[number])
             data_type = self.table_schema.field(len(columns)).type
             columns.append(
-                pa.chunked_array([_aggregate(function, argument, np.searchsorted(used, rows), counts).cast(data_type)])
+                pa.chunked_array(
+                    [_aggregate(function, argument, np.searchsorted(used, rows), counts, offset).cast(data_type)]
+                )
             )
         table = pa.table(columns, schema=self.table_schema)
         rest = self.rest.evaluate(table)
@@ -323,14 +325,17 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _aggregate(function: str, argument: pa.Array | None, rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> pa.Array:
+def _aggregate(
+    function: str, argument: pa.Array | None, rows: npt.NDArray[Any], counts: npt.NDArray[Any], offset: int
+) -> pa.Array:
     """One value per match, from *rows* of the argument, *counts* of them for each match in turn."""
     ends = np.cumsum(counts)
     none = counts == 0
     if argument is None:
         return pa.array(counts)
     if function in ("FIRST", "LAST"):
-        at = np.where(none, 0, ends - (counts if function == "FIRST" else 1))
+        none = counts <= offset
+        at = np.where(none, 0, ends - counts + offset if function == "FIRST" else ends - 1 - offset)
         picked = rows[at] if len(rows) else np.zeros(len(counts), np.int64)
         return argument.take(pa.array(picked, mask=none)) if len(argument) else pa.nulls(len(counts), argument.type)
     if function in ("SUM", "AVG") and pa.types.is_decimal(argument.type):

@@ -64,8 +64,8 @@ class Question:
     iterative: bool
     """Does it look at the events of the partial match?"""
     columns: tuple[str, ...] = ()
-    aggregates: tuple[tuple[str, str, str, int], ...] = ()
-    """(as it is written, function, stage, number of the argument or -1)"""
+    aggregates: tuple[tuple[str, str, str, int, int], ...] = ()
+    """(as it is written, function, stage, number of the argument or -1, offset of FIRST and LAST)"""
 
 
 def _parts(condition: SqlCondition) -> list[SqlCondition]:
@@ -128,11 +128,12 @@ class Probe:
         columns = [column.name for column in tree.find_all(exp.Column) if not column.table]
         aggregates = []
         for node in tree.find_all(*AGGREGATES):
-            function, stage, argument = aggregate_of(node)
+            function, stage, argument, offset = aggregate_of(node)
             number = -1 if argument is None else self._arguments.add(argument, condition.text)
             inner = "*" if argument is None else argument.sql(dialect="spark", identify=False).replace("`", "")
+            inner += f", {offset}" if offset else ""
             label = f"{function}({stage}.{inner})" if argument is None or isinstance(argument, exp.Column) else None
-            aggregates.append((label or f"{function}({inner}) over {stage}", function, stage, number))
+            aggregates.append((label or f"{function}({inner}) over {stage}", function, stage, number, offset))
         return Question(condition, text, has_aggregate(tree), tuple(dict.fromkeys(columns)), tuple(aggregates))
 
     # ------------------------------------------------------------------ answers
@@ -225,9 +226,9 @@ class Probe:
         """The answer to a question, with the values that it looked at; *taken* are the events (row, stage) of the match."""
         asked = self.questions[question]
         values = [(name, self._value(name, row)) for name in asked.columns]
-        for label, function, stage, argument in asked.aggregates:
+        for label, function, stage, argument, offset in asked.aggregates:
             mine = [taken_row for taken_row, taken_for in taken if taken_for == stage]
-            values.append((label, self._aggregate(function, argument, mine)))
+            values.append((label, self._aggregate(function, argument, mine, offset)))
         return Check(asked.text, self.answer(question, row, partial, answers), tuple(values))
 
     def answer(self, question: int, row: int, partial: int, answers: dict[tuple[int, int], bool | None]) -> bool | None:
@@ -238,7 +239,7 @@ class Probe:
     def _value(self, name: str, row: int) -> Any:
         return self.events.column(name)[row].as_py()
 
-    def _aggregate(self, function: str, argument: int, rows: Sequence[int]) -> Any:
+    def _aggregate(self, function: str, argument: int, rows: Sequence[int], offset: int) -> Any:
         """For the eye only: what the kernel has computed is not kept."""
         if argument < 0:
             return len(rows)
@@ -246,7 +247,7 @@ class Probe:
             self._values = [column.to_pylist() for column in self._arguments.evaluate(self.events)]
         values = [self._values[argument][row] for row in rows]
         if function in ("FIRST", "LAST"):
-            return (values[0] if function == "FIRST" else values[-1]) if values else None
+            return values[offset if function == "FIRST" else -1 - offset] if offset < len(values) else None
         values = [value for value in values if value is not None]
         if function == "COUNT":
             return len(values)

@@ -8,6 +8,7 @@ machine cannot compute can often be computed for each event in advance: ``upper(
 from __future__ import annotations
 
 import contextlib
+import decimal
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ from asterism.sql.values import Sql, UnsupportedError, cast, exact_decimal, is_f
 MAX_OPERATIONS = 5000  # of one program; what is used twice is computed twice
 _DIGITS = 18  # decimals of so many digits are integers on the stack
 _EXACT = 15  # decimals and integers of so many digits compare as doubles as they do themselves
+_MAX_COMPUTED = 500  # each takes a query
+_FEW = 4  # so few constants of an IN are compared one by one
 _DAY = 86_400_000_000  # microseconds
 
 Instruction = tuple[int, int, int, int, int, int]
@@ -89,7 +92,7 @@ def _depth(code: Sequence[Instruction]) -> int:
 
 
 _GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG), 1) | {Op.SELECT: -2} | dict.fromkeys(
-    (Op.TO_FLOAT, Op.TO_FLOAT_BELOW, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.SWAP, Op.NOT, Op.IS_NULL), 0
+    (Op.TO_FLOAT, Op.TO_FLOAT_BELOW, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.SWAP, Op.NOT, Op.IS_NULL, Op.IN), 0
 )  # fmt: skip
 
 
@@ -104,6 +107,8 @@ class Part:
     decimal: pa.DataType | None = None
     """the type in which decimal arithmetic takes the value"""
     constant: Any = None
+    known: bool = False
+    """Is *constant* the value, which depends on nothing?"""
 
 
 def _op(operation: Op, argument: int = 0) -> Instruction:
@@ -116,6 +121,7 @@ class _Compiler:
         self.vectorized = programs.vectorized
         self.zone = programs.vectorized.zone
         self.text = text
+        self.computed = 0
         self.guards: list[Part] = []
         """Without these being TRUE the part at hand does not matter, so it must not fail."""
 
@@ -146,15 +152,15 @@ class _Compiler:
     def in_advance(self, node: exp.Expr) -> Part | None:
         """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if that is the same also where the stage is empty."""
         aggregates = list(node.find_all(*AGGREGATES))
-        found = {(type(inner), aggregate_of(inner)[1]) for inner in aggregates}
+        found = {(type(inner), read.stage, read.offset) for inner in aggregates for read in [aggregate_of(inner)]}
         if len(found) != 1 or not all(column.table for column in node.find_all(exp.Column)):
             return None
-        (kind, stage) = next(iter(found))
+        (kind, stage, offset) = next(iter(found))
         if kind not in (exp.First, exp.Last):
             return None
         holder = exp.Paren(this=node.copy())
         for inner in list(holder.find_all(*AGGREGATES)):
-            _, _, argument = aggregate_of(inner)
+            argument = aggregate_of(inner).argument
             assert argument is not None
             inner.replace(argument)
         try:
@@ -163,9 +169,9 @@ class _Compiler:
             return None
         if value.raises or not value.strict:
             return None
-        return self.leaf(value, (Func[AGGREGATES[kind]], stage))
+        return self.leaf(value, (Func[AGGREGATES[kind]], stage, offset))
 
-    def leaf(self, value: Sql, aggregate: tuple[Func, str] | None = None) -> Part:
+    def leaf(self, value: Sql, aggregate: tuple[Func, str, int] | None = None) -> Part:
         """A value of the current event, or the one of an aggregate that picks an event of a stage."""
 
         def recast(to: pa.DataType) -> Part:
@@ -183,13 +189,13 @@ class _Compiler:
         if aggregate is None and not columns_of(value.text):
             with contextlib.suppress(ExpressionError):  # what fails, fails for each event
                 constant = self._constant(value)
-                return Part(value.type, lambda: [self._push(constant)], recast, _exact(value), constant)
+                return Part(value.type, lambda: [self._push(constant)], recast, _exact(value), constant, known=True)
 
         def code() -> list[Instruction]:
             slot = self.programs.slot(_held(value), self.text)
             if aggregate is None:
                 return [_op(Op.SLOT, slot)]
-            return [self._aggregate(*aggregate, slot, value.type in FLOATS)]
+            return [self._aggregate(aggregate[0], aggregate[1], slot, value.type in FLOATS, aggregate[2])]
 
         return Part(value.type, code, recast, _exact(value))
 
@@ -197,6 +203,25 @@ class _Compiler:
         """What does not depend on events, as it is held on the stack."""
         if value.type == NULL:
             return None
+        if value.number is not None:
+            return value.number
+        if isinstance(value.constant, str):
+            return value.constant
+        if isinstance(value.constant, decimal.Decimal):
+            if value.type in INTEGERS:
+                return int(value.constant)
+            if value.type == DOUBLE:
+                return float(value.constant)
+            if is_decimal(value.type):
+                number = int("".join(f"{value.constant:.{value.type.scale}f}".split(".")))
+                return number if _is_narrow(value.type) else _sortable(number)
+        self.computed += 1
+        if self.computed > _MAX_COMPUTED:
+            raise ExpressionSyntaxError.at(
+                f"more than {_MAX_COMPUTED} constants that must be computed",
+                self.text,
+                hint="write them as plain numbers",
+            )
         found = self.vectorized.constant(_held(value))
         return (
             found.cast(pa.int64()).as_py()
@@ -208,20 +233,17 @@ class _Compiler:
         if value is None:
             return _op(Op.NULL)
         if isinstance(value, str):
-            strings = self.programs.strings
-            if value not in strings:
-                strings.append(value)
-            return _op(Op.STRING, strings.index(value))
+            return _op(Op.STRING, self.programs.string(value))
         if isinstance(value, float):
             return _op(Op.CONST, struct.unpack("<q", struct.pack("<d", value))[0])
         return _op(Op.CONST, int(value))
 
-    def _aggregate(self, func: Func, stage: str, slot: int, floating: bool) -> Instruction:
+    def _aggregate(self, func: Func, stage: str, slot: int, floating: bool, offset: int = 0) -> Instruction:
         number = self.programs.scope.stages.index(stage)
-        return int(Op.AGG), 0, int(func), number, slot, int(floating)
+        return int(Op.AGG), offset, int(func), number, slot, int(floating)
 
     def aggregate(self, node: exp.Expr) -> Part:
-        name, stage, argument = aggregate_of(node)
+        name, stage, argument, offset = aggregate_of(node)
         func = Func[name]
         if argument is None:
             return Part(BIGINT, lambda: [self._aggregate(func, stage, -1, False)])
@@ -242,7 +264,7 @@ class _Compiler:
                 BIGINT if whole and func is Func.SUM else DOUBLE,
                 lambda: [self._aggregate(func, stage, self.programs.slot(_held(summed), self.text), not whole)],
             )
-        return self.leaf(value, (func, stage))
+        return self.leaf(value, (func, stage, offset))
 
     # ------------------------------------------------------------------ operations
 
@@ -269,9 +291,7 @@ class _Compiler:
                 value = self.part(node.this)
                 return self.both_true(self.compare(">=", value, low), self.compare("<=", value, high))
             case exp.In():
-                value, *choices = self.unify([self.part(n) for n in (node.this, *node.expressions)], "IN", True)
-                tests = [self.compare("=", value, choice).code for choice in choices]
-                return Part(BOOLEAN, lambda: _chain(tests, Op.OR))
+                return self.is_in(*self.unify([self.part(n) for n in (node.this, *node.expressions)], "IN", True))
             case exp.Neg():
                 return self.negative(self.part(node.this))
             case exp.Case():
@@ -313,6 +333,8 @@ class _Compiler:
                 return Part(part.type, lambda: [*part.code(), _op(Op.ABS_F if part.type in FLOATS else Op.ABS)])
             case "coalesce", [first, *others]:
                 return self.coalesce([first, *others])
+            case "ifnull", [_, _]:
+                return self.coalesce(arguments)
             case "if", [condition, yes, no]:
                 return self.select([(condition, yes)], no, "IF")
             case "nullif", [a, b]:
@@ -337,7 +359,21 @@ class _Compiler:
                 return self.negation(self.is_null(self.part(a)))
             case "equal_null", [a, b]:
                 return self.null_safe(self.part(a), self.part(b))
-            case (("abs" | "coalesce" | "if" | "nullif" | "nvl2" | "greatest" | "least" | "try_divide" | "isnull"), _):
+            case (
+                (
+                    "abs"
+                    | "coalesce"
+                    | "ifnull"
+                    | "if"
+                    | "nullif"
+                    | "nvl2"
+                    | "greatest"
+                    | "least"
+                    | "try_divide"
+                    | "isnull"
+                ),
+                _,
+            ):
                 raise _ArityError
         raise UnsupportedError(
             f"{name.upper()} is not supported over events of a stage",
@@ -463,6 +499,27 @@ class _Compiler:
             "=": [equal], "<>": [equal, Op.NOT], "<": [less], "<=": [at_most], ">": [Op.SWAP, less], ">=": [Op.SWAP, at_most],
         }[operator]  # fmt: skip
         return Part(BOOLEAN, lambda: [*a.code(), *b.code(), *map(_op, ends)])
+
+    def is_in(self, value: Part, *choices: Part) -> Part:
+        """What stands literally in the list is a table that is searched; what does not is compared one by one."""
+        fixed = [choice for choice in choices if choice.known]
+        tests = [self.compare("=", value, choice).code for choice in choices if not choice.known]
+        if len(fixed) < _FEW:
+            tests = [self.compare("=", value, choice).code for choice in choices]
+        else:
+            constants = [choice.constant for choice in fixed]
+            # -0.0 is equal to 0.0; NaN is equal to itself, and the largest.
+            items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
+            table = sorted(item for item in items if item is not None)
+            table += [item for item in constants if item != item][:1]
+            has_null, floating = int(None in items), int(value.type in FLOATS)
+            rows = tuple(self._push(item) for item in table)
+
+            def search() -> list[Instruction]:
+                return [*value.code(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
+
+            tests.insert(0, search)
+        return Part(BOOLEAN, lambda: _chain(tests, Op.OR))
 
     def unify(self, parts: list[Part], where: str, comparing: bool = False) -> list[Part]:
         """Bring values to the type that Spark finds for all of them."""
@@ -651,7 +708,7 @@ def _exact(value: Sql) -> pa.DataType | None:
 
 
 def _null(data_type: pa.DataType) -> Part:
-    return Part(data_type, lambda: [_op(Op.NULL)], _null)
+    return Part(data_type, lambda: [_op(Op.NULL)], _null, known=True)
 
 
 def _chain(codes: Sequence[Code], operation: Op) -> list[Instruction]:
@@ -666,6 +723,15 @@ def _word(node: exp.Expr) -> str:
     return {"regexplike": "RLIKE", "trycast": "CAST", "dpipe": "||"}.get(node.key, node.key)
 
 
+def _sortable(number: int) -> str:
+    """A text that sorts as the number does: of a negative one with each digit the other way round."""
+    digits = str(abs(number)).rjust(39, "0")
+    return "-" + digits.translate(_OTHER_WAY_ROUND) if number < 0 else "0" + digits
+
+
+_OTHER_WAY_ROUND = str.maketrans("0123456789", "9876543210")
+
+
 def _held(value: Sql) -> Sql:
     """The value in a type that fits on the stack."""
     kind = value.type
@@ -676,8 +742,8 @@ def _held(value: Sql) -> Sql:
             return strict(
                 f"CAST(({{0}} * CAST({10**kind.scale} AS DECIMAL({kind.scale + 1},0))) AS BIGINT)", BIGINT, value
             )
+        # As _sortable: texts that sort as the numbers do.
         digits = "lpad(replace(replace(CAST({0} AS VARCHAR), '.', ''), '-', ''), 39, '0')"
-        # Texts that sort as the numbers do: of negative ones with each digit the other way round.
         text = (
             f"CASE WHEN {{0}} < 0 THEN '-' || translate({digits}, '0123456789', '9876543210') ELSE '0' || {digits} END"
         )

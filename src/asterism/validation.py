@@ -307,7 +307,7 @@ def _in_expressions(
 
 def _together(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
     try:
-        _compiler(schema, semantics).compile(replace(processor, function=None))
+        _compiler(schema, semantics).try_out(replace(processor, function=None))
     except AsterismError as error:
         return [("", "", error)]
     return []

@@ -39,6 +39,7 @@ from asterism.sql.types import (
     NULL,
     SMALLINT,
     STRING,
+    TIME,
     TINYINT,
     common_type,
     duckdb_type,
@@ -50,9 +51,11 @@ from asterism.sql.types import (
     name_of,
 )
 from asterism.sql.values import (
+    Cost,
     Sql,
     UnsupportedError,
     cast,
+    combined,
     error,
     instant_near,
     limited,
@@ -203,20 +206,18 @@ def _if(zone: str, condition: Sql, a: Sql, b: Sql) -> Sql:
 @function(
     "Choices and NULL",
     "coalesce(a, ...)",
-    "ifnull",
-    "nvl",
     note="what comes after the first that is not NULL cannot fail",
 )
 def _coalesce(zone: str, first: Sql, *others: Sql) -> Sql:
     values = unify([first, *others], zone, "COALESCE")
     joined = ", ".join(value.text for value in values)
-    return Sql(
-        f"COALESCE({joined})",
-        values[0].type,
-        tuple(text for value in values for text in value.null_texts) if len(values) == 1 else None,
-        any(value.raises for value in values),
-        max(value.growth for value in values),
-    )
+    nulls = tuple(text for value in values for text in value.null_texts) if len(values) == 1 else None
+    return combined(f"COALESCE({joined})", values[0].type, values, nulls)
+
+
+@function("Choices and NULL", "ifnull(a, b)", "nvl", note="as coalesce(a, b)")
+def _ifnull(zone: str, a: Sql, b: Sql) -> Sql:
+    return _coalesce(zone, a, b)
 
 
 @function("Choices and NULL", "nullif(a, b)", note="NULL where a = b, otherwise a")
@@ -259,13 +260,13 @@ def _extreme(name: str, values: list[Sql], zone: str) -> Sql:
         raise UnsupportedError(f"{name} does not take arrays, maps and structs")
     values = unify(values, zone, name, texts=False)
     joined = ", ".join(value.text for value in values)
-    return Sql(f"{name}({joined})", values[0].type, None, any(v.raises for v in values), max(v.growth for v in values))
+    return combined(f"{name}({joined})", values[0].type, values)
 
 
 @function("Choices and NULL", "isnan(x)", note="FALSE for NULL")
 def _isnan(zone: str, x: Sql) -> Sql:
     x = number(x, zone, x.type if x.type in FLOATS else DOUBLE)
-    return Sql(f"COALESCE(isnan({x.text}), FALSE)", BOOLEAN, (), x.raises)
+    return combined(f"COALESCE(isnan({x.text}), FALSE)", BOOLEAN, [x], ())
 
 
 @function("Choices and NULL", "nanvl(x, y)", note="y where x is NaN, otherwise x")
@@ -423,22 +424,18 @@ def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
     parts = [cast(part, STRING, zone) for part in (first, *others)]
     if len(parts) == 1:
         return replace(parts[0], constant=None)
-    joined = strict(
-        "(" + " || ".join(f"{{{number}}}" for number in range(len(parts))) + ")", STRING, *parts, eager=True
-    )
-    return replace(joined, growth=sum(part.growth for part in parts))
+    text = "(" + " || ".join(f"{{{number}}}" for number in range(len(parts))) + ")"
+    return strict(text, STRING, *parts, eager=True, size=sum((part.size for part in parts), Cost()))
 
 
 @function("Texts", "upper(text)", "ucase", note="by the full mapping of Unicode: `ß` becomes `SS`")
 def _upper(zone: str, value: Sql) -> Sql:
-    value = strict("upper_case({0})", STRING, text(value, zone))
-    return replace(value, growth=value.growth * 3)
+    return strict("upper_case({0})", STRING, text(value, zone))
 
 
 @function("Texts", "lower(text)", "lcase", note="likewise")
 def _lower(zone: str, value: Sql) -> Sql:
-    value = strict("lower_case({0})", STRING, text(value, zone))
-    return replace(value, growth=value.growth * 3)
+    return strict("lower_case({0})", STRING, text(value, zone))
 
 
 @function("Texts", "length(text)", "char_length", "character_length", "len", note="in code points; of BINARY in bytes")
@@ -507,9 +504,11 @@ _test("contains(text, other)", "contains")
 @function("Texts", "replace(text, search[, new])", note="`new` stands literally in the expression")
 def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
     new = text_constant("") if new is None else new
-    growth = max(1, len(literal_text(new, "what replaces")))
-    result = strict("replace({0}, {1}, {2})", STRING, text(value, zone), text(search, zone), new)
-    return replace(result, growth=value.growth * growth)
+    value, search = text(value, zone), text(search, zone)
+    # Each place that is replaced becomes longer: the whole does at most as much.
+    least = max(len(search.constant.encode()), 1) if isinstance(search.constant, str) else 1
+    growth = max(1, len(literal_text(new, "what replaces").encode()) / least)
+    return strict("replace({0}, {1}, {2})", STRING, value, search, new, size=value.size.times(growth))
 
 
 @function("Texts", "instr(text, other)", note="from 1; 0 where there is none")
@@ -536,14 +535,14 @@ def _padded(name: str, zone: str, value: Sql, n: Sql, pad: Sql | None) -> Sql:
     pad = text_constant(" ") if pad is None else text(pad, zone)
     size = max(literal_integer(n, "the length", MAX_TEXT), 0)
     padded = f"CASE WHEN {{1}} = '' THEN substring({{0}}, 1, {size}) ELSE {name}({{0}}, {size}, {{1}}) END"
-    return strict(padded, STRING, text(value, zone), pad)
+    return strict(padded, STRING, text(value, zone), pad, size=Cost(fixed=4 * size))  # bytes
 
 
-@function("Texts", "repeat(text, n)", note="n stands literally in the expression, 10,000 at most")
+@function("Texts", "repeat(text, n)", note="n stands literally in the expression, 100 at most for a text of an event")
 def _repeat(zone: str, value: Sql, n: Sql) -> Sql:
     times = max(literal_integer(n, "the number of repetitions", MAX_TEXT), 0)
-    repeated = strict(f"repeat({{0}}, {times})", STRING, text(value, zone))
-    return replace(repeated, growth=value.growth * max(times, 1))
+    value = text(value, zone)
+    return strict(f"repeat({{0}}, {times})", STRING, value, size=value.size.times(max(times, 1)))
 
 
 @function("Texts", "reverse(text)", note="code point by code point")
@@ -647,8 +646,51 @@ def _trunc(zone: str, when: Sql, unit: Sql) -> Sql:
     return strict(f"CAST(date_trunc('{_unit(unit, 8)}', {{0}}) AS DATE)", DATE, day(when, zone))
 
 
-@function(_WHEN, "date_add(day, n)", "dateadd")
-def _date_add(zone: str, when: Sql, n: Sql) -> Sql:
+_MICROS = {
+    "MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6, "DAY": 86_400 * 10**6,
+    "DAYOFYEAR": 86_400 * 10**6, "WEEK": 7 * 86_400 * 10**6,
+}  # fmt: skip
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+UNIT_FIRST = ("timestampdiff", "timestampadd", "datediff", "date_diff", "dateadd", "date_add")
+"""Functions whose first argument may be a unit, as a word."""
+
+
+def _time_unit(value: Sql) -> str:
+    name = literal_text(value, "the unit").upper()
+    if name not in _MICROS and name not in _MONTHS:
+        raise UnsupportedError(f"unknown unit {name!r}", ", ".join([*_MICROS, *_MONTHS]))
+    return name
+
+
+@function(
+    _WHEN, "timestampadd(unit, n, when)", note="a time moved by n of MICROSECOND ... WEEK, MONTH, QUARTER or YEAR"
+)
+def _timestampadd(zone: str, unit: Sql, n: Sql, when: Sql) -> Sql:
+    name, n, when = _time_unit(unit), replace(integer(n, zone), constant=None), moment(when, zone)
+    if when.type == DATE:
+        when = cast(when, pa.timestamp("us", zone), zone)
+    if name in _MONTHS:
+        months = strict(f"({{0}} * {_MONTHS[name]})", MONTHS, n, raises=True)
+        return shift(when, months, zone)
+    return shift(
+        when, strict(f"({{0}} * CAST({_MICROS[name]} AS BIGINT))", TIME, cast(n, BIGINT, zone), raises=True), zone
+    )
+
+
+@function(_WHEN, "timestampdiff(unit, start, end)", note="whole units between what the clocks show, a BIGINT")
+def _timestampdiff(zone: str, unit: Sql, start: Sql, end: Sql) -> Sql:
+    name = _time_unit(unit)
+    clocks = [wall_clock(cast(moment(when, zone), pa.timestamp("us", zone), zone), zone) for when in (start, end)]
+    if name in _MONTHS:
+        return strict(f"(months_between_times({{0}}, {{1}}) // {_MONTHS[name]})", BIGINT, *clocks)
+    a, b = (micros_of(clock) for clock in clocks)
+    return strict(f"(({{1}} - {{0}}) // {_MICROS[name]})", BIGINT, a, b, raises=True)
+
+
+@function(_WHEN, "date_add(day, n)", "dateadd", note="date_add(unit, n, when): as timestampadd")
+def _date_add(zone: str, when: Sql, n: Sql, moved: Sql | None = None) -> Sql:
+    if moved is not None:
+        return _timestampadd(zone, when, n, moved)
     return add_days(day(when, zone), integer(n, zone), zone)
 
 
@@ -657,8 +699,10 @@ def _date_sub(zone: str, when: Sql, n: Sql) -> Sql:
     return add_days(day(when, zone), integer(n, zone), zone, "-")
 
 
-@function(_WHEN, "datediff(end, start)", "date_diff", note="days")
-def _datediff(zone: str, end: Sql, start: Sql) -> Sql:
+@function(_WHEN, "datediff(end, start)", "date_diff", note="days; datediff(unit, start, end): as timestampdiff")
+def _datediff(zone: str, end: Sql, start: Sql, last: Sql | None = None) -> Sql:
+    if last is not None:
+        return _timestampdiff(zone, end, start, last)
     return int_of("({0} - {1})", day(end, zone), day(start, zone), raises=True)
 
 

@@ -41,6 +41,7 @@ from asterism.sql.values import (
     Sql,
     UnsupportedError,
     cast,
+    combined,
     error,
     exact_decimal,
     instant_near,
@@ -101,7 +102,7 @@ def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
 def null_safe(a: Sql, b: Sql, zone: str, *, distinct: bool) -> Sql:
     a, b = _comparable("<=>", [a, b], zone)
     text = f"({a.text} IS {'' if distinct else 'NOT '}DISTINCT FROM {b.text})"
-    return limited(Sql(text, BOOLEAN, (), a.raises or b.raises))
+    return combined(text, BOOLEAN, [a, b], ())
 
 
 def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
@@ -110,7 +111,7 @@ def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
         # Spark stops at the first that is equal.
         return disjunction([compare("=", value, choice, zone) for choice in choices])
     text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
-    return limited(Sql(text, BOOLEAN, None, value.raises))
+    return combined(text, BOOLEAN, [value, *choices])
 
 
 def between(value: Sql, low: Sql, high: Sql, zone: str) -> Sql:
@@ -118,14 +119,12 @@ def between(value: Sql, low: Sql, high: Sql, zone: str) -> Sql:
 
 
 def is_null(value: Sql, *, negated: bool) -> Sql:
-    return limited(Sql(f"({value.text} IS {'NOT ' if negated else ''}NULL)", BOOLEAN, (), value.raises))
+    return combined(f"({value.text} IS {'NOT ' if negated else ''}NULL)", BOOLEAN, [value], ())
 
 
 def is_truth(value: Sql, truth: bool) -> Sql:
     value = boolean(value, "IS")
-    return limited(
-        Sql(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, (), value.raises)
-    )
+    return combined(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, [value], ())
 
 
 # ---------------------------------------------------------------------------------------------------- logic
@@ -163,7 +162,7 @@ def _joined(parts: Sequence[Sql], operator: str, decisive: str) -> Sql:
         if any(unit.raises for unit in units[number + 1 :]):
             text = f"(CASE WHEN {before} IS NOT DISTINCT FROM {decisive} THEN {decisive} ELSE {text} END)"
         limited(Sql(text, BOOLEAN))
-    return Sql(text, BOOLEAN, None, any(part.raises for part in parts))
+    return combined(text, BOOLEAN, parts)
 
 
 def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
@@ -180,16 +179,8 @@ def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str
     text = " ".join(f"WHEN {when.text} THEN {then.text}" for when, then in zip(conditions, values, strict=True))
     found = last.type
     chosen = f"CASE {text} ELSE {last.text} END"
-    used = [*conditions, *values, last]
-    return limited(
-        Sql(
-            f"({chosen})" if is_nested(found) else f"CAST({chosen} AS {duckdb_type(found)})",
-            found,
-            None,
-            any(part.raises for part in used),
-            max(part.growth for part in used),
-        )
-    )
+    text = f"({chosen})" if is_nested(found) else f"CAST({chosen} AS {duckdb_type(found)})"
+    return combined(text, found, [*conditions, *values, last])
 
 
 # ---------------------------------------------------------------------------------------------------- numbers

@@ -40,14 +40,17 @@ def like(pattern: str, escape: str = "\\") -> str:
     return "".join(parts)
 
 
-def regex(pattern: str) -> tuple[str, bool]:
-    """(the pattern for RE2, does it say ``$``: then a text also matches if it does without a line's end at its end)
+def regex(pattern: str) -> tuple[str, bool, int]:
+    """(the pattern for RE2, does it say ``$``: then a text also matches if it does without a line's end at its end, its size once
+    repetitions are written out, as RE2 does it)
 
     >>> regex("^a.*[0-9]+$")
-    ('^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z', True)
+    ('^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z', True, 17)
     """
     parts: list[str] = []
     groups: list[bool] = []  # open groups: has "$" been said in them
+    sizes = [0]  # of the whole, and of each open group
+    last = 0  # of what a quantifier would repeat
     fold = False
     text = pattern
     if text.startswith("(?i)"):
@@ -62,8 +65,9 @@ def regex(pattern: str) -> tuple[str, bool]:
         if character in "*+?{":
             if not quantifiable:
                 raise UnsupportedError(f"nothing stands before the {character} in the pattern", _HINT)
-            piece, at = _quantifier(text, at)
+            piece, at, times = _quantifier(text, at)
             parts.append(piece)
+            sizes[-1] += last * (times - 1)
             quantifiable = False
             continue
         at += 1
@@ -74,12 +78,15 @@ def regex(pattern: str) -> tuple[str, bool]:
             elif text.startswith("?", at):
                 raise UnsupportedError("(? begins what is not supported in a pattern", _HINT)
             parts.append("(?:")
+            sizes.append(1)
             groups.append(False)
             quantifiable = False
         elif character == ")":
             if not groups:
                 raise UnsupportedError("a ) too many in the pattern")
             parts.append(")")
+            last = sizes.pop()
+            sizes[-1] += last
             ended = groups.pop() or ended
             if groups and ended:
                 groups[-1] = True
@@ -95,24 +102,26 @@ def regex(pattern: str) -> tuple[str, bool]:
             parts.append(r"\z")
             ended = any_end = True
             quantifiable = False
-        elif character == ".":
-            parts.append(_class([(ord(end), ord(end)) for end in _LINE_ENDS], True, False))
-        elif character == "[":
-            negated, ranges, at = _bracket(text, at)
-            parts.append(_class(ranges, negated, fold))
-        elif character == "\\":
-            ranges, negated, at = _escape(text, at)
-            parts.append(_class(ranges, negated, fold))
-        elif character in "]}":
-            raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
         else:
-            parts.append(_class(_one(character), False, fold))
+            if character in "]}":
+                raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
+            negated, ranges = False, _one(character)
+            if character == ".":
+                negated, ranges = True, [(ord(end), ord(end)) for end in _LINE_ENDS]
+            elif character == "[":
+                negated, ranges, at = _bracket(text, at)
+            elif character == "\\":
+                ranges, negated, at = _escape(text, at)
+            parts.append(_class(ranges, negated, fold and character != "."))
+            last = len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
+            sizes[-1] += last
     if groups:
         raise UnsupportedError("a ( in the pattern is not closed")
-    return "".join(parts), any_end
+    return "".join(parts), any_end, sizes[0]
 
 
-def _quantifier(text: str, at: int) -> tuple[str, int]:
+def _quantifier(text: str, at: int) -> tuple[str, int, int]:
+    """(how it is written, where to go on, how many times RE2 writes out what stands before it)"""
     found = re.compile(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??").match(text, at)
     if found is None:
         raise UnsupportedError("a { in the pattern needs a backslash", _HINT)
@@ -121,7 +130,8 @@ def _quantifier(text: str, at: int) -> tuple[str, int]:
         raise UnsupportedError(f"{found.group()} in the pattern: from 0 to {_MAX_REPEAT} repetitions")
     if text[found.end() : found.end() + 1] in ("*", "+", "?", "{"):
         raise UnsupportedError(f"{text[found.end()]} after {found.group()} is not supported in a pattern", _HINT)
-    return found.group(), found.end()
+    times = 1 if low is None else int(high) * (2 if int(low) < int(high) else 1)
+    return found.group(), found.end(), times
 
 
 Ranges = list[tuple[int, int]]

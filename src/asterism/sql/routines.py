@@ -44,6 +44,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         (wall_clock, [text, moment], moment),
         (instant, [text, moment], moment),
         (instant_near, [text, moment, moment], moment),
+        (months_between_times, [moment, moment], "BIGINT"),
         (decimal_result, [text, text, text, number, number], text),
         (text_to_decimal, [text, number, number], text),
         (double_to_decimal, ["DOUBLE", number, number], text),
@@ -59,7 +60,10 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:
     """Where all rows have a null there is nothing left, not even the constants."""
     empty = pa.array(
-        [], {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32()}.get(result, pa.timestamp("us"))
+        [],
+        {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32(), "BIGINT": pa.int64()}.get(
+            result, pa.timestamp("us")
+        ),
     )
 
     @functools.wraps(function)
@@ -305,6 +309,23 @@ def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.Chunke
     kept = values - zone.at_instant(_micros(near))
     same = zone.at_instant(kept) == values - kept
     return _moments(np.where(same, kept, values - zone.at_wall_clock(values)))
+
+
+def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
+    """Whole months from one time of the clock to another, counted as Java does it (``ChronoUnit.MONTHS.between``)."""
+    start, end = _micros(starts), _micros(ends)
+    first, last = start // _DAY, end // _DAY
+    # A day that is not yet over does not count.
+    last = last - ((last > first) & (end % _DAY < start % _DAY)) + ((last < first) & (end % _DAY > start % _DAY))
+
+    def packed(days: Ints) -> Ints:
+        dates = days.astype("datetime64[D]")
+        months = dates.astype("datetime64[M]")
+        number: Ints = months.astype(np.int64) * 32 + (dates - months.astype("datetime64[D]")).astype(np.int64)
+        return number
+
+    apart = packed(last) - packed(first)
+    return pa.array(np.where(apart < 0, -(-apart // 32), apart // 32))
 
 
 # ---------------------------------------------------------------------------------------------------- dates from texts

@@ -6,6 +6,7 @@ import decimal
 import re
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -30,10 +31,12 @@ from asterism.sql.types import (
     TIME,
     TINYINT,
     duckdb_type,
+    is_nested,
     name_of,
     spark_type,
 )
 from asterism.sql.values import (
+    Cost,
     Sql,
     UnsupportedError,
     boolean_constant,
@@ -195,13 +198,14 @@ class Translator:
         known = spark_type(data_type, self.zone)
         if known is None:
             raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which SQL does not work with here")
-        return Sql(f"c{number}", known, strict=True)
+        size = Cost(growth=1) if known in (STRING, BINARY) or is_nested(known) else Sql("", known).size
+        return Sql(f"c{number}", known, size=size, strict=True)
 
     def _number(self, digits: str) -> Sql:
         """A number as it stands: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
-        value = decimal.Decimal(digits)
         if "e" in digits.lower():
             return _floating(digits, DOUBLE)
+        value = decimal.Decimal(digits)
         exponent = int(value.as_tuple().exponent)
         size = max(len(value.as_tuple().digits), -exponent)
         if size > MAX_DIGITS:
@@ -261,16 +265,16 @@ class Translator:
         return operators.negation(found) if node.args.get("negate") else found
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
-        pattern, any_end = patterns.regex(self._constant_text(node.expression, "the pattern of RLIKE"))
+        pattern, any_end, program = patterns.regex(self._constant_text(node.expression, "the pattern of RLIKE"))
         value, shown = text(self.translate(node.this), self.zone), text_constant(pattern)
         if not any_end:
-            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown)
+            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown, program=program)
         end = text_constant(patterns.TERMINATOR)
         found = (
             "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
             "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
         )
-        return strict(found, BOOLEAN, value, shown, end, guarded=True)
+        return strict(found, BOOLEAN, value, shown, end, guarded=True, program=2 * program)
 
     def _constant_text(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)
@@ -317,7 +321,7 @@ class Translator:
         entry = FUNCTIONS[name.lower()]
         arguments = []
         for number, part in enumerate(node.expressions):
-            value = self.translate(part)
+            value = text_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
             arguments.append(value)
             if number > 1000:
                 raise self._syntax(f"{name} has too many arguments", node)
@@ -330,7 +334,16 @@ class Translator:
             ) from None
 
 
+_LARGEST = {
+    DOUBLE: decimal.Decimal(float(np.finfo(np.float64).max)),
+    FLOAT: decimal.Decimal(float(np.finfo(np.float32).max)),
+}
+
+
 def _floating(digits: str, data_type: pa.DataType) -> Sql:
+    exponent = digits.lower().partition("e")[2]
+    if len(exponent) > 5 or len(digits) > 1000 or abs(decimal.Decimal(digits)) > _LARGEST[data_type]:
+        raise UnsupportedError(f"{digits:.60} does not fit into a {name_of(data_type)}")
     return Sql(f"CAST('{digits}' AS {duckdb_type(data_type)})", data_type, ())
 
 

@@ -41,7 +41,9 @@ from asterism.sql.types import (
 )
 
 MAX_LENGTH = 200_000  # characters of DuckDB's text; what is used twice is written twice
-MAX_GROWTH = 10_000  # times that a text may become longer
+MAX_GROWTH = 100  # times as long as a text of the event: all texts together that an expression makes of it
+MAX_FIXED = 1_000_000  # bytes that it may make whatever the event
+MAX_PROGRAM = 10_000  # size of its regular expressions, which are compiled for each batch of events: some 20 ms
 EXACT_DIGITS = 15  # a decimal of so many digits divided by a power of ten is the nearest double
 _COLUMN = re.compile(r"\bc\d+\b")
 
@@ -55,6 +57,33 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What an expression needs besides the room for its columns: bounds, not what it will be.
+
+    Texts are of *growth* times the length of the event's longest text, and *fixed* bytes; *program* is the size of regular
+    expressions, about the number of characters and classes in them after repetitions are written out.
+    """
+
+    growth: float = 0
+    fixed: float = 0
+    program: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.growth + other.growth, self.fixed + other.fixed, self.program + other.program)
+
+    def times(self, count: float) -> Cost:
+        return Cost(self.growth * count, self.fixed * count, int(self.program * count))
+
+    def bytes(self, longest: int) -> float:
+        """The bytes of all texts, where the event's longest has so many."""
+        return self.growth * longest + self.fixed
+
+
+_SHORT = Cost(fixed=64)  # of what is no text
+_WORTH_COUNTING = 256  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Sql:
     """A value: *text* can stand anywhere in an expression of DuckDB; *type* is its type in Spark."""
 
@@ -64,12 +93,16 @@ class Sql:
     """texts: the value is NULL exactly where one of them is; None: where it is itself"""
     raises: bool = False
     """can it fail"""
-    growth: float = 1
-    """how many times longer than the texts that it is made of a text can be"""
+    size: Cost = _SHORT
+    """how long it can be"""
+    cost: Cost = Cost()
+    """of all that is computed for it"""
     constant: str | decimal.Decimal | None = None
     """the value, if it stands literally in the expression"""
     strict: bool = False
     """is it NULL where all that it reads is NULL"""
+    number: int | None = None
+    """of a date or time that stands literally in the expression: days or microseconds since 1970"""
 
     @property
     def null_texts(self) -> tuple[str, ...]:
@@ -96,7 +129,7 @@ def _null_text(data_type: pa.DataType) -> str:
 
 
 def text_constant(text: str) -> Sql:
-    return Sql(quoted(text), STRING, (), constant=text)
+    return Sql(quoted(text), STRING, (), size=Cost(fixed=len(text.encode())), constant=text)
 
 
 def number_constant(value: decimal.Decimal, data_type: pa.DataType) -> Sql:
@@ -119,11 +152,14 @@ def strict(
     nulls: bool = False,
     guarded: bool = False,
     eager: bool = False,
+    size: Cost | None = None,
+    program: int = 0,
 ) -> Sql:
     """A value made of others, NULL where one of them is; with *nulls* in other cases too.
 
     *raises*: can the operation itself fail. *guarded*: what the template says may be something else where a part is NULL.
-    *eager*: Spark computes all parts. *template* names the parts ``{0}``, ``{1}`` ...
+    *eager*: Spark computes all parts. *template* names the parts ``{0}``, ``{1}`` ... *size*: of the result, if it can be longer
+    than each part. *program*: of a regular expression in the template.
     """
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
@@ -143,24 +179,54 @@ def strict(
         text = f"(CASE{cases} ELSE {text} END)"
     elif not text.endswith(")"):
         text = f"({text})"
-    return limited(
-        Sql(
-            text,
-            data_type,
-            None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.null_texts)),
-            raises or any(part.raises for part in parts),
-            max((part.growth for part in parts), default=1),
-            strict=any(part.strict for part in parts),
-        )
-    )
+    null_texts = None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.null_texts))
+    made = combined(text, data_type, parts, null_texts, raises=raises, size=size, program=program)
+    return replace(made, strict=any(part.strict for part in parts))
+
+
+def combined(
+    text: str,
+    data_type: pa.DataType,
+    parts: Iterable[Sql],
+    nulls: tuple[str, ...] | None = None,
+    *,
+    raises: bool = False,
+    size: Cost | None = None,
+    program: int = 0,
+) -> Sql:
+    """A value made of others, whose texts stand in its *text*, each as often as it does; other arguments as of :func:`strict`."""
+    parts = list(parts)
+    if data_type != STRING and not is_nested(data_type) and not pa.types.is_binary(data_type):
+        size = _SHORT
+    elif size is None:
+        size = Cost(max((p.size.growth for p in parts), default=1), max((p.size.fixed for p in parts), default=0))
+    cost = Cost(program=program)
+    for part in {part.text: part for part in parts}.values():
+        if part.cost != _FREE:
+            cost += part.cost.times(max(text.count(part.text), 1))
+    if size.growth > 1 or size.fixed > _WORTH_COUNTING:
+        cost += size
+    return limited(Sql(text, data_type, nulls, raises or any(part.raises for part in parts), size, cost))
+
+
+_FREE = Cost()
 
 
 def limited(value: Sql) -> Sql:
     """The value, unless it could take too much room."""
     if len(value.text) > MAX_LENGTH:
         raise UnsupportedError("the expression is too long once it is written out", "split the condition")
-    if value.growth > MAX_GROWTH:
-        raise UnsupportedError(f"the text can become more than {MAX_GROWTH:,} times longer")
+    if value.cost.growth > MAX_GROWTH:
+        raise UnsupportedError(
+            f"the texts that it makes can be more than {MAX_GROWTH} times as long as those of the event"
+        )
+    if value.cost.fixed > MAX_FIXED:
+        raise UnsupportedError(f"the texts that it makes can have more than {MAX_FIXED:,} bytes")
+    if value.cost.program > MAX_PROGRAM:
+        raise UnsupportedError(
+            f"its regular expressions are too large: {value.cost.program:,} characters and classes (limit {MAX_PROGRAM:,})",
+            "write smaller repetitions; {2,5} counts ten times",
+        )
     return value
 
 
@@ -329,10 +395,11 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
         return number_constant(constant, to) if to in FLOATS else None
     try:
         if to == DATE:
-            return Sql(f"make_date({routines.read_date(constant)})", to, ())
+            days = routines.read_date(constant)
+            return Sql(f"make_date({days})", to, (), number=days)
         if is_temporal(to):
             micros = routines.read_timestamp(constant, _known(zone) if is_instant(to) else None)
-            return Sql(f"make_timestamp(CAST({micros} AS BIGINT))", to, ())
+            return Sql(f"make_timestamp(CAST({micros} AS BIGINT))", to, (), number=micros)
         stripped = constant.strip(routines.CONTROL)
         if to in INTEGERS:
             limit = 2 ** (to.bit_width - 1)

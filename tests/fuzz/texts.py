@@ -1,0 +1,205 @@
+"""Texts that are nearly expressions, patterns and rules: valid ones, and what is left of them after mutation."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from tests.property.sql_expressions import Expressions
+
+KINDS = ("condition", "measure", "pattern", "rule")
+_PIECES = (
+    "( ) [ ] { } , . ; : :: ' \" ` \\ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS NULL "
+    "IN BETWEEN LIKE RLIKE ESCAPE CASE WHEN THEN ELSE END AS CAST TRY_CAST EXTRACT INTERVAL DATE TIMESTAMP DISTINCT ALL FROM SELECT "
+    "WHERE FILTER OVER WITHIN GROUP ORDER BY LIMIT UNION COLLATE AT TIME ZONE FIRST( LAST( SUM( COUNT( AVG( MIN( MAX( IF( upper( concat( "
+    "nvl( nvl2( repeat( replace( lpad( greatest( timestampdiff( datediff( a. b. a.* a.s b.i LAST(a.i,1) s t i l d m day at nt arr st mp "
+    "0 1 -1 2147483648 9223372036854775808 1e400 1e 1e99999999999999999999 .5 5. 1.5.5 0x1F 5L 5BD 1e400F 1_000 NaN '' 'a' '%' "
+    "'(a{1000}){1000}' '[a-z]{0,99}' \u00e4 \u00df \u65e5 \U0001f600 \u202e \u2028 \u00a0 \x00 \x1b[2J \r \n \t \ufeff \udc80 \u0663 \uff11"
+).split(" ")
+
+
+class Texts:
+    """Makes (kind, text) pairs from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.expressions = Expressions(self.rng)
+
+    def one(self) -> tuple[str, str]:
+        kind = self.rng.choice(KINDS)
+        text = getattr(self, kind)()
+        if self.rng.random() < 0.3:
+            text = self.characters(text)
+        return kind, text[:30_000]
+
+    # -- SQL
+
+    def condition(self) -> str:
+        text = self.expressions.truth(self.rng.choice([0, 1, 2, 3]))
+        if self.rng.random() < 0.4:
+            text = self.over_stages(text)
+        return self.damaged(text)
+
+    def measure(self) -> str:
+        return self.damaged(self.over_stages(self.expressions.any(self.rng.choice([0, 1, 2])))) + self.rng.choice(
+            ["", " AS m", " AS `a\nb`", " m"]
+        )
+
+    def over_stages(self, text: str) -> str:
+        for name in "sitlmde":
+            if self.rng.random() < 0.5:
+                call = self.rng.choice(
+                    ["LAST(a.{})", "a.{}", "FIRST(a.{}, 1)", "MAX(a.{})", "COUNT(a.{})", "LAST(a.{}, 2)"]
+                )
+                text = text.replace(f" {name} ", f" {call.format(name)} ").replace(
+                    f"({name})", f"({call.format(name)})"
+                )
+        return f"LAST(a.i) IN ({', '.join(map(str, range(self.rng.choice([1, 5, 2000]))))})" if text == "b" else text
+
+    def damaged(self, text: str) -> str:
+        choice = self.rng.random()
+        if choice < 0.35:
+            return text
+        if choice < 0.8:
+            return mutated(self.rng, text)
+        return self.giant(text)
+
+    def giant(self, text: str) -> str:
+        many = self.rng.choice([2, 10, 60, 300, 3000])
+        before, after = self.rng.choice(
+            [
+                ("(", ")"), ("NOT ", ""), ("- ", ""), ("upper(", ")"), ("CASE WHEN TRUE THEN ", " END"), ("CAST(", " AS STRING)"),
+                ("concat(s, ", ")"), ("repeat(", ", 10)"), ("replace(", ", 'a', 'aaaaaaaaaa')"), ("", " + 1"), ("", " OR b"),
+                ("", "::STRING"), ("", "[0]"), ("", ".u"), ("", " || s"), ("b AND ", ""), ("/*", "*/"), ("'", "'"), ("INTERVAL ", ""),
+                ("IF(b, s, ", ")"), ("coalesce(", ", s)"), ("a.", ""), ("", ", 1"), ("i IN (1, ", ")"), ("s RLIKE '(", "){100}'"),
+                ("s RLIKE '[a-z]{0,99}' OR ", ""), ("s LIKE '%a%' AND ", ""), ("{", "}"), ("\n", "\n"), ("CASE ", ""), ("ARRAY<", ">"),
+            ]
+        )  # fmt: skip
+        return before * many + text + after * many
+
+    # -- JSON
+
+    def pattern(self) -> str:
+        return json.dumps(self.spoiled(self.graph(0)), ensure_ascii=self.rng.random() < 0.5)
+
+    def rule(self) -> str:
+        rule = {
+            "id": self.rng.choice(["r1", "r\x1b1", "", "ü", "x" * 300]),
+            "version": self.rng.choice([1, 0, -1, 2**31, "1"]),
+            "key": self.rng.choice([["s"], [], ["upper(s)", self.condition()], "s"]),
+            "select": self.rng.choice([[self.measure()], ["COUNT(a.*) AS n"], []]),
+            "pattern": self.graph(0),
+        }
+        if self.rng.random() < 0.5:
+            rule = {"id": "r1", "version": 1, "pattern": rule["pattern"]}
+        return json.dumps(self.spoiled(rule), ensure_ascii=self.rng.random() < 0.5)
+
+    def graph(self, depth: int) -> dict[str, Any]:
+        count = self.rng.choice([1, 2, 2, 3, 3, 12])
+        names = [f"{'abcdefghijkl'[at]}{depth or ''}" for at in range(count)]
+        if self.rng.random() < 0.05:
+            names[0] = self.rng.choice(["", "\x1b[31m", "a\nb", "a b", "\u202e", names[-1]])
+        nodes = [self.node(name, depth) for name in names]
+        edges = [
+            {
+                "source": one,
+                "target": two,
+                "type": self.rng.choice("STRICT SKIP_TILL_NEXT SKIP_TILL_ANY NOT_FOLLOW NOT_NEXT".split()),
+            }
+            for one, two in zip(names, names[1:], strict=False)
+        ]
+        graph: dict[str, Any] = {"name": "root", "type": "COMPOSITE", "version": 1, "nodes": nodes, "edges": edges}
+        graph["quantifier"] = {
+            "consumingStrategy": "SKIP_TILL_NEXT",
+            "properties": ["SINGLE"],
+            "times": None,
+            "untilCondition": None,
+        }
+        graph["afterMatchStrategy"] = {
+            "type": self.rng.choice("NO_SKIP SKIP_TO_NEXT SKIP_PAST_LAST_EVENT SKIP_TO_FIRST".split()),
+            "patternName": names[0],
+        }
+        if self.rng.random() < 0.4:
+            graph["window"] = {
+                "type": "FIRST_AND_LAST",
+                "time": {"unit": "MINUTES", "size": self.rng.choice([1, 0, -5, 10**30])},
+            }
+        return graph
+
+    def node(self, name: str, depth: int) -> dict[str, Any]:
+        if depth < 2 and self.rng.random() < 0.1:
+            return self.graph(depth + 1) | {"name": name}
+        times = self.rng.choice([1, 2, 1000, 10**9])
+        properties = self.rng.choice(
+            [["SINGLE"], ["SINGLE", "OPTIONAL"], ["LOOPING"], ["LOOPING", "GREEDY", "OPTIONAL"], ["TIMES"]]
+        )
+        quantifier = {
+            "consumingStrategy": "SKIP_TILL_ANY",
+            "properties": properties,
+            "times": {"from": 1, "to": times},
+            "untilCondition": None,
+        }
+        if properties != ["TIMES"]:
+            quantifier["times"] = None
+        condition = {"type": "SPARK_SQL", "expression": self.condition()}
+        return {
+            "name": name,
+            "quantifier": quantifier,
+            "condition": self.rng.choice([None, condition, condition]),
+            "type": "ATOMIC",
+        }
+
+    def spoiled(self, value: Any) -> Any:
+        """A JSON value with a few parts exchanged for others."""
+        if self.rng.random() < 0.5:
+            return value
+        for _ in range(self.rng.choice([1, 1, 2, 5])):
+            at, way = value, []
+            while isinstance(at, dict | list) and at and (not way or self.rng.random() < 0.7):
+                key = self.rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+                way.append((at, key))
+                at = at[key]
+            if way:
+                holder, key = way[-1]
+                holder[key] = self.junk()
+        return value
+
+    def junk(self) -> Any:
+        nested: Any = "x"
+        for _ in range(self.rng.choice([1, 20, 900])):
+            nested = [nested]
+        return self.rng.choice([None, True, 0, -1, 1.5, 1e308, 2**70, "", "\x00", "\x1b[2J\n", "a" * 5000, [], {}, [None], {"a": 1}, nested, self.rng.choice(_PIECES)])  # fmt: skip
+
+    # -- bytes
+
+    def characters(self, text: str) -> str:
+        """A few characters exchanged, left out or put in."""
+        for _ in range(self.rng.choice([1, 1, 2, 5])):
+            at = self.rng.randrange(len(text) + 1)
+            new = self.rng.choice(
+                ["", "", chr(self.rng.randrange(128)), chr(self.rng.choice([0xE4, 0x2028, 0xD800, 0x1F600, 0x0, 0x1B]))]
+            )
+            text = text[:at] + new + text[at + self.rng.randrange(2) :]
+        return text
+
+
+def mutated(rng: random.Random, text: str) -> str:
+    """Words left out, doubled, exchanged with others, or put in."""
+    words = text.split(" ")
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        at = rng.randrange(len(words))
+        match rng.randrange(5):
+            case 0:
+                del words[at]
+            case 1:
+                words.insert(at, words[at])
+            case 2:
+                words[at] = rng.choice(_PIECES)
+            case 3:
+                words.insert(at, rng.choice(_PIECES))
+            case 4:
+                other = rng.randrange(len(words))
+                words[at], words[other] = words[other], words[at]
+        words = words or [""]
+    return " ".join(words)

@@ -1,0 +1,106 @@
+"""Reads texts and says what became of them: ``python -m tests.fuzz.worker``, a JSON list [kind, text] per line of input.
+
+The answer to each is a line ``{"outcome": ..., "seconds": ...}``: ``taken``, ``refused``, or what must not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+import traceback
+
+import pyarrow as pa
+
+from asterism.bound_processors import ProcessorCompiler
+from asterism.compiler import Semantics
+from asterism.errors import AsterismError
+from asterism.expressions import sample
+from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, text_of
+from asterism.matcher import Matcher
+from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn
+from asterism.pattern import Pattern
+from asterism.validation import check, check_processor
+from tests.property.sql_expressions import arrow_schema
+
+MAX_MEMORY = 6 * 1024**3  # address space; DuckDB, Arrow and numba reserve much and use little of it
+MAX_MESSAGE = 30_000  # characters
+SCHEMA = arrow_schema("Europe/Madrid")
+TIME = TimeColumn("at", pa.timestamp("us", "UTC"))
+STAGES = ("a", "b")
+
+
+def condition(text: str) -> None:
+    pattern = Pattern.begin("a").where("i > 0").next("b").where(text)
+    Matcher(pattern, SCHEMA).prepare(sample(SCHEMA))
+
+
+def measure(text: str) -> None:
+    measures = MatchOutput(OutputSpec(OutputKind.MATCHES, (text,)), SCHEMA, ("s",), TIME, STAGES).measures
+    assert measures is not None
+    measures.arguments.evaluate(sample(SCHEMA))
+    measures.rest.evaluate(sample(measures.table_schema))
+
+
+def pattern(text: str) -> None:
+    found = check(text, SCHEMA)
+    for problem in found.problems:
+        shown(str(problem))
+    if found.problems:
+        raise RefusedError
+    assert found.pattern is not None
+    Matcher(found.pattern, SCHEMA).prepare(sample(SCHEMA))
+
+
+def rule(text: str) -> None:
+    try:
+        item = decode(text_of(text))
+    except JsonTextError as error:
+        shown(f"{error.message} {error.detail} {error.hint}")
+        raise RefusedError from None
+    found = check_processor(item, lambda path: line_and_column(text, offset_of(text, path)), SCHEMA)
+    for problem in found.problems:
+        shown(str(problem))
+    if found.processor is None:
+        raise RefusedError
+    ProcessorCompiler(SCHEMA, ("s",), TIME, Semantics.DEFAULT, {}).try_out(found.processor)
+
+
+class RefusedError(Exception):
+    pass
+
+
+def shown(message: str) -> None:
+    """Whoever wrote the text must not write to a terminal, or fill a log."""
+    assert message.replace("\n", "").isprintable(), f"not printable: {message!r}"
+    assert len(message) <= MAX_MESSAGE, f"{len(message)} characters"
+
+
+def outcome(kind: str, text: str) -> str:
+    try:
+        {"condition": condition, "measure": measure, "pattern": pattern, "rule": rule}[kind](text)
+    except RefusedError:
+        return "refused"
+    except AsterismError as error:
+        shown(str(error))
+        return "refused"
+    return "taken"
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    outcome("condition", "upper(s) = 'A' AND hour(at) > 1")  # what is needed once is not to be counted
+    for line in sys.stdin:
+        kind, text = json.loads(line)
+        begin = time.process_time()
+        try:
+            found = outcome(kind, text)
+        except BaseException:
+            found = traceback.format_exc(limit=-4)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"outcome": found, "seconds": time.process_time() - begin, "memory": memory}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
