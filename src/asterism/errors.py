@@ -96,7 +96,7 @@ class PatternError(AsterismError):
         self.path = path
 
     def __str__(self) -> str:
-        return super().__str__() + (f"\n  At: {self.path}" if self.path else "")
+        return super().__str__() + (f"\n  At: {printable(self.path)}" if self.path else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.detail, self.hint, self.path)

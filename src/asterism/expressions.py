@@ -72,8 +72,8 @@ _BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
-    exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket, exp.Anonymous,
-    *_PREDICATES, *_BITWISE, *AGGREGATES,
+    exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
+    exp.Anonymous, *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
 _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
@@ -633,6 +633,7 @@ AT_ONCE = 64 * 1024 * 1024  # bytes of texts that are made at a time; of one eve
 MAX_RULE_GROWTH = 10 * MAX_GROWTH  # of all expressions of a pattern together
 _VECTOR = 2048  # rows that DuckDB computes at a time
 _PREPARED = 16  # statements that a thread keeps
+_SMALL = 65_536  # rows of a batch for which they are used
 
 
 class _Source:
@@ -656,7 +657,7 @@ class _Database:
         import duckdb
 
         self.process = os.getpid()
-        config = {"threads": 1, "memory_limit": "1GB"}
+        config = {"threads": 1, "memory_limit": "4GB"}
         self.connection = connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
         connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
@@ -950,7 +951,8 @@ class Vectorized:
 
     def _run_all(self, numbers: list[int], table: pa.Table, keep: bool) -> list[pa.ChunkedArray]:
         texts, types = [self.texts[number] for number in numbers], [self.types[number] for number in numbers]
-        return self._run(texts, types, table, keep=keep) if numbers else []
+        # What is kept is written down before it is handed over: that is worth it for a small result only.
+        return self._run(texts, types, table, keep=keep and table.num_rows <= _SMALL) if numbers else []
 
     def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table, *, keep: bool) -> list[pa.ChunkedArray]:
         import duckdb

@@ -629,7 +629,9 @@ class _Compiler:
         digits = x.precision + y.precision if operator == "*" else whole + scale
         if digits + 1 > _DIGITS:
             kind = name_of(bounded(digits + 1, scale))
-            raise UnsupportedError(f"{operator} would need {kind} over events of a stage", "CAST one side to DOUBLE")
+            raise UnsupportedError(
+                f"{operator} would need {kind} over events of a stage", "CAST one side to DOUBLE, or a BIGINT to INT"
+            )
         if operator == "*":
             a, b = self.convert(a, x), self.convert(b, y)
         else:

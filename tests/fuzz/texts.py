@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -9,14 +10,35 @@ from typing import Any
 from tests.property.sql_expressions import Expressions
 
 KINDS = ("condition", "measure", "pattern", "rule")
+_TEXT = r"""( ) [ ] { } , . ; : :: ' " ` \ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS
+    NULL IN BETWEEN LIKE RLIKE ESCAPE CASE WHEN THEN ELSE END AS CAST TRY_CAST EXTRACT INTERVAL DATE TIMESTAMP DISTINCT ALL FROM
+    SELECT WHERE FILTER OVER WITHIN GROUP ORDER BY LIMIT UNION COLLATE AT TIME ZONE FIRST( LAST( SUM( COUNT( AVG( MIN( MAX( IF(
+    upper( concat( nvl( nvl2( repeat( replace( lpad( greatest( timestampdiff( datediff( a. b. a.* a.s b.i LAST(a.i,1) s t i l d
+    m day at nt arr st mp 0 1 -1 2147483648 9223372036854775808 1e400 1e 1e99999999999999999999 .5 5. 1.5.5 0x1F 5L 5BD 1e400F
+    1_000 NaN '' 'a' '%' '(a{1000}){1000}' '[a-z]{0,99}'"""
 _PIECES = (
-    "( ) [ ] { } , . ; : :: ' \" ` \\ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS NULL "
-    "IN BETWEEN LIKE RLIKE ESCAPE CASE WHEN THEN ELSE END AS CAST TRY_CAST EXTRACT INTERVAL DATE TIMESTAMP DISTINCT ALL FROM SELECT "
-    "WHERE FILTER OVER WITHIN GROUP ORDER BY LIMIT UNION COLLATE AT TIME ZONE FIRST( LAST( SUM( COUNT( AVG( MIN( MAX( IF( upper( concat( "
-    "nvl( nvl2( repeat( replace( lpad( greatest( timestampdiff( datediff( a. b. a.* a.s b.i LAST(a.i,1) s t i l d m day at nt arr st mp "
-    "0 1 -1 2147483648 9223372036854775808 1e400 1e 1e99999999999999999999 .5 5. 1.5.5 0x1F 5L 5BD 1e400F 1_000 NaN '' 'a' '%' "
-    "'(a{1000}){1000}' '[a-z]{0,99}' \u00e4 \u00df \u65e5 \U0001f600 \u202e \u2028 \u00a0 \x00 \x1b[2J \r \n \t \ufeff \udc80 \u0663 \uff11"
-).split(" ")
+    *_TEXT.split(),
+    "\u00e4",
+    "\u00df",
+    "\u65e5",
+    "\U0001f600",
+    "\u202e",
+    "\u2028",
+    "\u00a0",
+    "\x00",
+    "\x1b[2J",
+    "\r",
+    "\n",
+    "\t",
+    "\ufeff",
+    "\udc80",
+    "\u0663",
+    "\uff11",
+)
+
+
+_EDGES = ("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY", "NOT_FOLLOW", "NOT_NEXT")
+_SKIPS = ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT", "SKIP_TO_FIRST")
 
 
 class Texts:
@@ -71,9 +93,11 @@ class Texts:
             [
                 ("(", ")"), ("NOT ", ""), ("- ", ""), ("upper(", ")"), ("CASE WHEN TRUE THEN ", " END"), ("CAST(", " AS STRING)"),
                 ("concat(s, ", ")"), ("repeat(", ", 10)"), ("replace(", ", 'a', 'aaaaaaaaaa')"), ("", " + 1"), ("", " OR b"),
-                ("", "::STRING"), ("", "[0]"), ("", ".u"), ("", " || s"), ("b AND ", ""), ("/*", "*/"), ("'", "'"), ("INTERVAL ", ""),
+                ("", "::STRING"), ("", "[0]"), ("", ".u"), ("", " || s"), ("b AND ", ""), ("/*", "*/"), ("'", "'"),
+                ("INTERVAL ", ""),
                 ("IF(b, s, ", ")"), ("coalesce(", ", s)"), ("a.", ""), ("", ", 1"), ("i IN (1, ", ")"), ("s RLIKE '(", "){100}'"),
-                ("s RLIKE '[a-z]{0,99}' OR ", ""), ("s LIKE '%a%' AND ", ""), ("{", "}"), ("\n", "\n"), ("CASE ", ""), ("ARRAY<", ">"),
+                ("s RLIKE '[a-z]{0,99}' OR ", ""), ("s LIKE '%a%' AND ", ""), ("{", "}"), ("\n", "\n"), ("CASE ", ""),
+                ("ARRAY<", ">"),
             ]
         )  # fmt: skip
         return before * many + text + after * many
@@ -105,9 +129,9 @@ class Texts:
             {
                 "source": one,
                 "target": two,
-                "type": self.rng.choice("STRICT SKIP_TILL_NEXT SKIP_TILL_ANY NOT_FOLLOW NOT_NEXT".split()),
+                "type": self.rng.choice(_EDGES),
             }
-            for one, two in zip(names, names[1:], strict=False)
+            for one, two in itertools.pairwise(names)
         ]
         graph: dict[str, Any] = {"name": "root", "type": "COMPOSITE", "version": 1, "nodes": nodes, "edges": edges}
         graph["quantifier"] = {
@@ -117,7 +141,7 @@ class Texts:
             "untilCondition": None,
         }
         graph["afterMatchStrategy"] = {
-            "type": self.rng.choice("NO_SKIP SKIP_TO_NEXT SKIP_PAST_LAST_EVENT SKIP_TO_FIRST".split()),
+            "type": self.rng.choice(_SKIPS),
             "patternName": names[0],
         }
         if self.rng.random() < 0.4:

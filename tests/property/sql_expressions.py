@@ -268,7 +268,11 @@ class Expressions:
             lambda: f"({self.whole(n)} {self.one('+ - * % DIV & | ^')} {self.whole(n)})",
             lambda: f"floor({self.number(n)})",
             lambda: f"bigint({self.number(n)})",
+            lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
         )
+
+    def unit(self) -> str:
+        return self.one("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND month")
 
     # -- texts
 
@@ -506,10 +510,49 @@ class Expressions:
             text += f" {self.rng.choice(operators)} {self.rng.choice(names)}{self.rng.choice(tests)}"
         return text
 
+    def mutated(self, depth: int) -> str:
+        """An expression with a word left out, doubled, exchanged or put in: often nothing that Spark takes."""
+        words = self.any(min(depth, 2)).split(" ")
+        for _ in range(self.rng.choice([1, 1, 2])):
+            at = self.rng.randrange(len(words))
+            match self.rng.randrange(4):
+                case 0:
+                    del words[at]
+                case 1:
+                    words.insert(at, words[at])
+                case 2:
+                    words[at] = self.rng.choice(_WORDS_OF_SQL)
+                case 3:
+                    words.insert(at, self.rng.choice(_WORDS_OF_SQL))
+            words = words or [""]
+        return " ".join(words)
+
     def not_exact(self, depth: int) -> str:
         one = self.one("exp ln log10 log2")
         x = self.number(1)
         return self.pick(lambda: f"{one}({x})", lambda: f"{self.one('pow power')}({x}, {self.number(0)})")
+
+
+_TEXT = r"""( ) [ ] { } , . ; : :: ' " ` # ? ! ~ + - * / % & | ^ = == <> != <=> || -> => ** -- /* */ /*+ {# // AND OR NOT IS NULL IN BETWEEN
+    LIKE RLIKE ILIKE ESCAPE CASE WHEN THEN ELSE END AS CAST TRY_CAST EXTRACT INTERVAL DATE TIMESTAMP DISTINCT ALL FROM FILTER OVER
+    COLLATE AT UNKNOWN TRUE ISNULL NOTNULL SYMMETRIC SIMILAR DIV MOD XOR GLOB TO ANY SOME EXISTS ARRAY STRUCT IF( upper( concat( nvl(
+    nvl2( replace( s t i l d m b day at nt arr st mp st.u i[0] arr[0] mp['a'] 0 1 -1 - 1e2 .5 5. 1.5.5 0x1F 5L 5BD 1e400 1e 1_000 '' 'a'
+    "a" N'a' X'1F' r'a' b'1' U&'a' 'a'::STRING ::INT ::VARCHAR(3) INT'5' VARCHAR(5) BOOL TIME'10:00' DAY HOURS YEAR"""
+_WORDS_OF_SQL = (
+    *_TEXT.split(),
+    "\n",
+    "\u00a0",
+    "\x0b",
+    "\x0c",
+    "\u3000",
+    "\ufeff",
+    "-- x\n",
+    "-- x\\\n",
+    "/* x */",
+    "/* /* x */",
+    "/* /* */ */",
+    "INTERVAL 1 DAY",
+)
 
 
 # ---------------------------------------------------------------------------------------------------- answers

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import random
@@ -14,9 +15,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from asterism.sql.functions import FUNCTIONS
+from asterism.sql.functions import FUNCTIONS, UNIT_FIRST
 from tests.property.sql_expressions import Comparison, Expressions, table
 
 pytestmark = pytest.mark.spark
@@ -87,6 +90,34 @@ def test_random_patterns_and_texts(session: SparkSession, make: str, seed: int) 
 def test_operators_bind_as_in_spark(session: SparkSession, seed: int) -> None:
     """Expressions without brackets; where the order of binding is not sure, they are refused."""
     assert compared(session, seed, "UTC", "without_brackets").agreed > 0.1 * EXPRESSIONS
+
+
+@settings(max_examples=max(1, EXAMPLES // 5), phases=[Phase.generate])
+@given(st.integers(0, 2**32))
+def test_what_spark_refuses_is_not_taken(session: SparkSession, seed: int) -> None:
+    """Expressions with a word too many, too few, or another: what is taken means the same to Spark."""
+    comparison = compared(session, seed, "UTC", "mutated")
+    assert comparison.agreed + comparison.refused > 0.8 * EXPRESSIONS
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_functions_take_as_many_arguments_as_in_spark(session: SparkSession, count: int) -> None:
+    """Whatever they are: a function that takes that many here takes them there."""
+    wrong = []
+    for name in sorted(FUNCTIONS):
+        try:
+            inspect.signature(FUNCTIONS[name].build).bind("UTC", *range(count))
+        except TypeError:
+            continue
+        arguments = ", ".join(["NULL"] * count)
+        if name in UNIT_FIRST and count == 3:
+            arguments = "DAY, NULL, NULL"
+        try:
+            session.range(1).select(F.expr(f"{name}({arguments})"))
+        except PySparkException as problem:
+            if "WRONG_NUM_ARGS" in str(problem) or "PARSE" in str(problem):
+                wrong.append(f"{name}({arguments})")
+    assert not wrong
 
 
 def test_logarithms_and_powers_are_right_up_to_the_last_digit(session: SparkSession) -> None:

@@ -99,10 +99,10 @@ def truth(value: Value) -> bool | None:
     raise SqlError(f"{value!r} is not a truth value")
 
 
-def aggregate(function: str, values: Sequence[Value]) -> Value:
+def aggregate(function: str, values: Sequence[Value], offset: int = 0) -> Value:
     """Apply an aggregate to the values of one column, NULLs included, in order of acceptance."""
     if function in ("FIRST", "LAST"):
-        return values[0 if function == "FIRST" else -1] if values else None
+        return values[offset if function == "FIRST" else -1 - offset] if offset < len(values) else None
     known = [value for value in values if value is not None]
     if function == "COUNT":
         return len(known)
@@ -214,11 +214,17 @@ class _Parser:
 
     def _membership(self, left: Expression) -> Expression:
         self._expect_symbol("(")
-        result = _comparison("=", left, self._sum())
+        choices = [self._sum()]
         while self._accept_symbol(","):
-            result = _disjunction(result, _comparison("=", left, self._sum()))
+            choices.append(self._sum())
         self._expect_symbol(")")
-        return result
+
+        def member(event: Event, accepted: Accepted) -> Value:
+            value = left(event, accepted)
+            answers = [truth(compare("=", value, choice(event, accepted))) for choice in choices]
+            return True if True in answers else None if None in answers else False
+
+        return member
 
     def _range(self, left: Expression) -> Expression:
         low = self._sum()
@@ -266,10 +272,11 @@ class _Parser:
         (_, pattern), dot, (_, column) = self._take(), self._accept_symbol("."), self._take()
         if dot is None:
             raise self._error(f"{function} needs pattern.column")
+        offset = int(self._take()[1]) if function in ("FIRST", "LAST") and self._accept_symbol(",") else 0
         self._expect_symbol(")")
         self._known_column(column)
         return lambda _event, accepted: aggregate(
-            function, [getattr(event, column) for name, event in accepted if name == pattern]
+            function, [getattr(event, column) for name, event in accepted if name == pattern], offset
         )
 
     def _known_column(self, column: str) -> str:

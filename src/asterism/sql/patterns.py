@@ -14,6 +14,7 @@ _LINE_ENDS = "\n\r\u0085\u2028\u2029"
 TERMINATOR = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])\z"
 """A line's end at the end of a text, before which ``$`` matches too in Java."""
 _MAX_REPEAT = 1000  # RE2's own limit
+_MAX_GROUPS = 50  # in each other
 _HINT = "see docs/sql.md"
 
 
@@ -77,6 +78,8 @@ def regex(pattern: str) -> tuple[str, bool, int]:
                 at += 2
             elif text.startswith("?", at):
                 raise UnsupportedError("(? begins what is not supported in a pattern", _HINT)
+            if len(groups) >= _MAX_GROUPS:
+                raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS} deep")
             parts.append("(?:")
             sizes.append(1)
             groups.append(False)
