@@ -146,7 +146,8 @@ class ColumnNotFoundError(ExpressionError):
         close = [name for name in names if name.lower() == missing.lower()]
         close = close or difflib.get_close_matches(missing, names, n=3)
         hint = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
-        return cls(f"unknown column {missing!r}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
+        context = _shortened(context, 1000)
+        return cls(f"unknown column {missing!r:.100}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
 
 
 class ExpressionTypeError(ExpressionError):

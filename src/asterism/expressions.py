@@ -32,7 +32,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.errors import (
     ColumnNotFoundError,
@@ -83,24 +83,24 @@ _TYPED = {
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
 _BINARY = frozenset(("this", "expression"))
-_CONSUMED: dict[type[exp.Expr], frozenset[str]] = dict.fromkeys(_SUPPORTED, _BINARY) | {
-    kind: frozenset(names.split())
-    for kind, names in {
-        exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
-        exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
-        exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
-        exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
-        exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
-        exp.ILike: "this expression negate", exp.Count: "this big_int",
-        **dict.fromkeys((exp.Sum, exp.Avg, exp.Min, exp.Max), "this"),
-    }.items()
+_AGGREGATED: tuple[type[exp.Expr], ...] = (exp.Sum, exp.Avg, exp.Min, exp.Max)
+_PARTS_OF: dict[type[exp.Expr], str] = {
+    **dict.fromkeys(_SUPPORTED, "this expression"), **dict.fromkeys(_AGGREGATED, "this"),
+    exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
+    exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
+    exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
+    exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
+    exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
+    exp.ILike: "this expression negate", exp.Count: "this big_int",
 }  # fmt: skip
+_CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()}
 """What of a node is translated. Whatever else it holds would be lost, such as the SYMMETRIC of a BETWEEN."""
 _TYPE = re.compile(
     r"BOOLEAN|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE|STRING|BINARY|DATE|TIMESTAMP(_NTZ|_LTZ)?"
-    r"|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
+    r"|[LSYDF]|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
 )
-"""The types that a CAST may name, as Spark writes them. The parser knows more, and drops the length of a VARCHAR."""
+"""The types that a CAST may name, as Spark writes them, and the suffixes of numbers. The parser knows more types, and drops the
+length of a VARCHAR."""
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -287,13 +287,20 @@ def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
             commas += node.args.get("expression") is not None
         tests += isinstance(node, exp.Is)
         there.update(_words(node))
-    for token in tokens:
+    for number, token in enumerate(tokens):
         kind = token.token_type
         commas -= kind is TokenType.COMMA
         tests -= kind is TokenType.IS
         if kind not in _NAMES:
             continue
-        word = _digits(token.text) if kind is TokenType.NUMBER else token.text
+        word = token.text
+        if kind is TokenType.NUMBER:
+            dot = (
+                number
+                and tokens[number - 1].token_type is TokenType.DOT
+                and tokens[number - 1].start == token.start - 1
+            )
+            word = "0." + word if dot else _digits(word)
         word = word.lower() if kind is TokenType.VAR else word
         if not there[word]:
             raise ExpressionSyntaxError.at(f"{token.text!r:.60} has no meaning here", text, token.start, DOCUMENTATION)
@@ -557,8 +564,8 @@ class Scope:
     def _stage(self, stage: str, text: str) -> None:
         if stage not in self.stages:
             raise ColumnNotFoundError(
-                f"unknown stage {stage!r}",
-                f"in: {text}\nStages: {', '.join(self.stages) or '(none)'}",
+                f"unknown stage {stage!r:.100}",
+                f"in: {text:.1000}\nStages: {', '.join(self.stages) or '(none)'}",
                 "stage names are case-sensitive",
             )
 

@@ -249,7 +249,7 @@ def test_first_and_last_may_name_an_event_before_or_after() -> None:
     pattern = Pattern.begin("a").next("b").times(3).consecutive()
     measures = ["LAST(b.value, 1) AS x", "FIRST(b.value, 2) AS y", "LAST(b.value, 3) AS z", "FIRST(b.value, 0) AS w"]
     found = match(pattern, "a1 b2 b3 b4", select=measures)
-    assert [(row["x"], row["y"], row["z"], row["w"]) for row in found.rows] == [(3, 4, None, 2)]
+    assert [(row["x"], row["y"], row["z"], row["w"]) for row in found.rows("matches")] == [(3, 4, None, 2)]
     growing = "value > LAST(b.value, 1) + 1 OR LAST(b.value, 1) IS NULL"
     pattern = (
         Pattern.begin("b").where("kind = 'b'").where(growing).one_or_more().consecutive().next("c").where("kind = 'c'")
@@ -276,7 +276,7 @@ def test_first_and_last_may_name_an_event_before_or_after() -> None:
     ],
 )
 def test_other_second_arguments_are_refused(text: str, problem: str) -> None:
-    with pytest.raises(ExpressionSyntaxError, match=problem):
+    with pytest.raises(ExpressionSyntaxError, match=problem or None):
         Matcher(Pattern.begin("a").next("b").where(text), SCHEMA)
 
 
@@ -322,7 +322,11 @@ def test_each_kind_of_node_says_what_of_it_is_translated() -> None:
     """Whatever else a node can hold is refused as soon as it holds something, also in a new release of the parser."""
     for kind, consumed in expressions._CONSUMED.items():
         for name in set(kind.arg_types) - consumed:
-            given = {part: exp.Literal.string("a") for part in kind.arg_types if part in consumed}
+            several = {"expressions", "ifs"}
+            given: dict[str, Any] = {
+                part: exp.Literal.string("a") for part in consumed - several if part != "is_string"
+            }
+            given |= {part: [exp.Literal.string("a")] for part in consumed & several}
             node = kind(**given, **{name: exp.Literal.string("b")})
             with pytest.raises(ExpressionSyntaxError):
                 expressions._check(node, "text")
@@ -337,7 +341,8 @@ def test_no_other_kind_of_node_is_taken() -> None:
             continue
         try:
             node = kind()
-        except TypeError:
+            list(node.walk())
+        except (TypeError, NotImplementedError):
             continue
         with pytest.raises(ExpressionSyntaxError):
             expressions._check(node, "text")

@@ -116,7 +116,7 @@ def regex(pattern: str) -> tuple[str, bool, int]:
             elif character == "\\":
                 ranges, negated, at = _escape(text, at)
             parts.append(_class(ranges, negated, fold and character != "."))
-            last = len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
+            last = 5 if character == "." else len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
             sizes[-1] += last
     if groups:
         raise UnsupportedError("a ( in the pattern is not closed")
