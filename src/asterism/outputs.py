@@ -262,15 +262,14 @@ class _Measures:
             if isinstance(node, exp.Column) and not node.table and node.find_ancestor(*AGGREGATES) is None:
                 if node.name not in self.base.names:
                     if node.name in scope.schema.names:
-                        raise ColumnNotFoundError(
-                            f"{node.name!r} is a column of the events, and a match has several",
-                            f"in: {text}",
-                            f"say of which: LAST({self.stages[-1]}.{node.name})",
-                        )
+                        raise self._of_no_stage(node.name, text)
                     raise ColumnNotFoundError.from_missing_and_available(node.name, self.base.names, f"in: {text}")
                 node.replace(exp.column(node.name, quoted=True))
             elif type(node) in AGGREGATES or (isinstance(node, exp.Column) and node.find_ancestor(*AGGREGATES) is None):
-                function, stage, argument, offset = aggregate_of(scope.resolve(node, text))
+                resolved = scope.resolve(node, text)
+                if type(resolved) not in AGGREGATES:  # a field of a column
+                    raise self._of_no_stage(".".join(part.name for part in node.parts), text)
+                function, stage, argument, offset = aggregate_of(resolved)
                 number = -1 if argument is None else self.arguments.add(argument, text)
                 entry = (function, self.stages.index(stage), number, offset)
                 name = "__" + "_".join(map(str, entry))
@@ -280,6 +279,13 @@ class _Measures:
                 node.replace(exp.column(name, quoted=True))
         unnested: exp.Expr = holder.this.unnest()
         return unnested
+
+    def _of_no_stage(self, name: str, text: str) -> ColumnNotFoundError:
+        return ColumnNotFoundError(
+            f"{name!r} is a column of the events, and a match has several",
+            f"in: {text}",
+            f"say of which: LAST({self.stages[-1]}.{name})",
+        )
 
     def _type(self, entry: tuple[str, int, int, int], text: str) -> pa.DataType:
         function, _, number, _ = entry

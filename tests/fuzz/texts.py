@@ -37,7 +37,7 @@ _PIECES = (
 )
 
 
-_EDGES = ("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY", "NOT_FOLLOW", "NOT_NEXT")
+_EDGES = (*("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY") * 4, "NOT_FOLLOW", "NOT_NEXT")
 _SKIPS = ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT", "SKIP_TO_FIRST")
 
 
@@ -57,16 +57,16 @@ class Texts:
 
     # -- SQL
 
-    def condition(self) -> str:
+    def condition(self, damage: float = 0.65) -> str:
         text = self.expressions.truth(self.rng.choice([0, 1, 2, 3]))
         if self.rng.random() < 0.4:
             text = self.over_stages(text)
-        return self.damaged(text)
+        return self.damaged(text) if self.rng.random() < damage else text
 
     def measure(self) -> str:
-        return self.damaged(self.over_stages(self.expressions.any(self.rng.choice([0, 1, 2])))) + self.rng.choice(
-            ["", " AS m", " AS `a\nb`", " m"]
-        )
+        text = self.over_stages(self.expressions.any(self.rng.choice([0, 1, 2])))
+        name = self.rng.choice(["", " AS m", " AS `a\nb`", " m"])
+        return (self.damaged(text) if self.rng.random() < 0.65 else text) + name
 
     def over_stages(self, text: str) -> str:
         for name in "sitlmde":
@@ -80,12 +80,7 @@ class Texts:
         return f"LAST(a.i) IN ({', '.join(map(str, range(self.rng.choice([1, 5, 2000]))))})" if text == "b" else text
 
     def damaged(self, text: str) -> str:
-        choice = self.rng.random()
-        if choice < 0.35:
-            return text
-        if choice < 0.8:
-            return mutated(self.rng, text)
-        return self.giant(text)
+        return mutated(self.rng, text) if self.rng.random() < 0.7 else self.giant(text)
 
     def giant(self, text: str) -> str:
         many = self.rng.choice([2, 10, 60, 300, 3000])
@@ -147,14 +142,14 @@ class Texts:
         if self.rng.random() < 0.4:
             graph["window"] = {
                 "type": "FIRST_AND_LAST",
-                "time": {"unit": "MINUTES", "size": self.rng.choice([1, 0, -5, 10**30])},
+                "time": {"unit": "MINUTES", "size": self.rng.choice([1, 10, 60, 0, -5, 10**30])},
             }
         return graph
 
     def node(self, name: str, depth: int) -> dict[str, Any]:
         if depth < 2 and self.rng.random() < 0.1:
             return self.graph(depth + 1) | {"name": name}
-        times = self.rng.choice([1, 2, 1000, 10**9])
+        times = self.rng.choice([1, 2, 2, 3, 1000, 10**9])
         properties = self.rng.choice(
             [["SINGLE"], ["SINGLE", "OPTIONAL"], ["LOOPING"], ["LOOPING", "GREEDY", "OPTIONAL"], ["TIMES"]]
         )
@@ -166,7 +161,7 @@ class Texts:
         }
         if properties != ["TIMES"]:
             quantifier["times"] = None
-        condition = {"type": "SPARK_SQL", "expression": self.condition()}
+        condition = {"type": "SQL", "expression": self.condition(0.1)}
         return {
             "name": name,
             "quantifier": quantifier,

@@ -354,6 +354,7 @@ class Expressions:
             lambda: f"date_trunc('{unit}', {self.when(n)})",
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.interval(n)} + {self.moment(n)})",
+            lambda: f"{self.one('timestampadd dateadd date_add')}({self.unit()}, {self.integer(n)}, {self.moment(n)})",
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL {self.one('1 13 -5')} MONTHS)",
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL 1 YEAR)",
             lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 HOUR', '90 MINUTES'])})",
