@@ -158,9 +158,12 @@ def test_regular_expressions_of_a_pattern_have_a_limit_together() -> None:
         Matcher(pattern, SCHEMA)
 
 
-def test_usual_regular_expressions_are_small() -> None:
-    vectorized = bound(r"s RLIKE '^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\\.[A-Za-z]{2,24}$'", "s RLIKE '.{1000}'")
-    assert [column.to_pylist() for column in vectorized.evaluate(rows("a@b.org"))] == [[True], [False]]
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(r"s RLIKE '^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\\.[A-Za-z]{2,24}$'", True), ("s RLIKE '.{1000}'", False)],
+)
+def test_usual_regular_expressions_are_small(text: str, found: bool) -> None:
+    assert bound(text).evaluate(rows("a@b.org"))[0].to_pylist() == [found]
 
 
 # ---------------------------------------------------------------------------------------------------- statements
@@ -249,7 +252,7 @@ def test_first_and_last_may_name_an_event_before_or_after() -> None:
     pattern = Pattern.begin("a").next("b").times(3).consecutive()
     measures = ["LAST(b.value, 1) AS x", "FIRST(b.value, 2) AS y", "LAST(b.value, 3) AS z", "FIRST(b.value, 0) AS w"]
     found = match(pattern, "a1 b2 b3 b4", select=measures)
-    assert [(row["x"], row["y"], row["z"], row["w"]) for row in found.rows("matches")] == [(3, 4, None, 2)]
+    assert [(row["x"], row["y"], row["z"], row["w"]) for row in found.selected] == [(3, 4, None, 2)]
     growing = "value > LAST(b.value, 1) + 1 OR LAST(b.value, 1) IS NULL"
     pattern = (
         Pattern.begin("b").where("kind = 'b'").where(growing).one_or_more().consecutive().next("c").where("kind = 'c'")
@@ -372,7 +375,7 @@ def test_numbers_up_to_the_largest() -> None:
         "x < 1.7976931348623157e308",
         "x > -1.7976931348623157E308",
         "x > 1e-400",
-        "x < 3.4028235e38F",
+        "x < 3.4028234e38F",
         "x > 1e-99F",
     ]
     table = pa.Table.from_pylist([{"x": 1.0}], schema=SCHEMA)

@@ -335,8 +335,8 @@ class Translator:
 
 
 _LARGEST = {
-    DOUBLE: decimal.Decimal(float(np.finfo(np.float64).max)),
-    FLOAT: decimal.Decimal(float(np.finfo(np.float32).max)),
+    DOUBLE: decimal.Decimal(repr(float(np.finfo(np.float64).max))),
+    FLOAT: decimal.Decimal(repr(float(np.finfo(np.float32).max))),
 }
 
 
