@@ -178,6 +178,9 @@ def parse(text: str) -> exp.Expr:
     """
     if len(text) > MAX_TEXT:
         raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
+    half = re.search("[\ud800-\udfff]", text)
+    if half is not None:
+        raise ExpressionSyntaxError.at("the text holds half a character", text, half.start())
     setting = _SETTING.search(text)
     if setting is not None:
         raise ExpressionSyntaxError.at(

@@ -154,7 +154,7 @@ class Texts:
             [["SINGLE"], ["SINGLE", "OPTIONAL"], ["LOOPING"], ["LOOPING", "GREEDY", "OPTIONAL"], ["TIMES"]]
         )
         quantifier = {
-            "consumingStrategy": "SKIP_TILL_ANY",
+            "consumingStrategy": "SKIP_TILL_ANY" if self.rng.random() < 0.05 else "SKIP_TILL_NEXT",
             "properties": properties,
             "times": {"from": 1, "to": times},
             "untilCondition": None,

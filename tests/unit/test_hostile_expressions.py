@@ -360,7 +360,7 @@ def test_no_other_kind_of_node_is_taken() -> None:
         "x > 1e99999999999999999999", "x > 1e", "x > 1e400", "x > 1e999999999", "x > 1e400F", "x > 1e40F", "x > 1e400D", "x > .5.", "x > 1e+",
         "/*)))*/" + "(" * 60 + "n" + ")" * 60 + " = 1", "s = ')))))))' OR " + "(" * 60 + "n = 1" + ")" * 60, "NOT " * 4000 + "TRUE", "-" * 4000,
         "(" * 9000, "CASE " * 3000, "INTERVAL " * 2000, "CAST(n AS " + "ARRAY<" * 2000 + "INT" + ">" * 2000 + ")", "{fn " * 3000,
-        "s = 'a\x1b[2J", "\x1b[2J", "n = 1 \x00", "s = '\udc80'", "\ufeffn = 1", "upper" * 4000, "a." * 5000 + "n",
+        "s = 'a\x1b[2J", "\x1b[2J", "n = 1 \x00", "s = '\udc80'", "\ufeffn = 1", "upper" * 4000, "n = 1 AND `\udc80` = 2", "a." * 5000 + "n",
     ],
 )  # fmt: skip
 def test_whatever_is_wrong_is_told_in_printable_words(text: str) -> None:
