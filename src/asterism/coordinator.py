@@ -142,7 +142,7 @@ class FolderStore:
         """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
         more. (Those of an earlier micro-batch did not know the sets after it; those of a later one have not begun yet.)
         """
-        said = {"set": 0, "processors": []}
+        said: dict[str, Any] = {"set": 0, "processors": []}
         with suppress(ValueError):
             said = json.loads(self._read("replaced.json") or json.dumps(said))
         in_force = set(map(tuple, said["processors"]))

@@ -818,7 +818,7 @@ def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]
     begins[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
     if begins.all():
         return np.zeros(len(times), np.int64)
-    before = np.cumsum(seen) - seen
+    before: Ints = np.cumsum(seen) - seen
     return before - np.maximum.accumulate(np.where(begins, before, 0))
 
 
