@@ -82,6 +82,7 @@ class ProcessorCompiler:
 
     :param keys: the stream's own key
     :param functions: what processors may name as their function: from a table of matches to a table of as many rows
+    :param max_partial_matches: how many partial matches a key may have of a processor, which may ask for fewer; None: any number
     """
 
     def __init__(
@@ -91,11 +92,14 @@ class ProcessorCompiler:
         time: TimeColumn,
         semantics: Semantics,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]],
+        max_partial_matches: int | None = None,
     ) -> None:
         self.schema, self.keys, self.time = schema, list(keys), time
         self.semantics, self.functions = semantics, dict(functions)
+        self.max_partial_matches = max_partial_matches
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
-        self.definition = repr((semantics, self.keys, time, schema.to_string(show_schema_metadata=True)))
+        columns = schema.to_string(show_schema_metadata=True)
+        self.definition = repr((semantics, self.keys, time, columns, max_partial_matches))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`; kept for as long as the process lives, for processors that are one object.
@@ -136,7 +140,11 @@ class ProcessorCompiler:
             )
             for kind in kinds
         }
-        matcher = Matcher(processor.pattern, self.schema, self.schema.names, self.semantics)
+        limits = [limit for limit in (self.max_partial_matches, processor.max_partial_matches) if limit is not None]
+        matcher = Matcher(
+            processor.pattern, self.schema, self.schema.names, self.semantics,
+            max_partial_matches=min(limits, default=None),
+        )  # fmt: skip
         conditions = tuple(number_of(matcher.vectorized.texts[source]) for source in matcher.bit_sources)
         return BoundProcessor(
             processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
@@ -28,7 +28,7 @@ from asterism.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions import Scope
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
-from asterism.matcher import Matcher, Step, group_codes
+from asterism.matcher import Matcher, Step, enough_memory, group_codes
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, InputSpec, Now
 from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
 from asterism.pattern import Pattern
@@ -38,10 +38,22 @@ EVENTS = "events"
 """The operator's only input."""
 ONE_KEY = "__one_key"
 MAX_PAGES = 256
+MAX_PARTIAL_MATCHES = 100_000
+"""How many partial matches a key may have, unless something else is said."""
+LARGEST_LIMIT = 10**12
 DROPPED = "partial_matches_dropped"
 """The metric that counts what ``on_limit="drop"`` dropped."""
 OnLimit = Literal["error", "drop"]
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
+
+
+def check_limit(max_partial_matches: Any) -> None:
+    """:raises StreamDefinitionError: it is no limit of partial matches"""
+    expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
+    if max_partial_matches is not None and max_partial_matches > LARGEST_LIMIT:
+        raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
+    if max_partial_matches is not None and max_partial_matches < 1:
+        raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
 
 
 class CepOperator(KeyGroupOperator):
@@ -53,7 +65,8 @@ class CepOperator(KeyGroupOperator):
     :param outputs: what is asked for, by name
     :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
     :param pages: pages of state per key group
-    :param max_partial_matches: how many partial matches a key may have after each of its events; None: any number
+    :param max_partial_matches: how many partial matches a key may have after each of its events; None: any number. What one
+        event may cost is limited with it, see docs/limits.md
     :param on_limit: what happens to more: :class:`~asterism.errors.LimitExceededError`, or those that began last are dropped,
         without a timeout, and counted in the metric DROPPED
     """
@@ -71,7 +84,7 @@ class CepOperator(KeyGroupOperator):
         semantics: Semantics = Semantics.DEFAULT,
         order_by: Sequence[str] = (),
         pages: int = 1,
-        max_partial_matches: int | None = None,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> None:
         check_pattern(pattern)
@@ -80,11 +93,7 @@ class CepOperator(KeyGroupOperator):
         expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
         expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
         check_outputs(outputs)
-        expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
-        if max_partial_matches is not None and max_partial_matches >= 2**63:
-            raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
-        if max_partial_matches is not None and max_partial_matches < 1:
-            raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
+        check_limit(max_partial_matches)
         if on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
         expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
@@ -168,7 +177,7 @@ class CepOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ with state
 
-    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
         numbers = group.pages([events], horizon)
         stored = [group.read_page(int(number)) for number in numbers]
@@ -177,12 +186,17 @@ class CepOperator(KeyGroupOperator):
             for value in stored
         ]
         page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
-        step = self.matcher.advance(
-            pages, self._keys_of(events), page_of, events, horizon, processing_time=group.processing_time
-        )
-        for number, old, page, wake in zip(numbers, stored, step.pages, step.wakes, strict=True):
-            group.write_page(int(number), old, page.to_bytes() if page.keys.num_rows else None, wake)
-        self.collect(step, group)
+        keys = self._keys_of(events)
+        with enough_memory(lambda: _heaviest(pages, keys)):
+            for step in self.matcher.slices(
+                pages, keys, page_of, events, horizon, processing_time=group.processing_time
+            ):
+                self.collect(step, group)
+                if not step.last:
+                    yield
+            new = [page.to_bytes() if page.keys.num_rows else None for page in step.pages]
+        for number, old, value, wake in zip(numbers, stored, new, step.wakes, strict=True):
+            group.write_page(int(number), old, value, wake)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
@@ -215,9 +229,10 @@ class CepOperator(KeyGroupOperator):
 
     def process_sorted(
         self, carried: Carried, events: pa.Table, *, last: bool, now: Now
-    ) -> tuple[dict[str, pa.Table], Carried]:
+    ) -> Generator[dict[str, pa.Table], None, Carried]:
         """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
         the next call, unless this is the *last*. *carried* is what the call before returned, at first :meth:`nothing_carried`.
+        Yields rows of the outputs.
         """
         group = Group.without_state(now)
         if self.processing_time:
@@ -228,15 +243,18 @@ class CepOperator(KeyGroupOperator):
                 self.late(group, EVENTS, events.filter(pa.array(timeless)))
                 events = events.filter(pa.array(~timeless))
         if not events.num_rows and not carried.page.keys.num_rows:
-            return group.tables(), carried
+            yield group.taken()
+            return carried
         keys = self._keys_of(events)
         alike = carried.alike_with(keys, events)
-        step = self.matcher.advance(
-            [carried.page], keys, None, events, END_OF_TIME,
-            processing_time=now.processing_time, last_key_open=not last, first_position=alike,
-        )  # fmt: skip
-        self.collect(step, group)
-        return group.tables(), Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
+        with enough_memory(lambda: _heaviest([carried.page], keys)):
+            for step in self.matcher.slices(
+                [carried.page], keys, None, events, END_OF_TIME,
+                processing_time=now.processing_time, last_key_open=not last, first_position=alike,
+            ):  # fmt: skip
+                self.collect(step, group)
+                yield group.taken()
+        return Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
 
     def nothing_carried(self) -> Carried:
         return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
@@ -297,6 +315,22 @@ def event_times(
             "filter such events out, or take the late output, to which they go",
         )
     return pc.fill_null(column, NO_TIME)
+
+
+def _heaviest(pages: Sequence[Page], keys: pa.Table) -> str:
+    """The key with the most partial matches, or else with the most events of a call."""
+    most, found, what = 0, None, "partial matches before it"
+    for page in pages:
+        counts = np.diff(page.run_at)
+        if len(counts) and counts.max() > most:
+            most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
+    if found is None and keys.num_rows:
+        codes, _ = group_codes(keys)
+        counts, what = np.bincount(codes), "events in it"
+        most, found = int(counts.max()), keys.slice(int(np.argmax(codes == counts.argmax())), 1)
+    if found is None:
+        return "no key has anything in it"
+    return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in found.to_pydict().items())} with {most:,} {what}"
 
 
 def _column(name: str) -> Any:

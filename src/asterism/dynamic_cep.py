@@ -16,9 +16,10 @@ import json
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.bound_processors import BoundProcessor, ProcessorCompiler
-from asterism.cep import PROCESSING_TIME, event_times
+from asterism.cep import PROCESSING_TIME, check_limit, event_times
 from asterism.compiler import Semantics
 from asterism.copies import FAILED, MET, SELECTOR, SINCE, Asked, copies_of, copies_schema, failure_of, flattened
-from asterism.errors import PatternProcessorError
+from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
 from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.key_group import Group, KeyGroupOperator
 from asterism.keys import KEY, key_values
 from asterism.match_ids import match_ids, seed_of
-from asterism.matcher import Found, Step, rows_of
+from asterism.matcher import Found, Step, enough_memory, rows_of
 from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
 from asterism.outputs import TimeColumn, events_of, late_table
@@ -48,9 +49,17 @@ BY_PROCESSOR = "matches_by_processor"
 """The metrics that count the matches of each processor: this, a slash, its id."""
 SETS_PAGE = 256
 """The page of state that has the entries."""
+MAX_PARTIAL_MATCHES = 10_000
+"""How many partial matches of a processor a key may have, unless something else is said."""
+MAX_STATE = 2**30
+"""Bytes of partial matches and their events in a key group, at the end of a call. It is there to keep the query alive, Spark can
+keep no more than twice that: beyond it, the processor with the most partial matches is disabled.
+"""
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _TEXTS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
+_Made = tuple[str, pa.Table, dict[str, int]]
+"""An output, rows of it, and how many of them each processor made."""
 _log = logging.getLogger("asterism.processors")
 
 
@@ -65,6 +74,9 @@ class DynamicCepOperator(KeyGroupOperator):
     :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event on at which it
         did, and reported in the output ``errors``; otherwise the query fails
     :param wants_late: is the output ``late`` taken? There events without a time are told; otherwise they fail the query
+    :param max_partial_matches: how many partial matches a key may have of a processor after each of its events, None: any number;
+        what one event may cost is limited with it, see docs/limits.md
+    :param disable_on_limit: a processor that goes beyond a limit is disabled, likewise
     """
 
     def __init__(
@@ -78,14 +90,18 @@ class DynamicCepOperator(KeyGroupOperator):
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
         disable_on_error: bool = False,
         wants_late: bool = False,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
+        disable_on_limit: bool = True,
     ) -> None:
+        check_limit(max_partial_matches)
         self.schema = schema
         self.source = source
         self.wants_late = wants_late
+        self.disable_on_limit = disable_on_limit
         self.disable_on_error = disable_on_error
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn(time, schema.field(time).type)
-        self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {})
+        self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {}, max_partial_matches)
         self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
         prepared = copies_schema(schema)
@@ -139,10 +155,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ with state
 
-    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
         self._before = self._version, self._entries = _entries_from(stored)
-        result = super().process(store, arrivals, now)
+        results = super().slices(store, arrivals, now)
+        result = next(results)
+        for following in results:
+            yield result
+            result = following
         replaced = _replaced_later(self._entries)
         # One that is replaced within the call, too.
         timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
@@ -153,7 +173,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 store.write_page(SETS_PAGE, None)
         elif (self._version, self._entries) != self._before:
             store.write_page(SETS_PAGE, _entries_to(self._version, self._entries))
-        return result
+        yield result
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
         """The newest set, and of the events what somebody asks for: what was copied for sets that are not announced yet, or
@@ -184,55 +204,106 @@ class DynamicCepOperator(KeyGroupOperator):
         group.metrics[LATE_ELEMENTS] += events.num_rows
         group.emit(LATE, late_table(self.schema, events))
 
-    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         entries = [entry for entry in self._entries if not entry.disabled]
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         if entries:
-            failed = {entries[number].name for number in self._match(group, entries, copies, horizon)}
+            failures = yield from self._match(group, entries, copies, horizon)
+            failed = {entries[number].name for number in failures}
             self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
         else:
             group.write_page(0, group.read_page(0), None, END_OF_TIME)
         self._entries = passed(self._entries, horizon)
 
-    def _match(self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int) -> dict[int, Failure]:
+    def _match(
+        self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
+    ) -> Generator[None, None, dict[int, Failure]]:
         """Show *copies* to the processors; those that failed, by number."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
         matchers = MatcherSet.of(bound)
         old = group.read_page(0)
         page = _page_from(old, entries, matchers.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
-        failures = {failure.entry: failure for failure in self._failed_before(copies, bound, spans)}
-        for failure in failures.values():
-            self._check_disabling(bound, failure)
-        while True:
-            # A processor that fails at some time has been in force until then, wherever the micro-batch began.
-            limited = [
-                replace(span, until=failures[number].time) if number in failures else span
-                for number, span in enumerate(spans)
-            ]
-            step = matchers.advance(page, copies, limited, horizon)
-            made = step if isinstance(step, Failure) else self._outputs(bound, step)
-            if not isinstance(made, Failure):
-                break
-            self._check_disabling(bound, made)
-            before = failures[made.entry].time if made.entry in failures else END_OF_TIME
-            failures[made.entry] = replace(made, time=min(made.time, before - 1))  # so that it comes to an end
+        failures: dict[int, Failure] = {}
+        failed = self._failed_before(copies, bound, spans)
+        with enough_memory(lambda: _heaviest(bound, page, copies)):
+            while True:
+                self._note(bound, failures, failed)
+                # A processor that fails at some time has been in force until then, wherever the micro-batch began.
+                limited = [
+                    replace(span, until=failures[number].time) if number in failures else span
+                    for number, span in enumerate(spans)
+                ]
+                step, made, failed = self._tried(bound, matchers.slices(page, copies, limited, horizon))
+                if not failed:
+                    break
+            if made is None:  # too much to keep: now that nothing fails, the results are made again, and handed on
+                for each in matchers.slices(page, copies, limited, horizon):
+                    assert isinstance(each, Step)
+                    step = each
+                    made, failed = self._outputs(bound, step)
+                    if failed:
+                        error = min(failed, key=attrgetter("time")).error
+                        raise PatternProcessorError(
+                            f"{bound[failed[0].entry].name} failed where it did not fail before", str(error)
+                        ) from error
+                    self._emit(group, made)
+                    if not step.last:
+                        yield
+            else:
+                self._emit(group, made)
+            assert isinstance(step, Step)
+            (new,) = step.pages
+            value = _page_to(new, entries) if new.keys.num_rows else None
+            while value is not None and len(value) > MAX_STATE:
+                failure = _too_much_state(bound, new, len(value), horizon)
+                self._note(bound, failures, [failure])
+                new = _without(new, failure.entry)
+                value = _page_to(new, entries) if new.keys.num_rows else None
+        for number, failure in failures.items():
+            self._report(group, entries[number], failure)
+        group.write_page(0, old, value, step.wakes[0])
+        return failures
+
+    def _tried(
+        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[Failure]]
+    ) -> tuple[Step | None, list[_Made] | None, list[Failure]]:
+        """Whether all slices can be made: the last one, its results if it is the only one, and the failures."""
+        found: list[Failure] = []
+        step, made = None, None
+        for number, each in enumerate(slices):
+            if isinstance(each, list):
+                return None, None, each
+            step = each
+            whole = step.last and number == 0
+            rows, failed = self._outputs(bound, step, only_try=not whole)
+            made = rows if whole else None
+            found += failed
+        return step, made, found
+
+    def _emit(self, group: Group, made: Sequence[_Made]) -> None:
         for name, table, counts in made:
             group.emit(name, table)
             group.metrics[name] += table.num_rows
             if name == MATCHES:
                 for processor, count in counts.items():
                     group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
-        for number, failure in failures.items():
-            self._report(group, entries[number], failure)
-        assert isinstance(step, Step)
-        (new,) = step.pages
-        group.write_page(0, old, _page_to(new, entries) if new.keys.num_rows else None, step.wakes[0])
-        return failures
 
-    def _check_disabling(self, bound: Sequence[BoundProcessor], failure: Failure) -> None:
-        if not self.disable_on_error:
-            raise PatternProcessorError(f"{bound[failure.entry].name} failed", str(failure.error)) from failure.error
+    def _note(self, bound: Sequence[BoundProcessor], failures: dict[int, Failure], new: Sequence[Failure]) -> None:
+        """Add the first failure of each processor to *failures*, or fail, where processors are not disabled."""
+        known = {number: failure.time for number, failure in failures.items()}
+        for failure in sorted(new, key=attrgetter("time"), reverse=True):
+            self._check_disabling(bound[failure.entry], failure)
+            before = known.get(failure.entry, END_OF_TIME)
+            failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))  # so that it comes to an end
+
+    def _check_disabling(self, one: BoundProcessor, failure: Failure) -> None:
+        error = failure.error
+        if failure.limit and not self.disable_on_limit:
+            assert isinstance(error, AsterismError)
+            raise LimitExceededError(f"{one.name}: {error.message}", error.detail, error.hint) from error
+        if not failure.limit and not self.disable_on_error:
+            raise PatternProcessorError(f"{one.name} failed", str(error)) from error
 
     def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
         """The processors of which a condition or the key could not be computed, with the time of the first such event."""
@@ -272,10 +343,13 @@ class DynamicCepOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ outputs
 
     def _outputs(
-        self, bound: Sequence[BoundProcessor], step: Step
-    ) -> list[tuple[str, pa.Table, dict[str, int]]] | Failure:
-        """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made."""
-        made = []
+        self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
+    ) -> tuple[list[_Made], list[Failure]]:
+        """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made; and
+        the processors that fail. *only_try*: make only what may fail.
+        """
+        made: list[_Made] = []
+        failed: list[Failure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
         for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
             entries = entry_of_key[found.key]
@@ -293,15 +367,20 @@ class DynamicCepOperator(KeyGroupOperator):
                     continue
                 own = _some(found, mine)
                 try:
-                    parts.append(self._rows(name, bound, step, own, self._own_columns(one, name, step, own)))
+                    columns = self._own_columns(one, name, step, own)
+                except MemoryError:
+                    raise
                 except Exception as error:
-                    return self._first_failure(number, one, name, step, own, error)
-            if default.any():
+                    failed.append(self._first_failure(number, one, name, step, own, error))
+                    continue
+                if not only_try:
+                    parts.append(self._rows(name, bound, step, own, columns))
+            if default.any() and not only_try:
                 own = _some(found, default)
                 parts.append(self._rows(name, bound, step, own, {"events": self._events(bound, step, own)}))
             if parts:
                 made.append((name, pa.concat_tables(parts), counts))
-        return made
+        return made, failed
 
     def _first_failure(
         self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
@@ -314,6 +393,8 @@ class DynamicCepOperator(KeyGroupOperator):
             try:
                 self._own_columns(one, name, step, _some(found, found.emitted <= times[middle]))
                 low = middle + 1
+            except MemoryError:
+                raise
             except Exception as earlier:
                 high, error = middle, earlier
         return Failure(number, int(times[low]), error)
@@ -477,3 +558,43 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
         page, keys=keys, run_at=run_at, run_rows=run_rows, waiting_at=waiting_at, waiting_rows=waiting_rows,
         timer_at=timer_at, timer_rows=timer_rows,
     )  # fmt: skip
+
+
+def _of_entries(page: Page) -> npt.NDArray[np.int64]:
+    """How many partial matches each processor has."""
+    return np.bincount(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at)).astype(np.int64)
+
+
+def _without(page: Page, entry: int) -> Page:
+    """A page without a processor."""
+    from asterism.kernels import compact
+
+    live = page.keys.column(ENTRY).to_numpy() != entry
+    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
+    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
+    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
+    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), run_rows, waiting_rows)
+    return Page(
+        page.keys.filter(pa.array(live)), page.events.take(pa.array(kept)), page.times[kept], page.positions[kept], nodes,
+        run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
+    )  # fmt: skip
+
+
+def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> Failure:
+    counts = _of_entries(page)
+    entry = int(counts.argmax())
+    error = LimitExceededError(
+        f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
+        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
+        "bound them with within(...), or take more key_groups; docs/limits.md tells more",
+    )
+    return Failure(entry, time, error, limit=True)
+
+
+def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
+    """The processor with the most partial matches."""
+    counts = _of_entries(page)
+    if not counts.any():
+        return f"{copies.num_rows:,} copies of events, and no partial matches before them"
+    entry = int(counts.argmax())
+    return f"{bound[entry].name} with {int(counts[entry]):,} partial matches before it"

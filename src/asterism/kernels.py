@@ -50,9 +50,14 @@ HOLDS, FAILS = -1, -2
 """Where guards end."""
 
 OK, NO_ROOM, DIVISION_BY_ZERO, PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS = range(8)
-"""Error codes; NO_ROOM is dealt with here."""
+TOO_MUCH_WORK, TOO_MANY_HELD, SLICE_FULL = range(8, 11)
+"""Error codes; NO_ROOM and SLICE_FULL are dealt with here."""
 MAX_VISITS = 1_000_000
 """States that one event may lead one partial match through; more are combinations of stages that may all be left out."""
+UNLIMITED = 2**62
+MADE = 50
+"""Steps that a partial match, a node or a match counts for in the work that an event makes. A step is a state or edge that is
+looked at, an operation of a program, or an event of a partial match that an aggregate or a result reads."""
 
 # numba compares against plain integers faster than against enum members, and caches better
 _O = {op.name: int(op) for op in Op}
@@ -88,18 +93,25 @@ class Tables(NamedTuple):
     many rows its table has, holds it a NULL, is it floating, how many rows on the table begins"""
     automata: Any
     """a row per pattern: its first state, which is a final one; its start state; window (microseconds, 0: none); skip strategy;
-    the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage"""
+    the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage; how many partial matches a
+    key may have (0: any number); how many steps one event may take; how many finished matches may wait for their emission"""
     flink: bool
-    max_runs: int  # partial matches per key, 0: no limit
-    drop: bool  # at the limit, drop what began last; otherwise it is an error
+    drop: bool  # at the limit of partial matches, drop what began last; otherwise it is an error
 
 
 KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
-FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS = range(6)  # columns of automata
+FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(
+    9
+)  # of automata
 STACK_SIZE = 80
-# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow
-VALUES, NULLS, VISIT, FOLLOW = range(4)
+# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow; and how many steps
+# the event at hand may still take
+VALUES, NULLS, VISIT, FOLLOW, BUDGET = range(5)
+FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
+"""Columns of failures, a row per pattern: time, error code (OK: it did not fail), key, state (-1: none)."""
+RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
+"""Where a call goes on: the key, its next event, and BEGAN of it (-1: nothing was done for this key yet)."""
 
 
 # ------------------------------------------------------------------------------------------------ heaps
@@ -110,9 +122,11 @@ VALUES, NULLS, VISIT, FOLLOW = range(4)
 
 DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
 N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
-RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, COUNTS = range(8, 16)
+RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
 """Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask; how many
-partial matches the limit cost; when something failed, and in which state (-1: in none)."""
+partial matches the limit cost; when something failed, and in which state (-1: in none); the event before which a slice ended;
+of what there was no room."""
+NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
 
 
 @njit(cache=True)
@@ -251,6 +265,7 @@ def aggregate(
     column = 2 * slot
     work[NULLS, top] = 0
     at = node
+    walked = 0
     if func in (FIRST, LAST):
         event = -1
         left = ops[op, 1]  # so many events of the stage are passed, from the newest on
@@ -267,6 +282,8 @@ def aggregate(
                     break
                 left -= 1
             at = nodes[at, 2]
+            walked += 1
+        work[BUDGET, 0] -= walked
         if event < 0 or values[event, column + 1] != 0:
             work[NULLS, top] = 1
         else:
@@ -295,6 +312,8 @@ def aggregate(
                     larger = values[best, column] < values[event, column]
                     best = event if (smaller if func == MIN else larger) else best
         at = nodes[at, 2]
+        walked += 1
+    work[BUDGET, 0] -= walked
     if func == COUNT:
         work[VALUES, top] = found
     elif found == 0:
@@ -354,6 +373,7 @@ def run_program(
 ) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; or minus an error code."""
     n = 0  # values on the stack
+    work[BUDGET, 0] -= end - begin
     for at in range(begin, end):
         op, k = ops[at, 0], ops[at, 1]
         if op == CONST:
@@ -496,6 +516,9 @@ def follow(
         n -= 1
         visits += 1
         at = work[VISIT, n]
+        work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
+        if work[BUDGET, 0] < 0:
+            return found, reached, TOO_MUCH_WORK
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
             continue
@@ -529,6 +552,9 @@ def follow_guards(
         n -= 1
         visits += 1
         at = work[VISIT, n]
+        work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
+        if work[BUDGET, 0] < 0:
+            return found, reached, TOO_MUCH_WORK
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
             continue
@@ -586,8 +612,13 @@ def step(
         if error != OK:
             count[STATE] = state
             return error
-        if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1] or n_nodes + n_edges > len(nodes):
+        if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1]:
+            count[SHORT] = NO_HEAP
             return NO_ROOM
+        if n_nodes + n_edges > len(nodes):
+            count[SHORT] = NO_NODES
+            return NO_ROOM
+        made = n_new + n_done + n_nodes
         for which in range(n_edges):
             edge = work[FOLLOW, which]
             target = edges[edge, TARGET]
@@ -631,6 +662,10 @@ def step(
         if fresh and state == start and not (stopped and flink):
             push(heaps, new, n_new, NO_EVENT, -1, start)
             n_new += 1
+        work[BUDGET, 0] -= MADE * (n_new + n_done + n_nodes - made)
+        if work[BUDGET, 0] < 0:
+            count[STATE] = state
+            return TOO_MUCH_WORK
     count[RUNS], count[N_RUNS], count[N_DONE], count[N_NODES] = new, n_new, n_done, n_nodes
     return OK
 
@@ -650,6 +685,7 @@ def settle(
     key: int,
     time: int,
     out: Any,
+    work: Any,
 ) -> int:
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
@@ -657,7 +693,11 @@ def settle(
     completion; node. Returns an error code.
     """
     n_waiting, n_out = count[N_WAITING], count[N_OUT]
-    if n_waiting + count[N_DONE] > heaps.shape[1] or n_out + n_waiting + count[N_DONE] > len(out):
+    if n_waiting + count[N_DONE] > heaps.shape[1]:
+        count[SHORT] = NO_HEAP
+        return NO_ROOM
+    if n_out + n_waiting + count[N_DONE] > len(out):
+        count[SHORT] = NO_OUT
         return NO_ROOM
     for row in range(count[N_DONE]):
         push(heaps, WAITING, n_waiting, heaps[DONE, row, 0], heaps[DONE, row, 1], heaps[DONE, row, 2])
@@ -693,6 +733,13 @@ def settle(
             n_waiting = discard(heaps, WAITING, n_waiting, lowest, highest)
         out[n_out, 0], out[n_out, 1], out[n_out, 2] = key, completed if time == NO_ADVANCE else time, node
         n_out += 1
+        left = work[BUDGET, 0] - MADE
+        while node >= 0 and left >= 0:
+            left -= 1
+            node = nodes[node, 2]
+        work[BUDGET, 0] = left
+        if left < 0:
+            return TOO_MUCH_WORK
     count[N_RUNS], count[N_WAITING], count[N_OUT] = n_runs, n_waiting, n_out
     return OK
 
@@ -710,7 +757,11 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
         found += heaps[runs, run, 0] != NO_EVENT
     if found > limit:
         count[DROPPED] += found - limit
-        if not drop:
+        if not drop:  # name the state that has the most
+            tally = np.zeros(np.max(heaps[runs, : count[N_RUNS], 2]) + 1, np.int64)
+            for run in range(count[N_RUNS]):
+                tally[heaps[runs, run, 2]] += heaps[runs, run, 0] != NO_EVENT
+            count[STATE] = np.argmax(tally)
             return TOO_MANY_RUNS
         count[N_RUNS] = keep_oldest(heaps, runs, count[N_RUNS], count[N_NODES], limit)
     return OK
@@ -768,6 +819,7 @@ def expire(
     n_new = n_done = 0
     n_lost = count[N_LOST]
     if n_lost + count[N_RUNS] > len(lost):
+        count[SHORT] = NO_LOST
         return NO_ROOM
     for run in range(count[N_RUNS]):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
@@ -802,29 +854,38 @@ def advance_key(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
     times: Any, bits: Any, values: Any, values_f: Any,
     start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool, max_runs: int, drop: bool,
-    key: int, begin: int, end: int, until: int,
+    max_work: int, max_held: int, key: int, begin: int, end: int, until: int, began: int, most: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
 ) -> int:  # fmt: skip
-    """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code."""
+    """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code.
+
+    *began* as RESUME_BEGAN. When there are *most* matches, timed-out partial matches and nodes, the slice ends before the next
+    event.
+    """
     survey(states, window, times, heaps, count, nodes)
-    count[BEGAN] = 0
-    due = begin < end
+    resumed = began >= 0
+    count[BEGAN] = max(began, 0)
+    due = begin < end or resumed
     for at in range(count[N_TIMERS]):
         due = due or timers[at, 0] <= until
     for event in range(begin, end + 1):  # one step more than there are events: the horizon
         at_horizon = event == end
+        if event > begin and count[N_OUT] + count[N_LOST] + count[N_NODES] >= most:
+            count[EVENT] = event
+            return SLICE_FULL
         if at_horizon and (until == NO_ADVANCE or (flink and not due)):
             # Flink: without a timer that is due, a watermark does nothing at all.
             break
         time = until if at_horizon else times[event]
         # Flink looks at the time once for all events of one timestamp, before the first of them.
-        looks = not flink or at_horizon or event == begin or times[event - 1] != time
+        looks = not flink or at_horizon or (event == begin and not resumed) or times[event - 1] != time
+        work[BUDGET, 0] = UNLIMITED  # what is due is bounded by what is there
         while looks and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
             # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
             if error == OK:
-                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out)
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out, work)
             if error != OK:
                 count[TIME] = moment
                 return error
@@ -835,12 +896,15 @@ def advance_key(
             break
         # Most events matter to nobody: one test passes over them.
         if wakes(count[WAKES], bits, event):
+            work[BUDGET, 0] = max_work
             error = step(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
                 start, flink, event, heaps, count, nodes, work, work_f,
             )  # fmt: skip
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
-                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out)
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out, work)
+                if error == OK and count[N_WAITING] > max_held:
+                    error = TOO_MANY_HELD
             if error == OK and 0 < max_runs < count[N_RUNS]:
                 error = confine(heaps, count, max_runs, drop)
             if error != OK:
@@ -849,6 +913,7 @@ def advance_key(
             survey(states, window, times, heaps, count, nodes)
         if flink and count[BEGAN] == 1 and window > 0:
             if count[N_TIMERS] >= len(timers):
+                count[SHORT] = NO_TIMERS
                 return NO_ROOM
             timers[count[N_TIMERS], 0] = time + window
             count[N_TIMERS] += 1
@@ -856,7 +921,8 @@ def advance_key(
         # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
         count[N_RUNS] = 0
         count[TIME] = until
-        return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out)
+        work[BUDGET, 0] = UNLIMITED
+        return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
     return OK
 
 
@@ -871,40 +937,73 @@ def grown(rows: Any, needed: int) -> Any:
 
 
 @njit(cache=True)
+def carry(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
+    """Append the rows of the keys *first* up to *last* as they are; the new rows, which may be a larger array."""
+    begin, put = at[first], new_at[first]
+    new_rows = grown(new_rows, put + at[last] - begin)
+    new_rows[put : put + at[last] - begin] = rows[begin : at[last]]
+    for key in range(first, last):
+        new_at[key + 1] = at[key + 1] - begin + put
+    return new_rows
+
+
+@njit(cache=True)
 def advance_keys(
-    tables: Tables, automaton: Any, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any, nodes: Any, n_nodes: int,
+    tables: Tables, automaton: Any, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any,
+    resume: Any, most: int, go_on: bool, wake_at: Any, failures: Any, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Feed each key its new events and advance its time.
+    """Feed each key its new events and advance its time: a slice of this.
 
     Key *k* is looked at by the pattern ``automaton[k]`` and has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time;
     afterwards its time becomes ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events). Its partial matches, waiting
-    matches and timers are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the next deadline of each
-    key, the matches, the timed-out partial matches, the number of partial matches that the limit cost, and (error code, key,
-    time, state): where it failed.
+    matches and timers are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the matches, the timed-out
+    partial matches and the number of partial matches that the limit cost.
+
+    It begins where *resume* says and, after some *most* matches, timed-out partial matches and new nodes, notes there where to go
+    on: at key ``len(horizon)`` if all is done. The next deadline of each key is put into *wake_at*.
+
+    What fails is noted in *failures*, and what comes back is of no use then. If it is to *go_on*, the earliest failure of every
+    pattern is found, otherwise the first that comes along.
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    work = np.zeros((4, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
+    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
     out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
     count = np.zeros(COUNTS, np.int64)
-    count[N_NODES] = n_nodes
+    base_nodes = count[N_NODES] = n_nodes
     new_run_at, new_waiting_at, new_timer_at = (
         np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
     )  # fmt: skip
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
-    wake_at = np.empty(n_keys, np.int64)
-    error, failed = OK, -1
+    begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
+    new_runs = carry(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
+    new_waiting = carry(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
+    new_timers = carry(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
+    ends_at = n_keys
+    resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
 
-    for key in range(n_keys):
+    for key in range(begins_at, n_keys):
+        if key > begins_at:
+            began = -1
+            if count[N_OUT] + count[N_LOST] + count[N_NODES] - base_nodes >= most:
+                ends_at = key
+                resume[RESUME_EVENT] = event_at[key]
+                break
         pattern = automaton[key]
         start, window = tables.automata[pattern, START_STATE], tables.automata[pattern, WINDOW]
         skip, skip_stage = tables.automata[pattern, SKIP], tables.automata[pattern, SKIP_STAGE]
         throw_on_miss = tables.automata[pattern, THROW_ON_MISS] != 0
-        begin, end = event_at[key], event_at[key + 1]
+        begin, end, until = event_at[key], event_at[key + 1], horizon[key]
+        if began >= 0:
+            begin = resume_event
+        if failures[pattern, FAILED_HOW] != OK:  # the question is only whether it fails earlier for this key
+            until = min(until, failures[pattern, FAILED_AT] - 1)
+            while end > begin and times[end - 1] >= failures[pattern, FAILED_AT]:
+                end -= 1
         known = (
             run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
         )
@@ -936,18 +1035,35 @@ def advance_keys(
             count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
             error = advance_key(
                 states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                start, window, tables.flink, skip, skip_stage, throw_on_miss, tables.max_runs, tables.drop,
-                key, begin, end, horizon[key],
+                start, window, tables.flink, skip, skip_stage, throw_on_miss,
+                tables.automata[pattern, MAX_RUNS], tables.drop, tables.automata[pattern, MAX_WORK],
+                tables.automata[pattern, MAX_HELD], key, begin, end, until, began, base_nodes + most,
                 heaps, count, nodes, timers, out, lost, work, work_f,
             )  # fmt: skip
             if error == NO_ROOM:
-                heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
-                nodes, timers = grown(nodes, 2 * len(nodes)), grown(timers, 2 * len(timers))
-                out, lost = grown(out, 2 * len(out)), grown(lost, 2 * len(lost))
-        if error != OK:
-            failed = key
-            break
+                if count[SHORT] == NO_HEAP:
+                    heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
+                elif count[SHORT] == NO_NODES:
+                    nodes = grown(nodes, 2 * len(nodes))
+                elif count[SHORT] == NO_OUT:
+                    out = grown(out, 2 * len(out))
+                elif count[SHORT] == NO_LOST:
+                    lost = grown(lost, 2 * len(lost))
+                else:
+                    timers = grown(timers, 2 * len(timers))
+        if error != OK and error != SLICE_FULL:
+            if failures[pattern, FAILED_HOW] == OK or count[TIME] < failures[pattern, FAILED_AT]:
+                failures[pattern, FAILED_AT], failures[pattern, FAILED_HOW] = count[TIME], error
+                failures[pattern, FAILED_KEY], failures[pattern, FAILED_STATE] = key, count[STATE]
+            if not go_on:
+                break
+            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
+            new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
+            new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+            continue
 
+        if error == SLICE_FULL:
+            until = NO_ADVANCE
         runs, n_runs = count[RUNS], count[N_RUNS]
         if n_runs == 1 and heaps[runs, 0, 2] == start:
             n_runs = 0
@@ -972,16 +1088,24 @@ def advance_keys(
         wake_at[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
         for timer in range(count[N_TIMERS]):
             moment = timers[timer, 0]
-            if moment > horizon[key] and (at == new_timer_at[key] or new_timers[at - 1, 0] != moment):
+            if moment > until and (at == new_timer_at[key] or new_timers[at - 1, 0] != moment):
                 new_timers[at, 0] = moment
                 at += 1
                 wake_at[key] = min(wake_at[key], moment)
         new_timer_at[key + 1] = at
+        if error == SLICE_FULL:
+            ends_at, resume[RESUME_EVENT], resume[RESUME_BEGAN] = key, count[EVENT], count[BEGAN]
+            break
 
+    resume[RESUME_KEY] = ends_at
+    rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is what it was
+    if rest < n_keys:
+        new_runs = carry(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
+        new_waiting = carry(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
+        new_timers = carry(timer_at, timer_rows, rest, n_keys, new_timer_at, new_timers)
     return (
         nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
-        new_timer_at, new_timers[: new_timer_at[-1]], wake_at, out[: count[N_OUT]], lost[: count[N_LOST]],
-        count[DROPPED], (error, failed, count[TIME], count[STATE]),
+        new_timer_at, new_timers[: new_timer_at[-1]], out[: count[N_OUT]], lost[: count[N_LOST]], count[DROPPED],
     )  # fmt: skip
 
 
@@ -989,47 +1113,69 @@ def advance_keys(
 
 
 @njit(cache=True)
-def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
-    """Forget the nodes and events that no partial or waiting match refers to.
+def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> Any:
+    """The nodes that some partial or waiting match refers to, ascending, so that order keeps its meaning.
 
-    Rows are renumbered in place. Returns the remaining nodes and the numbers of the remaining events, both ascending, so
-    that order keeps its meaning.
+    The rows are renumbered in place.
     """
-    node_used, event_used = np.zeros(n_nodes, np.bool_), np.zeros(n_events, np.bool_)
+    used = np.zeros(n_nodes, np.bool_)
     for rows in (run_rows, waiting_rows):
         for row in range(len(rows)):
             at = rows[row, 1]
-            while at >= 0 and not node_used[at]:
-                node_used[at] = True
-                event_used[nodes[at, 0]] = True
+            while at >= 0 and not used[at]:
+                used[at] = True
                 at = nodes[at, 2]
-    node_number, event_number = np.cumsum(node_used) - 1, np.cumsum(event_used) - 1
-    kept = np.empty((int(np.sum(node_used)), 3), np.int64)
+    number = np.cumsum(used) - 1
+    kept = np.empty((int(np.sum(used)), 3), np.int64)
     put = 0
     for at in range(n_nodes):
-        if node_used[at]:
+        if used[at]:
             parent = nodes[at, 2]
-            kept[put, 0], kept[put, 1] = event_number[nodes[at, 0]], nodes[at, 1]
-            kept[put, 2] = node_number[parent] if parent >= 0 else -1
+            kept[put, 0], kept[put, 1] = nodes[at, 0], nodes[at, 1]
+            kept[put, 2] = number[parent] if parent >= 0 else -1
             put += 1
     for rows in (run_rows, waiting_rows):
         for row in range(len(rows)):
             if rows[row, 1] >= 0:
-                rows[row, 0] = event_number[rows[row, 0]]
-                rows[row, 1] = node_number[rows[row, 1]]
-    return kept, np.nonzero(event_used)[0]
+                rows[row, 1] = number[rows[row, 1]]
+    return kept
 
 
 @njit(cache=True)
-def unfold(nodes: Any, last: Any) -> tuple[Any, Any, Any]:
-    """The events of matches that end in the nodes *last*: (offsets, events, stages), each match in order of acceptance."""
-    offsets = np.zeros(len(last) + 1, np.int64)
+def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
+    """Forget the nodes and events that no partial or waiting match refers to.
+
+    Rows are renumbered in place. Returns the remaining nodes and the numbers of the remaining events, both ascending.
+    """
+    kept = without_unused(nodes, n_nodes, run_rows, waiting_rows)
+    used = np.zeros(n_events, np.bool_)
+    for node in range(len(kept)):
+        used[kept[node, 0]] = True
+    number = np.cumsum(used) - 1
+    for node in range(len(kept)):
+        kept[node, 0] = number[kept[node, 0]]
+    for rows in (run_rows, waiting_rows):
+        for row in range(len(rows)):
+            if rows[row, 1] >= 0:
+                rows[row, 0] = number[rows[row, 0]]
+    return kept, np.nonzero(used)[0]
+
+
+@njit(cache=True)
+def lengths(nodes: Any, last: Any) -> Any:
+    """How many events the matches have that end in the nodes *last*."""
+    found = np.zeros(len(last), np.int64)
     for match in range(len(last)):
-        at, length = last[match], 0
+        at = last[match]
         while at >= 0:
-            length += 1
+            found[match] += 1
             at = nodes[at, 2]
-        offsets[match + 1] = offsets[match] + length
+    return found
+
+
+@njit(cache=True)
+def unfold(nodes: Any, last: Any, offsets: Any) -> tuple[Any, Any]:
+    """The events and stages of matches that end in the nodes *last*, each match in order of acceptance."""
     events, stages = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
     for match in range(len(last)):
         at, put = last[match], offsets[match + 1]
@@ -1037,4 +1183,4 @@ def unfold(nodes: Any, last: Any) -> tuple[Any, Any, Any]:
             put -= 1
             events[put], stages[put] = nodes[at, 0], nodes[at, 1]
             at = nodes[at, 2]
-    return offsets, events, stages
+    return events, stages

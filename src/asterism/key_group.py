@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,9 +60,11 @@ class Group:
     def without_state(cls, now: Now) -> Group:
         return cls(MemoryStore(), GroupHeader.new(b"", 0, 0, 0), now.watermark, now.processing_time, now.watermark)
 
-    def tables(self) -> dict[str, pa.Table]:
-        """What came out, by output."""
-        return {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
+    def taken(self) -> dict[str, pa.Table]:
+        """What came out since this was asked last, by output."""
+        found = {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
+        self.outputs.clear()
+        return found
 
     def emit(self, output: str, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -119,8 +121,11 @@ class KeyGroupOperator(ABC):
     def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
 
     @abstractmethod
-    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
-        """Process *ready* events and everything that is due until *horizon*, the operator's time."""
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None] | None:
+        """Process *ready* events and everything that is due until *horizon*, the operator's time.
+
+        Where much may come of it, this is a generator: whenever it yields, what was emitted is handed on.
+        """
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
         """Called first, where all that is at or before *time* has been processed: the arrivals as the call is to see them."""
@@ -145,6 +150,11 @@ class KeyGroupOperator(ABC):
         return any(spec.timed for spec in self.inputs.values())
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+        """:meth:`slices` in one."""
+        return Result.whole(self.slices(store, arrivals, now))
+
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        """See :meth:`asterism.operator.Operator.slices`."""
         stored = store.read_header()
         if stored is None:
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
@@ -175,7 +185,8 @@ class KeyGroupOperator(ABC):
         group.newly_ended = [name for name in at_end if name in moved or name in waited]
         horizon = group.watermark if self.event_time else now.processing_time
         if ready or group.over or len(group.pages((), horizon)) or self.must_advance(group):
-            self.advance(group, ready, horizon)
+            for _ in self.advance(group, ready, horizon) or ():
+                yield Result(group.taken())
         announced = bool((header.watermarks != BEFORE_TIME).any())
         if announced:
             header.watermark = group.watermark
@@ -189,8 +200,8 @@ class KeyGroupOperator(ABC):
         clock = min(int(header.clocks[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark))
         if not self.event_time:
             wake, clock = END_OF_TIME, min(wake, clock)
-        return Result(
-            group.tables(),
+        yield Result(
+            group.taken(),
             None if wake == END_OF_TIME else wake,
             None if clock == END_OF_TIME else clock,
             dict(group.metrics),

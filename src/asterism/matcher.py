@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -64,10 +65,37 @@ if TYPE_CHECKING:
 
 BITS = "__bits"
 BITS_PER_WORD = 63
+SLICE = 2**20
+"""Results of a call come in slices, of about so many matches and new nodes of partial matches in the kernel, and of about so
+many events in the matches that are made from them.
+"""
+SLICE_BYTES = 2**27
+"""What these events have in bytes, about."""
+STEPS_PER_PARTIAL_MATCH, HELD_PER_PARTIAL_MATCH, LEAST_PARTIAL_MATCHES = 1000, 10, 10_000
+"""Where partial matches are limited, one event of a key may take so many steps (see ``kernels.MADE``) for each of the partial
+matches that are allowed, and so many finished matches may wait for their emission; a limit below the least counts as that.
+"""
+
+
+NO_SLICES = 2**61
+LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more'
 
 
 def micros(duration: timedelta | None) -> int:
     return 0 if duration is None else duration // timedelta(microseconds=1)
+
+
+@contextmanager
+def enough_memory(heaviest: Callable[[], str]) -> Iterator[None]:
+    """Where memory does not suffice for a call, say so in these words."""
+    try:
+        yield
+    except MemoryError as error:
+        raise LimitExceededError(
+            "memory does not suffice for this call",
+            f"The heaviest in it: {heaviest()}.\n{type(error).__name__}: {error}".rstrip(": "),
+            "lower max_partial_matches, take more key_groups or smaller micro-batches, or give the workers more memory",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +130,8 @@ class Step:
     wakes: list[int]
     dropped: int
     """partial matches that the limit cost"""
+    last: bool = True
+    """the last slice of its call, and the only one that has pages and wakes"""
 
 
 class Matcher:
@@ -109,7 +139,8 @@ class Matcher:
 
     *carried* are the columns that matches need of their events; they are kept with partial matches, as are those that
     per-event conditions read. *zone* is that of the times that these see. Of more than *max_partial_matches* of a key those that
-    began last are dropped, or it is an error.
+    began last are dropped, or it is an error. It is one, too, if an event takes more than ``max_steps``, or if more than
+    ``max_held`` finished matches wait for their emission.
     """
 
     def __init__(
@@ -127,6 +158,9 @@ class Matcher:
         self.zone = zone
         self.max_partial_matches = max_partial_matches
         self.drop_at_limit = drop_at_limit
+        counted = max(max_partial_matches or 0, LEAST_PARTIAL_MATCHES)
+        self.max_steps = None if max_partial_matches is None else STEPS_PER_PARTIAL_MATCH * counted
+        self.max_held = None if max_partial_matches is None else HELD_PER_PARTIAL_MATCH * counted
         self.semantics = semantics
         self.nfa = compile_pattern(pattern, semantics)
         self.scope = Scope(schema, self.nfa.stages)
@@ -276,7 +310,12 @@ class Matcher:
 
     # ------------------------------------------------------------------ partial matches
 
-    def advance(
+    def advance(self, *args: Any, **options: Any) -> Step:
+        """:meth:`slices` in one."""
+        (step,) = self.slices(*args, **options, most=NO_SLICES)
+        return step
+
+    def slices(
         self,
         pages: Sequence[Page],
         keys: pa.Table,
@@ -287,13 +326,16 @@ class Matcher:
         processing_time: int = 0,
         last_key_open: bool = False,
         first_position: int = 0,
-    ) -> Step:
+        most: int = 0,
+    ) -> Iterator[Step]:
         """Feed prepared events (in order of arrival) to the partial matches of *pages* and advance to *horizon*.
 
         *events* has TIME, ``bit_fields`` and ``event_schema``; *keys* its key columns, row by row. *page_of* gives the
         position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
         not advance beyond its events. *processing_time* is for per-event conditions. So many events as *first_position*, of those
         that the pattern can see, had the key and time of the first of these before.
+
+        What comes of it comes in slices (*most* as SLICE, which is the default), key by key and in order of time.
         """
         from asterism import kernels
 
@@ -339,24 +381,32 @@ class Matcher:
         horizons = np.full(n_keys, horizon, np.int64)
         if last_key_open:
             horizons[-1] = kernels.NO_ADVANCE
-        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, dropped, error) = (
-            kernels.advance_keys(
-                tables, np.zeros(n_keys, np.int64), pool_times, bits, values, event_at, horizons, *loaded.arrays()
-            )
-        )
-        if error[0] != kernels.OK:
-            key = all_keys.slice(int(first_row[error[1]]), 1)
-            where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
-            if error[0] == kernels.PYTHON_FAILED:
-                self._raise_from(calls, where)
-            self.raise_error(error[0], where, int(dropped))
+        row_times = np.empty(len(pool_times), np.int64)
+        row_times[pool_rows] = pool_times
+        keys_found = all_keys.take(pa.array(first_row))
+        inputs = tables, np.zeros(n_keys, np.int64), pool_times, bits, values, event_at, horizons
+        most = most or SLICE
+        for made in slices_of(inputs, loaded.arrays(), most, go_on=False):
+            code = int(made.failures[0, kernels.FAILED_HOW])
+            if code != kernels.OK:
+                key = keys_found.slice(int(made.failures[0, kernels.FAILED_KEY]), 1)
+                where = "key " + ", ".join(f"{name}={values[0]!r}" for name, values in key.to_pydict().items())
+                if code == kernels.PYTHON_FAILED:
+                    self._raise_from(calls, where)
+                self.raise_error(code, where, made.dropped)
+            for matches, timeouts, complete in made.found(pool, pool_rows, pool_positions, most):
+                dropped = made.dropped if complete else 0
+                if not (complete and made.last):
+                    yield Step(
+                        keys_found, pool, row_times, matches, timeouts, [], [], dropped, last=False
+                    )
+        nodes, n_nodes, wakes = made.nodes, made.n_nodes, made.wakes
+        run_at, runs, waiting_at, waiting, timer_at, timers = made.rows
 
         page_of_key = np.zeros(n_keys, np.int64)
         if page_of is not None:
             page_of_key[event_codes] = page_of
         page_of_key[:n_state_keys] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
-        matches = found_of(out, nodes, pool_rows, pool_positions)
-        timeouts = found_of(lost, nodes, pool_rows, pool_positions)
         alive = (np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0)
         new_pages, new_wakes = [], []
         for number in range(len(pages)):
@@ -381,10 +431,7 @@ class Matcher:
                 )
             )
             new_wakes.append(int(wakes[live].min(initial=kernels.NEVER)))
-        row_times = np.empty(len(pool_times), np.int64)
-        row_times[pool_rows] = pool_times
-        keys_found = all_keys.take(pa.array(first_row))
-        return Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, int(dropped))
+        yield Step(keys_found, pool, row_times, matches, timeouts, new_pages, new_wakes, dropped)
 
     def _slot_values(self, pool: pa.Table, rows: Ints) -> tuple[Ints, Ints]:
         columns = [pool.column(name) for name in self._slot_columns]
@@ -407,8 +454,8 @@ class Matcher:
             "wrap it in bool(...)",
         )
 
-    def raise_error(self, error: int, where: str, excess: int = 0) -> None:
-        """Raise what an error code of the kernel means."""
+    def raise_error(self, error: int, where: str, excess: int = 0, hint: str = LIMIT_HINT) -> None:
+        """Raise what an error code of the kernel means; *hint*: what to do about a limit."""
         from asterism import kernels
 
         if error == kernels.DIVISION_BY_ZERO:
@@ -423,10 +470,23 @@ class Matcher:
             )
         if error == kernels.TOO_MANY_RUNS:
             limit = self.max_partial_matches or 0
+            count = (
+                f"{limit + excess} partial matches (limit {limit})"
+                if excess
+                else f"more than {limit:,} partial matches"
+            )
+            raise LimitExceededError(f"a key has {count}", where, hint)
+        if error == kernels.TOO_MUCH_WORK:
             raise LimitExceededError(
-                f"a key has {limit + excess} partial matches (limit {limit})",
-                where,
-                'bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more',
+                f"an event takes more than {self.max_steps:,} steps for the partial matches of its key",
+                f"{where}\nThe limit is {STEPS_PER_PARTIAL_MATCH} for each of the partial matches that are allowed.",
+                hint,
+            )
+        if error == kernels.TOO_MANY_HELD:
+            raise LimitExceededError(
+                f"a key has more than {self.max_held:,} matches that the skip strategy holds back",
+                f"{where}\nThe limit is {HELD_PER_PARTIAL_MATCH} for each of the partial matches that are allowed.",
+                hint,
             )
         raise MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
 
@@ -478,6 +538,9 @@ class Matcher:
             list(SkipKind).index(skip.kind),
             stages.get(skip.stage or "", -1),
             int(skip.throw_on_miss),
+            self.max_partial_matches or 0,
+            kernels.UNLIMITED if self.max_steps is None else self.max_steps,
+            kernels.UNLIMITED if self.max_held is None else self.max_held,
         )
         return kernels.Tables(
             states=_rows(states, 6),
@@ -487,7 +550,6 @@ class Matcher:
             ops=_rows(programs.ops, 6),
             automata=np.array([automaton], np.int64),
             flink=self.semantics is Semantics.FLINK,
-            max_runs=self.max_partial_matches or 0,
             drop=self.drop_at_limit,
         )
 
@@ -700,11 +762,93 @@ def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, In
     return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
 
 
-def found_of(rows: Ints, nodes: Ints, pool_rows: Ints, pool_positions: Ints) -> Found:
+@dataclass(slots=True)
+class Sliced:
+    """What the kernel made in a slice of a call. *rows* are partial matches, waiting matches and timers, each after where those
+    of a key begin. If *failures* has one, the rest is of no use.
+    """
+
+    nodes: Ints
+    n_nodes: int
+    rows: tuple[Ints, ...]
+    out: Ints
+    lost: Ints
+    dropped: int
+    failures: Ints
+    wakes: Ints
+    last: bool
+
+    def found(self, pool: pa.Table, pool_rows: Ints, positions: Ints, most: int) -> Iterator[tuple[Found, Found, bool]]:
+        """Matches and timed-out partial matches, portion by portion (*most* as SLICE), at least one; is it the last?"""
+        if most == SLICE and pool.num_rows:
+            most = min(most, SLICE_BYTES * pool.num_rows // max(pool.nbytes, 1))
+        found = [_Portions.of(rows, self.nodes, pool_rows, positions, most) for rows in (self.out, self.lost)]
+        count = max(len(portions.cuts) for portions in found) - 1
+        for number in range(count):
+            matches, timeouts = (portions.unfolded(number) for portions in found)
+            yield matches, timeouts, number == count - 1
+
+
+@dataclass(slots=True)
+class _Portions:
+    """Matches as rows of the kernel, in portions that end at *cuts*."""
+
+    rows: Ints
+    nodes: Ints
+    pool_rows: Ints
+    positions: Ints
+    offsets: Ints
+    cuts: list[int]
+
+    @classmethod
+    def of(cls, rows: Ints, nodes: Ints, pool_rows: Ints, positions: Ints, most: int) -> _Portions:
+        """Of matches that have *most* events together, or of one that has more."""
+        from asterism import kernels
+
+        offsets = offsets_of(kernels.lengths(nodes, rows[:, 2]))
+        cuts = [0]
+        while cuts[-1] < len(rows) or len(cuts) == 1:
+            end = int(np.searchsorted(offsets, offsets[cuts[-1]] + most, "right")) - 1
+            cuts.append(min(max(end, cuts[-1] + 1), len(rows)))
+        return cls(rows, nodes, pool_rows, positions, offsets, cuts)
+
+    def unfolded(self, number: int) -> Found:
+        from asterism import kernels
+
+        begin, end = (self.cuts[min(place, len(self.cuts) - 1)] for place in (number, number + 1))
+        rows, offsets = self.rows[begin:end], self.offsets[begin : end + 1] - self.offsets[begin]
+        events, stages = kernels.unfold(self.nodes, rows[:, 2], offsets)
+        return Found(rows[:, 0], rows[:, 1], offsets, self.pool_rows[events], self.positions[events], stages)
+
+
+def slices_of(
+    inputs: tuple[Any, ...], stored: Sequence[Any], most: int, *, go_on: bool, patterns: int = 1
+) -> Iterator[Sliced]:
+    """Run the kernel, slice by slice.
+
+    :param inputs: what is the same in all slices: the tables, the pattern of each key, times, bits and values of the events,
+        where those of each key begin, and to when its time goes
+    :param stored: the nodes, their number, and the rows of the keys
+    :param go_on: find the earliest failure of each of the *patterns*; otherwise the first one is the end
+    """
     from asterism import kernels
 
-    offsets, events, stages = kernels.unfold(nodes, rows[:, 2])
-    return Found(rows[:, 0], rows[:, 1], offsets, pool_rows[events], pool_positions[events], stages)
+    advance_keys: Any = kernels.advance_keys
+    event_at, horizons = inputs[-2:]
+    resume = np.array([0, event_at[0], -1], np.int64)
+    wakes, failures = np.full(len(horizons), kernels.NEVER, np.int64), np.zeros((patterns, 4), np.int64)
+    nodes, n_nodes, *rows = stored
+    while True:
+        nodes, n_nodes, *rows, out, lost, dropped = advance_keys(
+            *inputs, resume, most, go_on, wakes, failures, nodes, n_nodes, *rows
+        )
+        last = bool(resume[kernels.RESUME_KEY] == len(horizons))
+        yield Sliced(nodes, n_nodes, tuple(rows), out, lost, int(dropped), failures, wakes, last)
+        if last:
+            return
+        nodes = kernels.without_unused(nodes, n_nodes, rows[1], rows[3])
+        n_nodes = len(nodes)
+        nodes = np.concatenate([nodes, np.empty((64, 3), np.int64)])
 
 
 def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, int, int]]) -> int:

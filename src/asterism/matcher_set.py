@@ -11,7 +11,7 @@ that a page can be read by another set.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,13 @@ from asterism.errors import AsterismError
 from asterism.expressions import Op, Vectorized
 from asterism.keys import KEY, key_values
 from asterism.matcher import (
+    SLICE,
     Matcher,
     Step,
-    found_of,
     offsets_of,
     positions_among_equals,
     rows_of,
+    slices_of,
     slot_values,
     with_strings,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 ENTRY = "__entry"
 MAX_SETS = 8
+_HINT = "bound them with within(...), until(...), times(...) or a narrower condition; docs/limits.md tells more"
 KEYS = pa.schema([(ENTRY, pa.int32()), (KEY, pa.string())])
 
 
@@ -58,11 +60,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The pattern *entry* failed at *time*."""
+    """The pattern *entry* failed at *time*; or it went beyond a *limit*."""
 
     entry: int
     time: int
     error: Exception
+    limit: bool = False
 
 
 class MatcherSet:
@@ -168,9 +171,14 @@ class MatcherSet:
 
     # ------------------------------------------------------------------ partial matches
 
-    def advance(self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int) -> Step | Failure:
+    def slices(
+        self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int
+    ) -> Iterator[Step | list[Failure]]:
         """Feed *copies* (in order of arrival) to the partial matches of *page*, and advance to *horizon*, or as far as the
         spans of the patterns go; what a pattern still holds at the end of its span is dropped.
+
+        What comes of it comes in slices. If patterns fail, the first failure of each of them comes last, and what came before
+        is of no use.
         """
         from asterism import kernels
 
@@ -213,26 +221,35 @@ class MatcherSet:
         ends = np.array(
             [min(horizon, span.until - 1) if span.until != END_OF_TIME else horizon for span in spans], np.int64
         )
-        (nodes, n_nodes, run_at, runs, waiting_at, waiting, timer_at, timers, wakes, out, lost, dropped, error) = (
-            kernels.advance_keys(
-                tables, entry_of_key, pool_times, pool_bits, values, event_at, ends[entry_of_key],
-                np.concatenate([page.nodes, np.empty((64, 3), np.int64)]), len(page.nodes), run_at, run_rows,
-                *_gathered(page.waiting_at, page.waiting_rows, in_state), *_gathered(page.timer_at, page.timer_rows, in_state),
-            )
-        )  # fmt: skip
         key_table = pa.table([entry_of_key.astype(np.int32), texts.dictionary.take(pa.array(code_of_key))], schema=KEYS)
-        if error[0] != kernels.OK:
-            code, key, moment, state = (int(number) for number in error)
-            return self._failure(key_table.slice(key, 1), code, moment, state)
+        row_times = np.concatenate([page.times, times])
+        inputs = tables, entry_of_key, pool_times, pool_bits, values, event_at, ends[entry_of_key]
+        nodes = np.concatenate([page.nodes, np.empty((64, 3), np.int64)])
+        waits = _gathered(page.waiting_at, page.waiting_rows, in_state)
+        stored = nodes, len(page.nodes), run_at, run_rows, *waits, *_gathered(page.timer_at, page.timer_rows, in_state)
+        most = SLICE
+        for made in slices_of(inputs, stored, most, go_on=True, patterns=len(self.bound)):
+            if made.failures[:, kernels.FAILED_HOW].any():
+                continue
+            for matches, timeouts, complete in made.found(pool, pool_rows, positions, most):
+                dropped = made.dropped if complete else 0
+                if not (complete and made.last):
+                    yield Step(
+                        key_table, pool, row_times, matches, timeouts, [], [], dropped, last=False
+                    )
+        if made.failures[:, kernels.FAILED_HOW].any():
+            yield [self._failure(entry, key_table, *failure) for entry, failure in enumerate(made.failures.tolist())
+                   if failure[kernels.FAILED_HOW] != kernels.OK]  # fmt: skip
+            return
 
+        nodes, n_nodes, wakes = made.nodes, made.n_nodes, made.wakes
+        run_at, runs, waiting_at, waiting, timer_at, timers = made.rows
         over = np.array([span.until <= horizon for span in spans], np.bool_)
         alive = (np.diff(run_at) > 0) | (np.diff(waiting_at) > 0) | (np.diff(timer_at) > 0)
         live = alive & ~over[entry_of_key]
         kept_runs, kept_run_at = rows_of(runs, run_at, live)
         kept_waiting, kept_waiting_at = rows_of(waiting, waiting_at, live)
         kept_timers, kept_timer_at = rows_of(timers, timer_at, live)
-        matches = found_of(out, nodes, pool_rows, positions)
-        timeouts = found_of(lost, nodes, pool_rows, positions)
         kept_nodes, kept = kernels.compact(len(pool_times), nodes, n_nodes, kept_runs, kept_waiting)
         # Two patterns may have kept the same event; what it is among those that they can see may differ.
         room = int(positions.max(initial=0)) + 1
@@ -244,7 +261,6 @@ class MatcherSet:
                 begun = some[:, 1] >= 0
                 some[begun, 0] = number[some[begun, 0]]
         kept_runs[:, 2] -= np.repeat(first_state[entry_of_key[live]], np.diff(kept_run_at))
-        row_times = np.concatenate([page.times, times])
         new = Page(
             keys=key_table.filter(pa.array(live)),
             events=pool.take(pa.array(kept_rows)),
@@ -259,7 +275,7 @@ class MatcherSet:
             timer_rows=kept_timers,
         )
         wake = int(wakes[live].min(initial=kernels.NEVER))
-        return Step(key_table, pool, row_times, matches, timeouts, [new], [wake], int(dropped))
+        yield Step(key_table, pool, row_times, matches, timeouts, [new], [wake], dropped)
 
     def _shares(self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
         """Pattern after pattern and key after key the events that it is to see: their rows, their bits, the pattern."""
@@ -292,19 +308,20 @@ class MatcherSet:
             all_entries.append(np.repeat(mine, counts))
         return np.concatenate(all_rows), np.concatenate(all_bits), np.concatenate(all_entries)
 
-    def _failure(self, key: pa.Table, code: int, time: int, state: int) -> Failure:
-        from asterism.kernels import FIRST_EDGE, STAGE
+    def _failure(self, entry: int, keys: pa.Table, time: int, code: int, key: int, state: int) -> Failure:
+        from asterism import kernels
 
-        entry = key.column(ENTRY)[0].as_py()
-        matcher = self.bound[entry].matcher
-        where = [f"key {', '.join(map(repr, key_values(key.column(KEY)[0].as_py())))}"]
+        one = self.bound[entry]
+        where = [f"key {', '.join(map(repr, key_values(keys.column(KEY)[key].as_py())))}"]
         if state >= 0:
-            stage = self.tables.edges[self.tables.states[state, FIRST_EDGE], STAGE]
-            where = [f'stage "{matcher.nfa.stages[stage]}"', *where, f"event of {np.datetime64(time, 'us')}"]
+            stage = self.tables.edges[self.tables.states[state, kernels.FIRST_EDGE], kernels.STAGE]
+            where = [f'stage "{one.matcher.nfa.stages[stage]}"', *where]
+        where.append(f"event of {np.datetime64(time, 'us')}")
+        limits = (kernels.TOO_MANY_RUNS, kernels.TOO_MUCH_WORK, kernels.TOO_MANY_HELD, kernels.TOO_MANY_EDGES)
         try:
-            matcher.raise_error(code, ", ".join(where))
+            one.matcher.raise_error(code, ", ".join(where), hint=_HINT)
         except AsterismError as error:
-            return Failure(entry, time, error)
+            return Failure(entry, time, error, limit=code in limits)
         raise AssertionError(code)
 
 

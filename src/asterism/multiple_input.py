@@ -9,7 +9,7 @@ Source: FLIP-92.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,10 +175,10 @@ class MultipleInputOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ with state
 
-    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         if now.processing_time != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
             self.runtime.shown_clock = now.processing_time
-        return super().process(store, arrivals, now)
+        yield from super().slices(store, arrivals, now)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         declared, runtime = self.declared[name], self.runtime

@@ -5,8 +5,8 @@ The host (``asterism.spark``, or a test) carries the three. An operator knows no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -64,7 +64,10 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave: rows per output, counts, and when the operator wants to be called again, whatever may arrive."""
+    """What a call gave: rows per output, counts, and when the operator wants to be called again, whatever may arrive.
+
+    A call may give its rows in several results; the last one has the rest.
+    """
 
     outputs: Mapping[str, pa.Table]
     wake: int | None = None
@@ -72,6 +75,16 @@ class Result:
     wake_processing: int | None = None
     """processing time"""
     metrics: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def whole(cls, results: Iterable[Result]) -> Result:
+        """The results of a call in one."""
+        tables: dict[str, list[pa.Table]] = {}
+        last = cls({})
+        for last in results:
+            for name, table in last.outputs.items():
+                tables.setdefault(name, []).append(table)
+        return replace(last, outputs={name: pa.concat_tables(some) for name, some in tables.items()})
 
 
 class Operator(Protocol):
@@ -106,5 +119,13 @@ class Operator(Protocol):
         """The latest event time of a batch and what :meth:`prepare` made of it, which moves the watermark; or NO_TIME."""
         return NO_TIME
 
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        """Take what arrived for one key group at time *now*. What comes of it need not fit in memory at once.
+
+        There is at least one result. State is written before the last one; whoever does not come so far has to discard the
+        results before, as the call is then to be repeated.
+        """
+
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
-        """Take what arrived for one key group at time *now*."""
+        """:meth:`slices` in one."""
+        return Result.whole(self.slices(store, arrivals, now))

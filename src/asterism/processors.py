@@ -25,6 +25,7 @@ MAX_ID = 200
 MAX_KEYS = 16
 MAX_MEASURES = 100
 MAX_TEXT = 10_000
+MAX_LIMIT = 10**9
 MAX_INTERVAL = timedelta(days=365)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS: dict[str, tuple[type, str]] = {
@@ -33,7 +34,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "function": (str, "a text"),
     "timedOut": (bool, "true or false"),
 }
-_FIELDS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timedOut")
+_FIELDS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timedOut", "maxPartialMatches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class PatternProcessor:
     :param select: measures of a match, ``LAST(b.price) AS last``
     :param function: the name of a function that the query knows, which makes a row of each match
     :param timed_out: give out timed-out partial matches too
+    :param max_partial_matches: how many partial matches a key may have, up to a billion; the query's own limit holds as well.
+        Over it the processor is disabled, see docs/limits.md
     :param place: where it was found (a file, a table, an address), for those who read why it was refused; None: unknown. It
         is no part of the processor: equal ones may be found in different places.
     :raises PatternProcessorError: a field is out of bounds
@@ -66,6 +69,7 @@ class PatternProcessor:
     select: tuple[str, ...] = ()
     function: str | None = None
     timed_out: bool = False
+    max_partial_matches: int | None = None
     place: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,6 +96,9 @@ class PatternProcessor:
             object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
         if self.function is not None and not (_is_text(self.function) and self.function.isprintable()):
             raise PatternProcessorError(f"a function has a name in printable characters, not {self.function!r:.60}")
+        most = self.max_partial_matches
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_LIMIT):
+            raise PatternProcessorError(f"maxPartialMatches is an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
         if self.select and self.function is not None:
             raise PatternProcessorError("a processor has measures (select) or a function, not both")
 
@@ -114,6 +121,8 @@ class PatternProcessor:
             found["function"] = self.function
         if self.timed_out:
             found["timedOut"] = True
+        if self.max_partial_matches is not None:
+            found["maxPartialMatches"] = self.max_partial_matches
         return found
 
     @classmethod
@@ -149,6 +158,7 @@ class PatternProcessor:
             select=tuple(fields.get("select") or ()),
             function=fields.get("function"),
             timed_out=bool(fields.get("timedOut")),
+            max_partial_matches=fields.get("maxPartialMatches"),
         )
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
 from asterism.cep import EVENTS as EVENTS_INPUT
-from asterism.cep import MAX_PAGES, CepOperator, OnLimit
+from asterism.cep import MAX_PAGES, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.compiler import Semantics
 from asterism.errors import ColumnNotFoundError, InvalidEventError, PatternWarning, StreamDefinitionError
 from asterism.key_group import KEY_HASH
@@ -962,7 +962,7 @@ class PatternHarness(OperatorHarness):
         outputs: Mapping[str, OutputSpec] | None = None,
         pages: int = 1,
         key_groups: int = 1,
-        max_partial_matches: int | None = None,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "how events are written as words is said by Literals")

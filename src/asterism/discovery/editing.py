@@ -446,6 +446,7 @@ class SqlRules(Rules):
                 "select": item.get("select"),
                 "function": new.processor.function,
                 "timed_out": new.processor.timed_out,
+                "max_partial_matches": new.processor.max_partial_matches,
                 "enabled": without_flag(new.item)[1],
             }
         )

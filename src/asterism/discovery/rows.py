@@ -13,7 +13,18 @@ from asterism.errors import PatternProcessorError
 from asterism.json_text import JsonTextError, decode, text_of
 from asterism.processors import Discovered, RefusedProcessor, processor_from
 
-COLUMNS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timed_out", "enabled")
+COLUMNS = (
+    "id",
+    "version",
+    "timestamp",
+    "key",
+    "pattern",
+    "select",
+    "function",
+    "timed_out",
+    "max_partial_matches",
+    "enabled",
+)
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
 LONG = {"pattern", "key", "select", "constructor_params"}
 """The columns that may have long texts."""
@@ -83,6 +94,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "select": _expressions(row, "select"),
         "function": row.get("function") or None,
         "timedOut": flag(row, "timed_out", default=False),
+        "maxPartialMatches": _integer(row, "max_partial_matches"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -91,6 +103,15 @@ def version_of(row: Row) -> int:
     text = row["version"] or "NULL"
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
         raise PatternProcessorError(f"a version is an integer, not {text!r:.60}")
+    return int(text)
+
+
+def _integer(row: Row, name: str) -> int | None:
+    text = row.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise PatternProcessorError(f"{name} is an integer, not {text!r:.60}")
     return int(text)
 
 

@@ -111,6 +111,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("select", sa.Text),
         sa.Column("function", sa.String(200)),
         sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("max_partial_matches", sa.Integer),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
     )

@@ -87,12 +87,12 @@ class Cases(Operator):
                 error = f"{type(failure).__name__}: {failure}"
         return {"number": row["number"], "events": events, "watermark": row["watermark"], "error": error}
 
-    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         answers = []
         for arrival in arrivals:
             for row in [] if arrival.events is None else arrival.events.to_pylist():
                 answers += [{"number": row["number"], "output": o, "rows": r} for o, r in self._answers(store, row)]
-        return Result({"answers": pa.Table.from_pylist(answers, ANSWERS)})
+        yield Result({"answers": pa.Table.from_pylist(answers, ANSWERS)})
 
     def _answers(self, store: StateStore, row: dict[str, Any]) -> list[tuple[str, bytes]]:
         if row["error"] is not None:

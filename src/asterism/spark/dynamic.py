@@ -64,6 +64,8 @@ class PatternProcessorStream:
     key_groups: int
     disable_on_error: bool
     drain: bool
+    max_partial_matches: int | None
+    disable_on_limit: bool
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -203,6 +205,8 @@ class PatternProcessorStream:
             functions=self.functions,
             disable_on_error=self.disable_on_error,
             wants_late=LATE in taken,
+            max_partial_matches=self.max_partial_matches,
+            disable_on_limit=self.disable_on_limit,
         )
 
     def _results(self, operator: DynamicCepOperator, drain: bool) -> DataFrame:

@@ -6,7 +6,7 @@ the stateful call handle a few hundred of them instead of millions of events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -148,16 +148,15 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
         carried = operator.nothing_carried()
         now = Now(processing_time=processing_time)
 
-        def step(events: pa.Table, last: bool) -> Batches:
+        def step(events: pa.Table, last: bool) -> Iterator[Mapping[str, pa.Table]]:
             nonlocal carried
-            outputs, carried = operator.process_sorted(carried, events, last=last, now=now)
-            rows = list(results(outputs))
-            if rows:
-                yield result_batch(rows)
+            carried = yield from operator.process_sorted(carried, events, last=last, now=now)
 
         for events in gathered(batches):
-            yield from step(operator.prepare(EVENTS, events), False)
-        yield from step(operator.inputs[EVENTS].prepared.empty_table(), True)
+            for outputs in step(operator.prepare(EVENTS, events), False):
+                yield from answered([Result(outputs)])
+        for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), True):
+            yield from answered([Result(outputs)])
 
     return runner
 
@@ -183,12 +182,12 @@ def run_groups(
                 for begin, end in pairwise(cuts):
                     if groups[begin] != group:
                         if group is not None:
-                            yield from answered(operator.process(store, [], ENDED))
+                            yield from answered(operator.slices(store, [], ENDED))
                         store, group = MemoryStore(), groups[begin]
-                        yield from answered(operator.process(store, first, now))
-                    yield from answered(operator.process(store, sent(rows.slice(begin, end - begin)), now))
+                        yield from answered(operator.slices(store, first, now))
+                    yield from answered(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
             if group is not None:
-                yield from answered(operator.process(store, [], ENDED))
+                yield from answered(operator.slices(store, [], ENDED))
         finally:
             operator.close()
 
@@ -207,7 +206,7 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
         now = Now(processing_time=processing_time)
 
         def send(to: MemoryStore, rows: pa.Table, *, in_order: bool = True) -> Batches:
-            return answered(operator.process(to, arrivals(operator, names, rows, in_order=in_order), now))
+            return answered(operator.slices(to, arrivals(operator, names, rows, in_order=in_order), now))
 
         try:
             for rows in gathered(batches):
@@ -218,16 +217,16 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
                     if first:
                         yield from send(store, rows.slice(0, first))
                     if begins:
-                        yield from answered(operator.process(store, [], ENDED))
+                        yield from answered(operator.slices(store, [], ENDED))
                 if first < last:
                     store = MemoryStore()
                     yield from send(store, rows.slice(first, last - first), in_order=False)
-                    yield from answered(operator.process(store, [], ENDED))
+                    yield from answered(operator.slices(store, [], ENDED))
                 if begins:
                     store = MemoryStore()
                     yield from send(store, rows.slice(last))
             if store is not None:
-                yield from answered(operator.process(store, [], ENDED))
+                yield from answered(operator.slices(store, [], ENDED))
         finally:
             operator.close()
 
@@ -261,11 +260,12 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
     return found
 
 
-def answered(result: Result) -> Batches:
-    """A result as RESULTS, without its counts."""
-    rows = list(results(result.outputs))
-    if rows:
-        yield result_batch(rows)
+def answered(found: Iterable[Result]) -> Batches:
+    """Results as RESULTS, without their counts."""
+    for result in found:
+        rows = list(results(result.outputs))
+        if rows:
+            yield result_batch(rows)
 
 
 def result_batch(rows: Sequence[tuple[str, bytes, None]]) -> pa.RecordBatch:

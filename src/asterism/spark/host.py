@@ -117,8 +117,7 @@ class OperatorHost(StatefulProcessor):
         ends: bool = False,
         fired: int | None = None,
     ) -> Iterator[Row]:
-        from asterism.errors import AsterismError, StateError
-        from asterism.spark.exchange import results
+        from asterism.errors import StateError
 
         store = _SparkStore(self.header, self.pages, inline=self._inline)
         if self.bounded and len(parts) == 1 and store.value is None:
@@ -127,8 +126,21 @@ class OperatorHost(StatefulProcessor):
                 "An earlier run drained it: nothing of what they brought is left.",
                 "start with a new checkpoint location; a stream that is to go on is run with drain=False",
             )
+        return self._rows(key, store, self._calls(store, parts, times, ends), fired)
+
+    def _rows(self, key: Any, store: _SparkStore, calls: Iterator[Result], fired: int | None) -> Iterator[Row]:
+        """The rows of RESULTS. State is written after the last of them: Spark keeps nothing of a task that does not come to its
+        end.
+        """
+        from asterism.errors import AsterismError
+        from asterism.spark.exchange import results
+
         try:
-            calls = self._calls(store, parts, times, ends)
+            for result in calls:
+                for name, chunk, metrics in results(result.outputs):
+                    yield Row(output=name, chunk=chunk, metrics=metrics)
+                if result.metrics:
+                    yield Row(output=None, chunk=None, metrics=dict(result.metrics))
         except Exception as error:
             if isinstance(error, AsterismError):
                 place = f"key group {group_of(key[0])}"
@@ -136,23 +148,17 @@ class OperatorHost(StatefulProcessor):
             with suppress(Exception):  # Spark does not close what fails; what failed first is to be told
                 self.close()
             raise
-        wake = {EVENT_TIME: calls[-1].wake, PROCESSING_TIME: calls[-1].wake_processing}.get(self.time_mode)
+        wake = {EVENT_TIME: result.wake, PROCESSING_TIME: result.wake_processing}.get(self.time_mode)
         # Spark fires a timer when its clock, in milliseconds, has reached it.
         timer = _NO_TIMER if wake is None else -(-wake // 1000)
         if fired is not None and timer == fired:  # which Spark deletes after this call
             timer += 1
         self._set_timer(store, timer, fired)
         store.flush()
-        rows: list[tuple[str | None, bytes | None, dict[str, int] | None]] = []
-        for result in calls:
-            rows += results(result.outputs)
-            if result.metrics:
-                rows.append((None, None, dict(result.metrics)))
-        return iter([Row(output=name, chunk=chunk, metrics=metrics) for name, chunk, metrics in rows])
 
     def _calls(
         self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
-    ) -> list[Result]:
+    ) -> Iterator[Result]:
         """One call of the operator for each of *parts*, and one for the end."""
         from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
 
@@ -161,12 +167,12 @@ class OperatorHost(StatefulProcessor):
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
             processing_time=1000 * (clock if clock >= 0 else self._clock),
         )
-        calls = [self.operator.process(store, self._arrivals(part), now) for part in parts]
+        for part in parts:
+            yield from self.operator.slices(store, self._arrivals(part), now)
         if ends:
             # Where processing time decides nothing it stays what it is: conditions may ask for it.
             clock = END_OF_TIME if self.operator.processing_time else now.processing_time
-            calls.append(self.operator.process(store, [], Now(END_OF_TIME, clock)))
-        return calls
+            yield from self.operator.slices(store, [], Now(END_OF_TIME, clock))
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
         if timer == store.timer:

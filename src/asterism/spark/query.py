@@ -17,8 +17,9 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_texts, shown
-from asterism.cep import EVENTS, CepOperator, OnLimit
+from asterism.cep import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.compiler import Semantics, check_pattern
+from asterism.dynamic_cep import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
@@ -79,7 +80,7 @@ class CEP:
         key_groups: int = DEFAULT_KEY_GROUPS,
         pages: int = DEFAULT_PAGES,
         drain: bool = False,
-        max_partial_matches: int | None = None,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> PatternStream:
         """Look for *pattern* in *stream*.
@@ -90,7 +91,8 @@ class CEP:
         :param drain: streaming: this run ends the stream: with the trigger *available now*, one micro-batch takes all that is
             available, then every deadline fires and the state is left empty. :meth:`PatternStream.run` does that by itself,
             after a run in as many micro-batches as the sources want.
-        :param max_partial_matches: how many partial matches a key may have; None: any number (see docs/limits.md)
+        :param max_partial_matches: how many partial matches a key may have; what one event may cost is limited with it. None:
+            any number (see docs/limits.md)
         :param on_limit: what happens at that limit: "error" fails the query with
             :class:`~asterism.errors.LimitExceededError`, "drop" drops the partial matches that began last
         :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
@@ -120,6 +122,8 @@ class CEP:
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
         drain: bool = False,
+        max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
+        on_limit: str = "disable",
     ) -> PatternProcessorStream:
         """Look for the patterns of many processors, which change while the stream runs (FLIP-200).
 
@@ -129,6 +133,10 @@ class CEP:
         :param functions: what processors may name as their function: from a table of matches to a table of as many rows
         :param on_error: what happens if a processor fails: "fail", the query; "disable", the processor in the key group where it
             failed, until its next version, with a row in the output ``errors``
+        :param max_partial_matches: how many partial matches of a processor a key may have; a processor may ask for fewer. What
+            one event may cost is limited with it. None: any number (see docs/limits.md)
+        :param on_limit: what happens at that limit, whatever *on_error* says: "disable" the processor, as above; or "fail", the
+            query with :class:`~asterism.errors.LimitExceededError`
         :raises StreamDefinitionError: an option is unknown
         """
         check_key_groups(key_groups)
@@ -136,9 +144,12 @@ class CEP:
         expect(StreamDefinitionError, drain, bool, "drain is True or False")
         if on_error not in ("fail", "disable"):
             raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
+        if on_limit not in ("fail", "disable"):
+            raise StreamDefinitionError(f'on_limit is "disable" or "fail", not {on_limit!r}')
         return PatternProcessorStream(
-            stream, factory, store, semantics, functions or {}, key_groups, on_error == "disable", drain
-        )
+            stream, factory, store, semantics, functions or {}, key_groups, on_error == "disable", drain,
+            max_partial_matches, on_limit == "disable",
+        )  # fmt: skip
 
 
 class PatternStream:
@@ -155,7 +166,7 @@ class PatternStream:
         pages: int,
         drain: bool,
         *,
-        max_partial_matches: int | None = None,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> None:
         self.stream = stream
