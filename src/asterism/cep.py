@@ -321,7 +321,7 @@ def _heaviest(pages: Sequence[Page], keys: pa.Table) -> str:
     """The key with the most partial matches, or else with the most events of a call."""
     most, found, what = 0, None, "partial matches before it"
     for page in pages:
-        counts = np.diff(page.run_at)
+        counts = np.diff(page.run_at)  # with the start state of each key
         if len(counts) and counts.max() > most:
             most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if found is None and keys.num_rows:

@@ -562,7 +562,8 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
 
 def _of_entries(page: Page) -> npt.NDArray[np.int64]:
     """How many partial matches each processor has."""
-    return np.bincount(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at)).astype(np.int64)
+    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
+    return np.bincount(entries[page.run_rows[:, 1] >= 0], minlength=1)
 
 
 def _without(page: Page, entry: int) -> Page:

@@ -186,7 +186,8 @@ class KeyGroupOperator(ABC):
         horizon = group.watermark if self.event_time else now.processing_time
         if ready or group.over or len(group.pages((), horizon)) or self.must_advance(group):
             for _ in self.advance(group, ready, horizon) or ():
-                yield Result(group.taken())
+                if group.outputs:
+                    yield Result(group.taken())
         announced = bool((header.watermarks != BEFORE_TIME).any())
         if announced:
             header.watermark = group.watermark

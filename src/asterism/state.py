@@ -79,11 +79,21 @@ def _open(value: bytes, kind: int) -> int:
     return int(layout)
 
 
-def batch_to_bytes(table: pa.Table) -> bytes:
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def batch_to_bytes(table: pa.Table, *, compressed: bool = False) -> bytes:
     """The rows of a table, without its schema."""
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    return bytes(batch.serialize())
+    if not compressed:
+        return bytes(batch.serialize())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()  # the schema
+    return bytes(messages.read_next_message().serialize())
 
 
 def batch_from_bytes(value: bytes | memoryview, schema: pa.Schema) -> pa.Table:

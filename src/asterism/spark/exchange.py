@@ -110,11 +110,11 @@ def partition_id() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def results(outputs: Mapping[str, pa.Table]) -> Iterator[tuple[str, bytes, None]]:
+def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Iterator[tuple[str, bytes, None]]:
     """Rows of RESULTS."""
     for name, table in outputs.items():
         if table.num_rows:
-            yield name, batch_to_bytes(table), None
+            yield name, batch_to_bytes(table, compressed=compressed), None
 
 
 def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:

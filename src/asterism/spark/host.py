@@ -36,6 +36,8 @@ _NO_TIMER = -1
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _Record = tuple[int, bytes | None, bytes | None]
 
+MAX_RESULTS = 2**31 - 2**24
+"""Bytes of the results of a call, which become one Arrow array in PySpark."""
 NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
 """Spark's time modes: of which kind are the timers?"""
 
@@ -132,12 +134,21 @@ class OperatorHost(StatefulProcessor):
         """The rows of RESULTS. State is written after the last of them: Spark keeps nothing of a task that does not come to its
         end.
         """
-        from asterism.errors import AsterismError
+        from asterism.errors import AsterismError, LimitExceededError
         from asterism.spark.exchange import results
 
+        size = 0
         try:
-            for result in calls:
-                for name, chunk, metrics in results(result.outputs):
+            for number, result in enumerate(calls):
+                # One that comes in several slices is large, and matches repeat events: they take a fraction of the space.
+                for name, chunk, metrics in results(result.outputs, compressed=number > 0):
+                    size += len(chunk)
+                    if size > MAX_RESULTS:
+                        raise LimitExceededError(
+                            f"the results of one call have more than {MAX_RESULTS:,} bytes",
+                            "Spark takes what a key group gives in a micro-batch in one piece.",
+                            "take more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
+                        )
                     yield Row(output=name, chunk=chunk, metrics=metrics)
                 if result.metrics:
                     yield Row(output=None, chunk=None, metrics=dict(result.metrics))
