@@ -28,6 +28,7 @@ FULL: Rule = rule(
     key=["user", "LOWER(item)"],
     select=["LAST(a.price) AS p"],
     timedOut=True,
+    maxPartialMatches=7,
 )
 
 
@@ -246,7 +247,7 @@ def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) ->
     with psycopg.connect(database) as connection:
         connection.execute(
             'CREATE TABLE rules (id TEXT, version BIGINT, "timestamp" BIGINT, key JSONB, pattern JSONB, "select" TEXT,'
-            " enabled SMALLINT, timed_out BOOLEAN)"
+            " enabled SMALLINT, timed_out BOOLEAN, max_partial_matches TEXT)"
         )
     done("add", database, written(new, FULL, rule("a")), "--table", "rules")
     found = {one.id: one for one in rules_at(database, "rules").all()}

@@ -75,6 +75,9 @@ def test_a_wrong_highest_version_does_not_bring_back_a_lower_one(place: SqlitePl
         ("timed_out", 1, True),
         ("timed_out", "true", True),
         ("timed_out", "f", False),
+        ("max_partial_matches", 7, 7),
+        ("max_partial_matches", "7", 7),
+        ("max_partial_matches", None, None),
     ],
 )
 def test_values_in_columns(place: SqlitePlace, column: str, value: object, expected: object) -> None:
@@ -104,6 +107,8 @@ def test_values_in_columns(place: SqlitePlace, column: str, value: object, expec
         ("function", "x" * 2000, "function is longer than 1000 characters"),
         ("enabled", "maybe", "enabled is true or false"),
         ("timed_out", 7, "timed_out is true or false"),
+        ("max_partial_matches", "many", "max_partial_matches is an integer, not 'many'"),
+        ("max_partial_matches", 0, "maxPartialMatches is an integer from 1 to"),
         ("id", "x" * 300, "an id is a text of 1 to 200"),
         ("id", "", "an id is a text of 1 to 200"),
         ("id", "a\x1b[2J", "an id is a text of 1 to 200"),

@@ -37,7 +37,7 @@ def calls(operator: CepOperator, arriving: list[tuple[pa.Table | None, int]]) ->
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_the_corpus_in_slices(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the largest calls that there are, in both semantics."""
-    for case in list(read_cases([path]))[::5]:
+    for case in list(read_cases([path]))[::25]:
         if case.get("error") or "expected" not in case:
             continue
         for semantics in Semantics:
@@ -88,7 +88,7 @@ def test_random_streams_in_slices(
     operator = CepOperator(
         PATTERNS[name], SCHEMA, keys=["key"], time="ts", outputs=outputs, semantics=semantics, **options
     )
-    for _ in range(3):
+    for _ in range(2):
         arriving = []
         begin = 0
         for _ in range(3):
@@ -99,7 +99,7 @@ def test_random_streams_in_slices(
                     "name": rng.choice("aabbc"),
                     "n": rng.randrange(5),
                 }
-                for _ in range(24)
+                for _ in range(15)
             ]
             events = pa.Table.from_pylist(rows, schema=SCHEMA)
             hashes = pa.array([ord(row["key"]) << 32 for row in rows], pa.int64())

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import IterativeCondition, Pattern, Semantics
+from asterism import IterativeCondition, Pattern, Semantics, matcher
 from asterism.cep import DROPPED, EVENTS, CepOperator
 from asterism.compiler import MAX_STATES, compile_pattern
 from asterism.conditions import Condition, SqlCondition
@@ -61,9 +61,44 @@ def feed(cep: CepOperator, words: str) -> tuple[int, int]:
     return sum(table.num_rows for table in result.outputs.values()), result.metrics.get(DROPPED, 0)
 
 
-def test_no_limit_by_default() -> None:
-    """Nine b's make 2^8 subsets that begin with the first; nothing is counted where nothing is dropped."""
+def test_nothing_is_counted_where_nothing_is_dropped() -> None:
+    """Nine b's make 2^8 subsets that begin with the first."""
     assert feed(operator(SUBSETS), "a1 b2 b3 b4 b5 b6 b7 b8 b9 b10 c11") == (256, 0)
+
+
+def test_there_is_a_limit_by_default() -> None:
+    text = "a1 " + " ".join(f"b{n}" for n in range(2, 22)) + " c40"
+    with pytest.raises(LimitExceededError, match=r"a key has 131072 partial matches \(limit 100000\)"):
+        feed(operator(SUBSETS), text)
+    assert feed(operator(SUBSETS, max_partial_matches=None), text) == (2**19, 0)
+
+
+def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the limit drops partial matches."""
+    monkeypatch.setattr(matcher, "LEAST_PARTIAL_MATCHES", 1)
+    pattern = chain("a", "b", by="followed_by_any")
+    for on_limit in ("error", "drop"):
+        cep = operator(pattern, max_partial_matches=4, on_limit=on_limit)
+        assert feed(cep, "a1 a2 a3 a4 b5") == (4, 0)
+        monkeypatch.setattr(matcher, "STEPS_PER_PARTIAL_MATCH", 100)
+        with pytest.raises(LimitExceededError) as caught:
+            feed(operator(pattern, max_partial_matches=4, on_limit=on_limit), "a1 a2 a3 a4 b5")
+        assert str(caught.value) == (
+            "an event takes more than 400 steps for the partial matches of its key\n  key key=None\n"
+            "  The limit is 100 for each of the partial matches that are allowed.\n"
+            '  Hint: bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more'
+        )
+        monkeypatch.setattr(matcher, "STEPS_PER_PARTIAL_MATCH", 1000)
+
+
+def test_one_event_cannot_fill_memory() -> None:
+    """Two hundred stages that may be left out: each event leads each partial match to all that are left."""
+    pattern = stage("a")
+    for number in range(200):
+        pattern = pattern.followed_by(f"s{number}").optional()
+    cep = operator(pattern.followed_by("z").where("name = 'z'"), max_partial_matches=10_000, on_limit="drop")
+    with pytest.raises(LimitExceededError, match="an event takes more than 10,000,000 steps"):
+        feed(cep, "a1 b2 c3 d4 e5 f6 g7 h8")
 
 
 def test_the_error_names_key_count_and_limit() -> None:
@@ -171,7 +206,15 @@ def test_what_is_dropped_does_not_depend_on_the_cuts(semantics: Semantics, skip:
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_partial_matches": 0}, {"max_partial_matches": -1}, {"on_limit": "ignore"}], ids=str
+    "options",
+    [
+        {"max_partial_matches": 0},
+        {"max_partial_matches": -1},
+        {"max_partial_matches": True},
+        {"max_partial_matches": 10**13},
+        {"on_limit": "ignore"},
+    ],
+    ids=str,
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(StreamDefinitionError, match=next(iter(options))):

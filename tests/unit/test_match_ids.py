@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from asterism import Pattern
-from asterism.cep import EVENTS, CepOperator
+from asterism import Pattern, matcher
+from asterism.cep import EVENTS, Carried, CepOperator
 from asterism.compiler import Semantics
 from asterism.conformance import events_of, operator_for, pieces
 from asterism.operator import END_OF_TIME, Arrival, Now
@@ -151,9 +151,22 @@ def test_measures_may_ask_for_it() -> None:
     assert (row["match_id"], row["big"]) == (whole["match_id"], whole["match_id"].upper())
 
 
+def taken(results: Generator[Mapping[str, pa.Table], None, Carried]) -> tuple[list[str], Carried]:
+    """The ids of all slices, and what is carried on."""
+    ids: list[str] = []
+    while True:
+        try:
+            found = next(results)
+        except StopIteration as end:
+            return ids, end.value
+        ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
+
+
+@pytest.mark.parametrize("slices", [matcher.SLICE, 2])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_ids_over_a_table_are_those_of_a_stream(size: int) -> None:
-    """Wherever the runs of its sorted rows end."""
+def test_ids_over_a_table_are_those_of_a_stream(size: int, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the runs of its sorted rows end, and their slices."""
+    monkeypatch.setattr(matcher, "SLICE", slices)
     rows = [
         {"key": key, "ts": ts, "name": name, "n": 0, "price": None}
         for key in (None, "u", "v")
@@ -166,8 +179,8 @@ def test_ids_over_a_table_are_those_of_a_stream(size: int) -> None:
     carried, ids = made.nothing_carried(), []
     for at in range(0, len(rows), size):
         part = made.prepare(EVENTS, table.slice(at, size))
-        found, carried = made.process_sorted(carried, part, last=at + size >= len(rows), now=Now())
-        ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
+        found, carried = taken(made.process_sorted(carried, part, last=at + size >= len(rows), now=Now()))
+        ids += found
     stream = Run(chain("a", "b", by="followed_by_any"), outputs)
     stream.feed(table).end()
     assert sorted(ids) == sorted(row["match_id"] for row in stream.rows())
@@ -179,8 +192,8 @@ def test_keys_of_any_type() -> None:
     table = pa.table([[b"\xff", b"\xfe", None], [None, None, None], [0, 0, 0], [1, 1, 1]], schema=schema)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
-    found, _ = made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now())
-    assert len(set(found["matches"].column("match_id").to_pylist())) == 3
+    found, _ = taken(made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now()))
+    assert len(set(found)) == 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20])
