@@ -397,9 +397,7 @@ class Matcher:
             for matches, timeouts, complete in made.found(pool, pool_rows, pool_positions, most):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
-                    yield Step(
-                        keys_found, pool, row_times, matches, timeouts, [], [], dropped, last=False
-                    )
+                    yield Step(keys_found, pool, row_times, matches, timeouts, [], [], dropped, last=False)
         nodes, n_nodes, wakes = made.nodes, made.n_nodes, made.wakes
         run_at, runs, waiting_at, waiting, timer_at, timers = made.rows
 

@@ -234,9 +234,7 @@ class MatcherSet:
             for matches, timeouts, complete in made.found(pool, pool_rows, positions, most):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
-                    yield Step(
-                        key_table, pool, row_times, matches, timeouts, [], [], dropped, last=False
-                    )
+                    yield Step(key_table, pool, row_times, matches, timeouts, [], [], dropped, last=False)
         if made.failures[:, kernels.FAILED_HOW].any():
             yield [self._failure(entry, key_table, *failure) for entry, failure in enumerate(made.failures.tolist())
                    if failure[kernels.FAILED_HOW] != kernels.OK]  # fmt: skip

@@ -81,6 +81,8 @@ def test_an_event_without_a_time_is_late_over_a_table_too(spark: SparkSession, t
     assert [(row.ts, row.kind) for row in processors.output("late").collect()] == [(None, "b")]
     with pytest.raises(PythonException, match='the event time "ts" of 1 events is null'):
         processors.output("matches").collect()
+
+
 def test_a_rule_that_explodes_goes_alone(spark: SparkSession, tmp_path: Path) -> None:
     """31 events of a loop with all combinations: over a table and over a stream the other rule finds what it finds."""
     bomb = (
