@@ -20,7 +20,7 @@ from asterism import AfterMatchSkipStrategy, IterativeCondition, Pattern, Semant
 from asterism.cep import EVENTS, CepOperator
 from asterism.conditions import AndCondition, Context, Event, NotCondition, OrCondition, SqlCondition
 from asterism.conformance import CUTS
-from asterism.errors import ColumnNotFoundError, InvalidEventError
+from asterism.errors import ColumnNotFoundError, InvalidEventError, MalformedPatternError
 from asterism.matcher import Matcher
 from asterism.operator import END_OF_TIME, Arrival, Now
 from asterism.outputs import OutputKind, OutputSpec
@@ -410,7 +410,7 @@ def test_what_is_not_an_error_passes_unchanged(kind: type[BaseException]) -> Non
 
 
 def test_only_functions_make_conditions() -> None:
-    with pytest.raises(TypeError, match="made of a function, not of str"):
+    with pytest.raises(MalformedPatternError, match="made of a function, not of \"name = 'a'\""):
         IterativeCondition("name = 'a'")  # type: ignore[arg-type]
 
 
