@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.discovery import documents
-from asterism.discovery.documents import NotWrittenError, read_document, read_file, replace_file, written
+from asterism.discovery.documents import read_document, read_file, written
 from asterism.discovery.polling import Items
+from asterism.durable import NotWrittenError, replace_file
 from asterism.errors import PatternProcessorError
 
 

@@ -15,6 +15,15 @@ from asterism.errors import PatternProcessorError
 
 TIMEOUT = 10  # seconds for a connection, and for the other side to answer at all
 STATEMENT_TIMEOUT = 30  # seconds
+_MYSQL = "pip install pymysql, and {0}+pymysql://user:password@host/database"
+_DRIVERS = {
+    "postgresql": "pip install 'asterism[postgres]'",
+    "mysql": _MYSQL.format("mysql"),
+    "mariadb": _MYSQL.format("mariadb"),
+    "oracle": "pip install oracledb, and oracle+oracledb://...",
+    "mssql": "pip install pymssql, and mssql+pymssql://...",
+}
+"""By database, what to do where its driver is not installed."""
 
 
 def parsed_url(url: str | sa.URL) -> sa.URL:
@@ -69,7 +78,7 @@ class Database:
         try:
             self._engine = sa.create_engine(url, connect_args=arguments, hide_parameters=True, **options)
         except ImportError as error:
-            hint = "pip install 'asterism[postgres]'" if self.is_postgresql else None
+            hint = _DRIVERS.get(url.get_backend_name())
             problem = f"the driver for {url.drivername} is not installed"
             raise PatternProcessorError(problem, self._told(error), hint) from None
         except SQLAlchemyError as error:

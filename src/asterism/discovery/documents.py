@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -122,32 +121,6 @@ def read_file(path: Path) -> bytes:
             return file.read(MAX_BYTES + 1)
     finally:
         os.close(descriptor)
-
-
-class NotWrittenError(PatternProcessorError):
-    """A file cannot be written; it is as it was."""
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment, also after a failure, it has either the old content or the new."""
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with temporary.open("xb") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise NotWrittenError(f"{path} cannot be written", error.strerror) from None
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 # ---------------------------------------------------------------------- YAML

@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,23 +23,19 @@ from asterism.discovery.documents import (
     WHOLE,
     YAML,
     Document,
-    NotWrittenError,
     read_document,
     read_file,
-    replace_file,
     written,
 )
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql import TABLE, Table
+from asterism.durable import alone_in, replace_file
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.json_text import JsonTextError, decode, line_and_column, offset_of
 from asterism.processors import PatternProcessor, without_flag
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
 """Enabled; not; below a version that is; it cannot be told."""
-
-LOCK = ".asterism-rules.lock"
-"""In a folder while a file in it is changed; its name begins with a dot, so that it is no file of rules."""
 
 Place = Callable[[str], tuple[int, int]]
 """Line and column of what a JSON pointer leads to, from a rule on."""
@@ -158,7 +154,7 @@ class FileRules(Rules):
             raise PatternProcessorError(
                 f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
             )
-        with _alone_in(self._folder()):
+        with alone_in(self._folder()):
             is_there = os.path.lexists(self.path)
             before = _read(self.path).items if is_there else []
             items = list(before)
@@ -184,7 +180,7 @@ class FileRules(Rules):
         return f"{new} added, in place of version {version}"
 
     def remove(self, id: str, version: int | None = None) -> str:
-        with _alone_in(self._folder()):
+        with alone_in(self._folder()):
             found = self._find(id, version)
             for one in reversed(found):
                 del one.items[one.at]
@@ -192,7 +188,7 @@ class FileRules(Rules):
         return f"{id} removed" if version is None else f"{id} version {version} removed"
 
     def disable(self, id: str) -> str:
-        with _alone_in(self._folder()):
+        with alone_in(self._folder()):
             found = self._find(id)
             # All of them: otherwise another one would come into use.
             for one in found:
@@ -201,7 +197,7 @@ class FileRules(Rules):
         return f"{id} disabled"
 
     def enable(self, id: str, version: int | None = None) -> str:
-        with _alone_in(self._folder()):
+        with alone_in(self._folder()):
             chosen, *others = self._find(id, version)
             others += [one for one in self._find(id) if not one.is_(version) and one.item.get("enabled") is not False]
             if others:
@@ -248,33 +244,6 @@ class _Found(NamedTuple):
 
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other command changes files in *folder*, where the system has locks for that."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    lock = folder / LOCK
-    try:
-        while True:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
-                    break
-            # Whoever had it before has removed it: nobody else would find it any more.
-            os.close(descriptor)
-    except OSError as error:
-        raise NotWrittenError(f"{folder} cannot be written", f"{LOCK}: {error.strerror}") from None
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
 
 
 def _write(files: Mapping[Path, Sequence[Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from asterism.processors import (
 )
 
 MAX_FILES = 10_000
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""A scheme of two letters at least: one is a drive."""
 AT_REST = timedelta(milliseconds=200)
 """How long a file must have stayed the same: someone may be in the middle of writing it."""
 PATIENCE = 25
@@ -42,7 +45,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
         ``*.json``, ``*.yaml`` and ``*.yml`` count whose names do not begin with a dot
     :param interval: how often to look
-    :raises PatternProcessorError: the interval is not a positive timedelta
+    :raises PatternProcessorError: the path is a URL, or the interval is not a positive timedelta
 
     A file that cannot be read is refused alone: the processors that it held stay. A file that is removed from the folder takes
     its processors with it; a path that is not there interrupts discovery, and all processors stay. What is being written
@@ -58,6 +61,12 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
         expect(PatternProcessorError, path, str | os.PathLike, "a path is a text or a Path", 'Path("rules.json")')
+        if _URL.match(os.fspath(path)):
+            raise PatternProcessorError(
+                f"a file or a folder of this machine is expected, not {os.fspath(path)!r:.120}",
+                hint="mount it, and give the path without its scheme; for http:// and https:// there is "
+                "UrlPatternProcessorDiscovererFactory",
+            )
         # Where it travels to, the working directory may be another one.
         object.__setattr__(self, "path", Path(path).absolute())
         object.__setattr__(self, "interval", checked_interval(interval))
@@ -92,7 +101,8 @@ class _Content:
         now = time.time()
         found = path.stat()
         times = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        if known is not None and known.is_still(times):
+        # What could not be read is tried again, also if its times are the same: a disk may fail, and work again.
+        if known is not None and known.problem is None and known.is_still(times):
             return known
         try:
             text = read_file(path)

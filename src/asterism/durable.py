@@ -1,0 +1,101 @@
+"""Files that are replaced whole: a reader sees the old content or the new one, also after a power failure."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from asterism.errors import PatternProcessorError
+
+LOCK = ".asterism-rules.lock"
+"""In a folder while a file in it is changed; its name begins with a dot, so that it is no file of rules."""
+
+
+class NotWrittenError(PatternProcessorError):
+    """A file cannot be written. It has the old content; or the new one, of which it is not certain that it would survive a power
+    failure.
+    """
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that at any moment, also after a failure, it has either the old content or the new.
+
+    A file beside it that an earlier attempt has left, because its process was killed, does no harm.
+
+    :raises NotWrittenError: it cannot be written
+    """
+    path = Path(os.path.realpath(path))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        temporary.unlink(missing_ok=True)  # of a process that had this number: in a container it is mostly 1
+        with temporary.open("xb") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise NotWrittenError(f"{path} cannot be written", error.strerror) from None
+
+
+def make_folder(path: Path) -> None:
+    """A folder and its parents, which are there after a power failure, too.
+
+    :raises NotWrittenError: it cannot be made
+    """
+    if path.is_dir():
+        return
+    try:
+        if path.parent != path:
+            make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise NotWrittenError(f"{path} cannot be made", error.strerror) from None
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Waits until no other command changes files in *folder*, where the system has locks for that.
+
+    :raises NotWrittenError: the lock cannot be made
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    lock = folder / LOCK
+    try:
+        while True:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+                    break
+            # Whoever had it before has removed it: nobody else would find it any more.
+            os.close(descriptor)
+    except OSError as error:
+        raise NotWrittenError(f"{folder} cannot be written", f"{LOCK}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # one that stays there is taken by the next
+            lock.unlink(missing_ok=True)
+        os.close(descriptor)
