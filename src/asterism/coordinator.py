@@ -8,18 +8,36 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
+import pyarrow as pa
 from pyarrow import fs
 
+from asterism import kill_list
 from asterism.bound_processors import ProcessorCompiler
+from asterism.discovery_status import (
+    HEARTBEAT,
+    INITIALIZING,
+    INTERRUPTED,
+    MAX_LOG,
+    OFF,
+    STALE,
+    VALID,
+    Status,
+    now_text,
+)
+from asterism.durable import NotWrittenError, make_folder, replace_file
 from asterism.errors import AsterismError, PatternProcessorError, StateError
+from asterism.kill_list import WITHOUT, KillList, is_named
 from asterism.processor_sets import ProcessorSet
 from asterism.processors import (
     Discovered,
@@ -31,13 +49,35 @@ from asterism.processors import (
     duplicate,
     found_at,
 )
+from asterism.used_versions import UsedVersions
 from asterism.words import printable
+
+__all__ = [
+    "INITIALIZING",
+    "INTERRUPTED",
+    "OFF",
+    "STALE",
+    "STORE",
+    "VALID",
+    "Coordinator",
+    "FolderStore",
+    "OneSet",
+    "Status",
+]
 
 KEPT_FILES = 100
 """Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
 MAX_REASON = 2000
 """Characters of an error that are told."""
-INITIALIZING, VALID, INTERRUPTED, OFF = "initializing", "valid", "interrupted", "off"
+STORE = "pattern_processors"
+"""The store's folder in the checkpoint."""
+LOOK_AT_KILLED = 2.0
+"""Seconds between two looks at the list of killed processors, and at what could not be written."""
+RESTART, MAX_RESTART = 1.0, 60.0
+"""Seconds until a discoverer that has failed is made anew: at first, and at most."""
+_OWNER = re.compile(rb"[0-9a-f]{32}")
+_RESTORE = "restore the folder as it was beside the checkpoint"
+_T = TypeVar("_T")
 _log = logging.getLogger("asterism.processors")
 
 
@@ -45,8 +85,11 @@ class FolderStore:
     """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
 
     ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json``
-    which processors of older sets are, as key groups said last; ``status.json`` says how discovery is. One coordinator writes
-    it: the last that has claimed it, which ``owner`` tells. ``replaced.json`` alone is written by the tasks.
+    which processors of older sets are, as key groups said last; ``versions.json`` what each version was; ``killed.json`` what a
+    person has taken out; ``status.json`` how discovery is. One coordinator writes them: the last that has claimed the folder,
+    which ``owner`` tells. ``replaced.json`` is written by the tasks, and ``killed.json`` by people.
+
+    A file is replaced whole. On a local path it is there after a power failure, too; elsewhere that is up to the file system.
     """
 
     def __init__(self, location: str) -> None:
@@ -66,9 +109,16 @@ class FolderStore:
                 self._files, self._folder = fs.LocalFileSystem(), self.location
         return self._files
 
+    def local_folder(self) -> str | None:
+        """The folder, if it is on this machine's own file system."""
+        return self._folder if isinstance(self._open(), fs.LocalFileSystem) else None
+
     def _read(self, name: str) -> bytes | None:
         files = self._open()
         try:
+            if isinstance(files, fs.LocalFileSystem):
+                with Path(f"{self._folder}/{name}").open("rb") as local:
+                    return local.read()
             with files.open_input_file(f"{self._folder}/{name}") as file:
                 found: bytes = file.readall()
         except FileNotFoundError:
@@ -79,21 +129,51 @@ class FolderStore:
         """A reader sees the old content or the new one, never a part."""
         files = self._open()
         path = f"{self._folder}/{name}"
-        files.create_dir(path.rpartition("/")[0], recursive=True)
+        folder = path.rpartition("/")[0]
+        if isinstance(files, fs.LocalFileSystem):
+            make_folder(Path(folder))
+            replace_file(Path(path), value)
+            return
+        files.create_dir(folder, recursive=True)
         with files.open_output_stream(path + ".new") as file:
             file.write(value)
         files.move(path + ".new", path)
+
+    def _decoded(self, name: str, value: bytes, decode: Callable[[bytes], _T], hint: str) -> _T:
+        try:
+            return decode(value)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
+            reason = printable(f"{type(error).__name__}: {error}"[:200])
+            raise StateError(f"{self.location}/{name} cannot be read", reason, hint) from None
+
+    def exists(self) -> bool:
+        return self._read("owner") is not None or self._read("retained.json") is not None
 
     def claim(self, owner: str) -> None:
         self._write("owner", owner.encode())
 
     def belongs_to(self, owner: str) -> bool:
-        return self._read("owner") == owner.encode()
+        found = self._read("owner")
+        if found is None or not _OWNER.fullmatch(found):
+            self.claim(owner)  # it was lost
+            return True
+        return found == owner.encode()
 
     def numbers(self) -> list[int]:
-        """The numbers of the retained sets, in order."""
+        """The numbers of the retained sets, in order. If that list is lost, all sets that are there: too many do no harm."""
         value = self._read("retained.json")
-        return [] if value is None else sorted(json.loads(value))
+        if value is not None:
+            with suppress(ValueError, RecursionError):
+                found = json.loads(value)
+                if isinstance(found, list) and all(type(number) is int and number > 0 for number in found):
+                    return sorted(found)
+        return self._numbers_of_sets()
+
+    def _numbers_of_sets(self) -> list[int]:
+        files = self._open()
+        found = files.get_file_info(fs.FileSelector(f"{self._folder}/sets", allow_not_found=True))
+        names = [re.fullmatch(r"([1-9][0-9]{0,17})\.json", one.base_name) for one in found]
+        return sorted(int(name[1]) for name in names if name)
 
     def get(self, number: int) -> ProcessorSet:
         if number not in self._cache:
@@ -104,7 +184,9 @@ class FolderStore:
                     self.location,
                     "restore the folder beside the checkpoint",
                 )
-            self._cache[number] = ProcessorSet.from_bytes(value)
+            name = f"sets/{number}.json"
+            found = self._decoded(name, value, ProcessorSet.from_bytes, _RESTORE)
+            self._cache[number] = found
         return self._cache[number]
 
     def retained(self) -> list[ProcessorSet]:
@@ -115,11 +197,12 @@ class FolderStore:
     def put(self, new: ProcessorSet) -> None:
         """Durably, before anybody is told of it."""
         numbers = self.numbers()
+        self._cache.pop(new.version, None)  # of an attempt that failed
         self._write(f"sets/{new.version}.json", new.to_bytes())
-        self._write("retained.json", json.dumps([*numbers, new.version]).encode())
+        self._write("retained.json", json.dumps(sorted({*numbers, new.version})).encode())
         old = new.version - KEPT_FILES
         if old > 0 and old not in numbers:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 self._open().delete_file(f"{self._folder}/sets/{old}.json")
 
     def committed(self, number: int) -> None:
@@ -135,17 +218,19 @@ class FolderStore:
             self._write("retained.json", json.dumps(kept).encode())
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        with suppress(OSError):  # then more is retained than is needed
+        with suppress(OSError, NotWrittenError):  # then more is retained than is needed
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
     def _replaced_later(self, numbers: Iterable[int]) -> set[int]:
         """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
         more. (Those of an earlier micro-batch did not know the sets after it; those of a later one have not begun yet.)
         """
-        said: dict[str, Any] = {"set": 0, "processors": []}
-        with suppress(ValueError):
-            said = json.loads(self._read("replaced.json") or json.dumps(said))
-        in_force = set(map(tuple, said["processors"]))
+        said, in_force = 0, set[tuple[str, int]]()
+        value = self._read("replaced.json")
+        if value is not None:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # what cannot be read says nothing
+                told = json.loads(value)
+                said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
         found: dict[str, set[int]] = {}
         last = 0
         before: dict[str, PatternProcessor] = {}
@@ -155,17 +240,47 @@ class FolderStore:
                 new = now.get(name)
                 if new is None or (new.version != old.version and new.timestamp is None):
                     found.pop(name, None)
-                elif new.version != old.version and (number > said["set"] or (name, old.version) in in_force):
+                elif new.version != old.version and (number > said or (name, old.version) in in_force):
                     found.setdefault(name, set()).add(last)
             last, before = number, now
         return set().union(*found.values())
 
+    def used_versions(self) -> tuple[UsedVersions, bool]:
+        """What each version was, and whether the store knows it: one that an earlier release has made does not."""
+        value = self._read("versions.json")
+        if value is None:
+            return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
+        hint = "restore it, or remove it: then versions that are not in use any more may come again with another definition"
+        return self._decoded("versions.json", value, UsedVersions.from_bytes, hint), True
+
+    def write_used_versions(self, used: UsedVersions) -> None:
+        self._write("versions.json", used.to_bytes())
+
+    def killed(self) -> KillList:
+        """What a person has taken out.
+
+        :raises StateError: the list cannot be read
+        """
+        value = self._read("killed.json")
+        hint = "remove it, and kill again what must stay out: `asterism rules kill`"
+        return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
+
+    def write_killed(self, killed: KillList) -> None:
+        self._write("killed.json", kill_list.to_bytes(killed))
+
     def read_status(self) -> Status:
+        """How discovery is, as it was told last; ``stale`` if whoever tells it is silent for too long.
+
+        :raises StateError: it cannot be read
+        """
         value = self._read("status.json")
-        return Status() if value is None else Status(**json.loads(value))
+        if value is None:
+            return Status()
+        hint = "a query that runs writes it anew within seconds"
+        return self._decoded("status.json", value, Status.from_bytes, hint).seen_at(datetime.now(UTC))
 
     def write_status(self, status: Status) -> None:
-        self._write("status.json", json.dumps(asdict(status)).encode())
+        self._write("status.json", status.to_bytes())
 
 
 class OneSet(FolderStore):
@@ -193,6 +308,15 @@ class OneSet(FolderStore):
             self._cache[found.version] = found
         return list(self._cache.values())
 
+    def used_versions(self) -> tuple[UsedVersions, bool]:
+        return UsedVersions(), True
+
+    def write_used_versions(self, used: UsedVersions) -> None:
+        """It is the only set."""
+
+    def killed(self) -> KillList:
+        return {}
+
     def write_status(self, status: Status) -> None:
         """Nobody will ask."""
 
@@ -200,41 +324,39 @@ class OneSet(FolderStore):
         """Nothing is ever removed."""
 
 
-@dataclass(slots=True)
-class Status:
-    """How discovery is.
+class Coordinator(PatternProcessorManager):
+    """The manager of FLIP-200: its set is what was discovered last, less what was refused.
 
-    :param state: initializing; valid: the last look succeeded; interrupted: it failed, the last set goes on; off: closed
-    :param version: the number of the newest set
-    :param processors: id to version of what is in it; a version with a timestamp may still wait for its time
-    :param refused: id to reason and place, of what was found and cannot be used
-    :param error: of the last look, if it failed
-    :param since: when the state was entered (ISO 8601, UTC)
+    :param without: names of processors (``id`` or ``id@version``) that this run leaves out: they are not looked at
     """
 
-    state: str = INITIALIZING
-    version: int = 0
-    processors: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    error: str | None = None
-    since: str = ""
-
-
-class Coordinator(PatternProcessorManager):
-    """The manager of FLIP-200: its set is what was discovered last, less what was refused."""
-
-    def __init__(self, compiler: ProcessorCompiler, store: FolderStore) -> None:
+    def __init__(self, compiler: ProcessorCompiler, store: FolderStore, without: Iterable[str] = ()) -> None:
         self.compiler, self.store = compiler, store
+        self._without = dict.fromkeys(without, WITHOUT)
         self._lock = threading.RLock()
         self._name = uuid4().hex
         store.claim(self._name)
+        self._closed = threading.Event()
         self._discoverer: PatternProcessorDiscoverer | None = None
+        self._watcher: threading.Thread | None = None
+        self._ended = False
+        """Has the discoverer said that nothing more will come?"""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
+        self._used, self._knows_used = store.used_versions()
+        self._killed = store.killed()
+        self._discovered: Sequence[Discovered] | None = None
+        """What was found last."""
         self._checked: dict[PatternProcessor, AsterismError | None] = {}
+        self._lines: deque[str] = deque(maxlen=MAX_LOG)
+        self._problems: set[str] = set()
+        """What cannot be done now, and has been told."""
+        self._written = 0.0
         self.status = Status(
             version=self._set.version,
             processors={processor.id: processor.version for processor in self._set.processors},
+            killed=self._reasons(),
+            heartbeat=HEARTBEAT,
         )
 
     @property
@@ -248,10 +370,15 @@ class Coordinator(PatternProcessorManager):
             return self._set.processors
 
     def committed(self, number: int) -> None:
-        """The micro-batch that announced this set, or a later one, has been committed."""
-        with self._lock:
+        """The micro-batch that announced this set, or a later one, has been committed.
+
+        What is not needed any more and cannot be removed now is removed after another micro-batch.
+        """
+        with self._lock, self._tried("remove sets that are not needed any more"):
             self._check_owner()
             self.store.committed(number)
+
+    # ------------------------------------------------------------------ discovery
 
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
@@ -267,19 +394,64 @@ class Coordinator(PatternProcessorManager):
                     "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
                 ) from error
             self.on_discovery_failed(error)
-        if self._discoverer is not None:
-            threading.Thread(target=self._watch, name="pattern processors", daemon=True).start()
+            self._look_at_killed()
+        self._factory = factory
+        self.keep_watching()
+        threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
 
-    def _watch(self) -> None:
-        assert self._discoverer is not None
-        try:
-            self._discoverer.discover_pattern_processor_updates(self)
-        except BaseException as error:  # it is over, also where a discoverer calls sys.exit
-            self.on_discovery_failed(error)
+    def keep_watching(self) -> None:
+        """Replace the thread that looks for updates, if it is dead: whatever it died of, updates are not to stay away."""
+        with self._lock, self._tried("look for updates", Exception):
+            dead = self._watcher is not None and not self._watcher.is_alive()
+            if self._ended or self._closed.is_set() or (self._watcher is not None and not dead):
+                return
+            if dead:
+                self.on_discovery_failed(RuntimeError("the thread that looks for updates has died"))
+            self._watcher = threading.Thread(
+                target=self._watch, args=[self._factory], name="pattern processors", daemon=True
+            )
+            self._watcher.start()
+
+    def _watch(self, factory: PatternProcessorDiscovererFactory) -> None:
+        """One discoverer after another: one that raises has failed, one that returns has ended."""
+        wait = RESTART
+        while not self._closed.is_set():
+            began = time.monotonic()
+            try:
+                if self._discoverer is None:
+                    self._discoverer = factory.create_pattern_processor_discoverer()
+                    self.on_pattern_processors_updated(self._discoverer.initial_pattern_processors())
+                if not self._closed.is_set():
+                    self._discoverer.discover_pattern_processor_updates(self)
+                self._ended = True
+                return
+            except BaseException as error:  # also where a discoverer calls sys.exit
+                if self._closed.is_set():
+                    return
+                self.on_discovery_failed(error)
+                failed, self._discoverer = self._discoverer, None
+                with suppress(BaseException):
+                    if failed is not None:
+                        failed.close()
+            if time.monotonic() - began > MAX_RESTART:
+                wait = RESTART
+            self._closed.wait(wait)
+            wait = min(2 * wait, MAX_RESTART)
+
+    def _tend(self) -> None:
+        """What is to be done from time to time, whatever the discoverer does."""
+        while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
+            self.keep_watching()
+            self._look_at_killed()
+            with self._lock:
+                if self._problems or time.monotonic() - self._written >= HEARTBEAT:
+                    self._write_status()
 
     def close(self) -> None:
-        if self._discoverer is not None:
-            self._discoverer.close()
+        self._closed.set()
+        with suppress(Exception):
+            if self._discoverer is not None:
+                self._discoverer.close()
         self._enter(OFF)
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
@@ -289,23 +461,66 @@ class Coordinator(PatternProcessorManager):
                     f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
                 )
         with self._lock:
-            before = {processor.id: processor for processor in self._set.processors}
-            after, refused = self._accepted(pattern_processors, before)
-            if not self._set.version or [p.id for p in after] != list(before) or any(before[p.id] != p for p in after):
-                self._check_owner()
-                new = ProcessorSet(self._set.version + 1, tuple(after))
-                self.store.put(new)
-                self._set = new
-                _log_changes(new.version, before, {p.id: p for p in after})
-            self.status.processors = {processor.id: processor.version for processor in after}
-            self.status.refused = refused
-        self._enter(VALID)
+            self._take(pattern_processors, self._killed)
+        self._enter(VALID, looked=True, write=True)
+
+    def on_nothing_changed(self) -> None:
+        self._enter(VALID, looked=True)
 
     def on_discovery_failed(self, error: BaseException) -> None:
-        text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
+        """It raises nothing: whoever calls it has an error already."""
+        try:
+            text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
+        except Exception:
+            text = type(error).__name__
         if self.status.error != text:
-            _log.warning("pattern processors: discovery failed, set %s goes on: %s", self.version, text)
+            self._tell(logging.WARNING, f"pattern processors: discovery failed, set {self.version} goes on: {text}")
         self._enter(INTERRUPTED, text)
+
+    def _look_at_killed(self) -> None:
+        with self._lock, self._tried("take out what was killed", Exception):
+            killed = self.store.killed()
+            if killed != self._killed or self._killed_of(self._set.processors, killed) != self._set.killed:
+                self._take(self._discovered, killed)
+                self._write_status()
+
+    def _take(self, found: Sequence[Discovered] | None, killed: KillList) -> None:
+        """Make a set of what was found, or without that of what is in force, and of what was killed."""
+        before = {processor.id: processor for processor in self._set.processors}
+        if found is None:
+            after, refused = list(before.values()), self.status.refused
+        else:
+            after, refused = self._accepted(found, before, {*self._without, *killed})
+        out = self._killed_of(after, killed)
+        changed = [p.id for p in after] != list(before) or any(before[p.id] != p for p in after)
+        if not self._set.version or changed or out != self._set.killed:
+            self._check_owner()
+            new = ProcessorSet(self._set.version + 1, tuple(after), out)
+            used = self._used.with_(after)
+            if used is not self._used or not self._knows_used:
+                self.store.write_used_versions(used)
+                self._knows_used = True
+            self.store.put(new)
+            for name in sorted({*out} ^ {*self._set.killed}):
+                what = f"killed: {killed[name].reason}" if name in killed else "not killed any more"
+                self._tell(logging.INFO, printable(f"pattern processors {new.version}: {name} {what}"))
+            self._set, self._used = new, used
+            for line in _changes(new.version, before, {p.id: p for p in after}):
+                self._tell(logging.INFO, line)
+        self._discovered, self._killed = found, killed
+        self.status.processors = {processor.id: processor.version for processor in after}
+        self.status.refused, self.status.killed = refused, self._reasons()
+
+    def _reasons(self) -> dict[str, str]:
+        return {name: one.reason for name, one in self._killed.items()} | self._without
+
+    @staticmethod
+    def _killed_of(processors: Iterable[PatternProcessor], killed: KillList) -> tuple[str, ...]:
+        """The names on the list that mean one of *processors*."""
+        if not killed:
+            return ()
+        names = {name for one in processors for name in (one.id, f"{one.id}@{one.version}")}
+        return tuple(sorted(names & killed.keys()))
 
     def _check_owner(self) -> None:
         if not self.store.belongs_to(self._name):
@@ -315,18 +530,52 @@ class Coordinator(PatternProcessorManager):
                 "give every query a store of its own: by default it is in the checkpoint",
             )
 
-    def _enter(self, state: str, error: str | None = None) -> None:
+    # ------------------------------------------------------------------ status
+
+    def _tell(self, level: int, line: str) -> None:
+        _log.log(level, "%s", line)
+        self._lines.append(f"{now_text()} {logging.getLevelName(level)} {line[:MAX_REASON]}")
+
+    @contextmanager
+    def _tried(self, what: str, *more: type[Exception]) -> Iterator[None]:
+        """Something that is tried again: that the store fails, or what is said besides, is told once."""
+        failures: tuple[type[Exception], ...] = (OSError, NotWrittenError, *more)
+        try:
+            yield
+        except failures as error:
+            if what not in self._problems:
+                self._tell(logging.WARNING, printable(f"pattern processors: cannot {what} now: {error}"[:MAX_REASON]))
+            self._problems.add(what)
+        else:
+            self._problems.discard(what)
+
+    def _enter(self, state: str, error: str | None = None, *, looked: bool = False, write: bool = False) -> None:
         with self._lock:
             status = self.status
-            if status.state == OFF or not self.store.belongs_to(self._name):
+            if status.state == OFF:
                 return  # the thread that watches may end later, and a query be started again before it has
-            if (status.state, status.error) != (state, error):
-                status.since = datetime.now(UTC).isoformat(timespec="seconds")
-            status.state, status.error, status.version = state, error, self._set.version
-            self.store.write_status(status)
+            changed = (status.state, status.error) != (state, error)
+            if changed:
+                status.since = now_text()
+            if looked:
+                status.looked = now_text()
+            status.state, status.error = state, error
+            if changed or write:
+                self._write_status()
+
+    def _write_status(self) -> None:
+        """What cannot be written now is written later."""
+        with self._tried("write the status", Exception):
+            status = self.status
+            status.version, status.log, status.alive = self._set.version, list(self._lines), now_text()
+            self._written = time.monotonic()
+            if self.store.belongs_to(self._name):
+                self.store.write_status(status)
+
+    # ------------------------------------------------------------------ what is accepted
 
     def _accepted(
-        self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor]
+        self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]
     ) -> tuple[list[PatternProcessor], dict[str, str]]:
         """The processors of the next set, and for each id that was refused the reason."""
         after: dict[str, PatternProcessor] = {}
@@ -336,6 +585,11 @@ class Coordinator(PatternProcessorManager):
         for item in found:
             if isinstance(item, PatternProcessor) and item.id in after:
                 item = duplicate(item, after[item.id].place)
+            if isinstance(item, PatternProcessor) and is_named(item, left_out):
+                # It stays in the set, killed; a version that came since is looked at when it may come in.
+                if item.id in before:
+                    after[item.id] = before[item.id]
+                continue
             error = item.error if isinstance(item, RefusedProcessor) else self._check(item, before.get(item.id))
             if error is None:
                 assert isinstance(item, PatternProcessor)
@@ -343,7 +597,7 @@ class Coordinator(PatternProcessorManager):
                 continue
             refused[item.id] = str(error) if item.place is None else f"{error}\n  In: {item.place}"
             if self.status.refused.get(item.id) != refused[item.id]:
-                _log.warning("refused: %s", RefusedProcessor(item.id, error, item.version, item.place))
+                self._tell(logging.WARNING, f"refused: {RefusedProcessor(item.id, error, item.version, item.place)}")
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
         self._checked = {item: self._checked[item] for item in found if item in self._checked}
@@ -368,20 +622,44 @@ class Coordinator(PatternProcessorManager):
                 self._checked[new] = error
             except Exception as error:  # whatever a rule from outside brings about, it is alone in it
                 self._checked[new] = PatternProcessorError("it cannot be used", f"{type(error).__name__}: {error}")
-        return self._checked[new]
+        return self._checked[new] or self._used.check(new)
 
 
-def _log_changes(version: int, before: Mapping[str, PatternProcessor], after: Mapping[str, PatternProcessor]) -> None:
+def _changes(
+    version: int, before: Mapping[str, PatternProcessor], after: Mapping[str, PatternProcessor]
+) -> Iterator[str]:
+    """A line for each."""
     for name in [*after, *(name for name in before if name not in after)]:
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None and old.version == new.version:
             continue
         what = "removed" if new is None else "added" if old is None else "replaced"
-        _log.info(
-            "pattern processors %s: %s %s, version %s -> %s, accepted",
-            version,
-            name,
-            what,
-            "-" if old is None else old.version,
-            "-" if new is None else new.version,
-        )
+        versions = " -> ".join("-" if one is None else str(one.version) for one in (old, new))
+        yield f"pattern processors {version}: {name} {what}, version {versions}, accepted"
+
+
+def store_at(place: str) -> FolderStore:
+    """The store of a query, by its checkpoint or by the store's own folder.
+
+    :raises StateError: there is none
+    """
+    for location in (f"{place.rstrip('/')}/{STORE}", place):
+        store = FolderStore(location)
+        try:
+            if store.exists():
+                return store
+        except (OSError, pa.ArrowException) as error:
+            raise StateError(f"{location} cannot be read", str(error)) from None
+    raise StateError(
+        f"{place} is no checkpoint of a query with pattern processors",
+        f"It has no folder {STORE}, and is none itself.",
+        "give the folder that is the query's checkpoint=, or its store=",
+    )
+
+
+def status_of(place: str) -> Status:
+    """How the discovery of a query is, from any process: *place* is its checkpoint, or its ``store``.
+
+    :raises StateError: there is no such query, or its status cannot be read
+    """
+    return store_at(place).read_status()

@@ -35,12 +35,14 @@ from asterism.errors import AsterismError, LimitExceededError, PatternProcessorE
 from asterism.key_group import LATE as LATE_ELEMENTS
 from asterism.key_group import Group, KeyGroupOperator
 from asterism.keys import KEY, key_values
+from asterism.kill_list import is_named
 from asterism.match_ids import match_ids, seed_of
 from asterism.matcher import Found, Step, enough_memory, rows_of
 from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
 from asterism.outputs import TimeColumn, events_of, late_table
-from asterism.processor_sets import Entry, ProcessorSet, ProcessorSource, passed, updated
+from asterism.processor_sets import Entry, ProcessorSet, ProcessorSource, passed, updated, without
+from asterism.processors import PatternProcessor
 from asterism.state import Page, StateStore
 
 EVENTS, PROCESSORS = "events", "processors"
@@ -77,6 +79,8 @@ class DynamicCepOperator(KeyGroupOperator):
     :param max_partial_matches: how many partial matches a key may have of a processor after each of its events, None: any number;
         what one event may cost is limited with it, see docs/limits.md
     :param disable_on_limit: a processor that goes beyond a limit is disabled, likewise
+    :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group, and for which nothing is
+        compiled or evaluated; each with the number of the last set for which that is so
     """
 
     def __init__(
@@ -92,9 +96,11 @@ class DynamicCepOperator(KeyGroupOperator):
         wants_late: bool = False,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         disable_on_limit: bool = True,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
         check_limit(max_partial_matches)
         self.schema = schema
+        self.left_out = dict(left_out or {})
         self.source = source
         self.wants_late = wants_late
         self.disable_on_limit = disable_on_limit
@@ -149,9 +155,16 @@ class DynamicCepOperator(KeyGroupOperator):
             raise AssertionError("sets come as prepared_set makes them")
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
-        processors = {id(p): p for found in self.source.retained() for p in found.processors}
+        processors: dict[int, PatternProcessor] = {}
+        for found in self.source.retained():
+            killed = {*found.killed, *self._left_out(found.version)}
+            processors |= {id(p): p for p in found.processors if not is_named(p, killed)}
         bound = [self.compiler.bind(processor) for processor in processors.values()]
         return copies_of(full, times, bound, self.compiler)
+
+    def _left_out(self, version: int) -> set[str]:
+        """The names of processors that are left out while the set *version* is the newest."""
+        return {name for name, last in self.left_out.items() if version <= last}
 
     # ------------------------------------------------------------------ with state
 
@@ -188,8 +201,10 @@ class DynamicCepOperator(KeyGroupOperator):
         newest = max(sets, key=lambda found: found.version, default=None)
         self._entries = passed(self._entries, time)
         if newest is not None and newest.version > self._version:
-            self._version, self._entries = newest.version, updated(self._entries, newest, time)
-        asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries])
+            self._version = newest.version
+            self._entries = without(updated(self._entries, newest, time), newest.killed)
+        self._entries = without(self._entries, self._left_out(self._version))
+        asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries if not entry.killed])
         known = NO_TIME if self.processing_time else time
         return [
             replace(arrival, events=None if copies is None else asked.of_arrivals(copies, self._version, known))

@@ -7,31 +7,35 @@ event times. Given the sets in order, the entries are the same in every key grou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from asterism.kill_list import is_named
 from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.processors import MAX_PROCESSORS, PatternProcessor
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
-    """All processors from one moment on. *version* counts the sets, from 1."""
+    """All processors from one moment on. *version* counts the sets, from 1; *killed* names those that a person has taken out."""
 
     version: int
     processors: tuple[PatternProcessor, ...]
+    killed: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         found = {"version": self.version, "processors": [text_of(processor) for processor in self.processors]}
-        return json.dumps(found, ensure_ascii=False).encode()
+        killed = {"killed": self.killed} if self.killed else {}
+        return json.dumps(found | killed, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
         """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted."""
         found = json.loads(value)
-        return cls(found["version"], tuple(processor_of(text) for text in found["processors"]))
+        processors = tuple(processor_of(text) for text in found["processors"])
+        return cls(found["version"], processors, tuple(found.get("killed", ())))
 
 
 @lru_cache(maxsize=MAX_PROCESSORS)
@@ -67,7 +71,8 @@ class Entry:
     :param since: the number of the set that brought it: events that arrived before are not for it
     :param begins: event time in microseconds from which on it is in force; None: always
     :param until: event time at which its successor takes over; None: there is none
-    :param disabled: it failed, and waits for its next version
+    :param disabled: it failed, or is *killed*; it waits for its next version
+    :param killed: a person has taken it out: nothing of it is computed
     """
 
     processor: PatternProcessor
@@ -75,6 +80,7 @@ class Entry:
     begins: int | None = None
     until: int | None = None
     disabled: bool = False
+    killed: bool = False
 
     @property
     def name(self) -> tuple[str, int, int]:
@@ -92,6 +98,7 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
+        found["killed"] = self.killed
         return {"processor": text_of(self.processor), **{k: v for k, v in found.items() if v}}
 
     @classmethod
@@ -102,6 +109,7 @@ class Entry:
             found.get("begins"),
             found.get("until"),
             found.get("disabled", False),
+            found.get("killed", False),
         )
 
 
@@ -142,3 +150,10 @@ def _same(one: PatternProcessor, other: PatternProcessor) -> bool:
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that are left when event time has come to *time*."""
     return [entry for entry in entries if entry.until is None or entry.until > time]
+
+
+def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
+    """The entries, of which those that are named (``id`` or ``id@version``) are killed."""
+    return [
+        replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
+    ]

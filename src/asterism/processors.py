@@ -242,6 +242,9 @@ class PatternProcessorManager(ABC):
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
 
+    def on_nothing_changed(self) -> None:  # noqa: B027 - a manager may ignore it
+        """A look has succeeded, and has found what was found last: discovery is not interrupted, or not any more."""
+
     def on_discovery_failed(self, error: Exception) -> None:  # noqa: B027 - a manager may ignore it
         """Discovery is interrupted: the last set stays in force."""
 
@@ -258,7 +261,8 @@ class PatternProcessorDiscoverer(ABC):
     @abstractmethod
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         """Watch, until :meth:`close`: call ``manager.on_pattern_processors_updated`` when something has changed, and
-        ``manager.on_discovery_failed`` when it cannot be known. Runs in a thread of its own.
+        ``manager.on_discovery_failed`` when it cannot be known. Runs in a thread of its own. One that raises is closed, and
+        another one made, after some seconds; one that returns has ended, and its last set stays.
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
@@ -327,6 +331,8 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
                 if changed:
                     manager.on_pattern_processors_updated(self.latest_pattern_processors())
                     changed = False
+                else:
+                    manager.on_nothing_changed()
                 wait = self.interval
             except Exception as error:
                 manager.on_discovery_failed(error)

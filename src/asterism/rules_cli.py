@@ -17,6 +17,7 @@ from asterism.words import one_line, printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from asterism.coordinator import FolderStore
     from asterism.discovery.editing import Addition, Rule, Rules
     from asterism.validation import CheckedProcessor
 
@@ -27,7 +28,8 @@ _COLORS = {"on": "green", "off": "yellow", "older": "dim", "wrong": "red"}
 def rules() -> None:
     """See, check and change pattern processors, while queries run with them.
 
-    SOURCE is a file in JSON or YAML, a folder of such files, or the URL of a database: sqlite:///rules.db,
+    CHECKPOINT, of status, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=. SOURCE, of all
+    others, is a file in JSON or YAML, a folder of such files, or the URL of a database: sqlite:///rules.db,
     postgresql://user@host/database. A password may be in the URL, but others on the machine can see it there: PostgreSQL's
     variable PGPASSWORD or the file ~/.pgpass are safer.
     """
@@ -264,3 +266,84 @@ def _change(source: str, table: str, ids: Sequence[str], change: Callable[[Rules
         kept = _rules_at(source, table)
         for id in ids:
             click.echo(printable(change(kept, id)))
+
+
+# ---------------------------------------------------------------------- asterism rules status, kill, unkill, killed
+
+
+def _store_at(checkpoint: str) -> FolderStore:
+    from asterism.coordinator import store_at
+
+    return store_at(checkpoint)
+
+
+@rules.command()
+@click.argument("checkpoint")
+def status(checkpoint: str) -> None:
+    """Show how a query's discovery is: which rules it has, what was refused or killed, and the last lines of its log.
+
+    The exit status is 1 if discovery is interrupted, or nothing has been heard of the query.
+    """
+    with errors_explained():
+        from asterism.coordinator import INTERRUPTED, STALE
+
+        found = _store_at(checkpoint).read_status()
+        click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
+        click.echo(f"last successful look: {found.looked or '-'}, last sign of life: {found.alive or '-'}")
+        click.echo(f"set {found.version}: {len(found.processors)} rules")
+        for name, version in found.processors.items():
+            click.echo(f"  {one_line(name, 200)} version {version}")
+        for what, those in (("refused", found.refused), ("killed", found.killed)):
+            for name, reason in those.items():
+                click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
+        for line in found.log:
+            click.echo(f"log: {one_line(line, 2000)}")
+    if found.state in (INTERRUPTED, STALE):
+        sys.exit(1)
+
+
+@rules.command()
+@click.argument("checkpoint")
+@click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
+@click.option("--reason", help="Why; the query's status and log tell it.")
+def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
+    """Take rules out of one query, wherever they come from.
+
+    A query that runs drops them within seconds. One that a rule has brought down is started again without it: also in the
+    micro-batch that has failed. ID means all versions, ID@VERSION one.
+    """
+    with errors_explained():
+        from asterism import kill_list
+
+        store = _store_at(checkpoint)
+        kill_list.kill(store, names, reason)
+        sets = store.retained()
+        for name in names:
+            known = any(kill_list.is_named(one, [name]) for found in sets for one in found.processors)
+            there = "" if known else "; no rule in force has this name, so far it means nothing"
+            click.echo(f"{printable(name)} killed{there}")
+
+
+@rules.command()
+@click.argument("checkpoint")
+@click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
+def unkill(checkpoint: str, names: Sequence[str]) -> None:
+    """Let rules in again that were killed: with their next version, or when they are turned off and on where they are."""
+    with errors_explained():
+        from asterism import kill_list
+
+        kill_list.unkill(_store_at(checkpoint), names)
+        for name in names:
+            click.echo(f"{printable(name)} may come in again, with its next version")
+
+
+@rules.command()
+@click.argument("checkpoint")
+def killed(checkpoint: str) -> None:
+    """Show which rules are killed, since when and why."""
+    with errors_explained():
+        found = _store_at(checkpoint).killed()
+        for name, one in found.items():
+            click.echo(f"{one_line(name, 220)}, since {one_line(one.since, 40)}: {one_line(one.reason, 1000)}")
+        if not found:
+            click.echo("no rules")

@@ -16,10 +16,13 @@ from click.testing import CliRunner, Result
 
 from asterism.cli import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
-from asterism.discovery.editing import LOCK, Addition, rules_at
+from asterism.discovery.editing import Addition, rules_at
+from asterism.durable import LOCK
 from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory
 from tests.discovery.kit import Rule, graph, rule, versions
 from tests.discovery.postgresql import Server
+from tests.processors.test_coordinator import coordinator
+from tests.processors.test_coordinator import version as ab
 
 FULL: Rule = rule(
     "full",
@@ -429,3 +432,28 @@ def test_the_command_says_what_it_can_do() -> None:
     for command in ("add", "create", "disable", "enable", "list", "remove", "validate"):
         assert f"  {command} " in told
         assert done(command, "--help")
+
+
+# ---------------------------------------------------------------------- a query's own folder
+
+
+def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path / "checkpoint" / "pattern_processors")
+    manager.on_pattern_processors_updated([ab(3)])
+    checkpoint = tmp_path / "checkpoint"
+    assert "set 1: 1 rules\n  ab version 3\n" in done("status", checkpoint)
+    assert done("killed", checkpoint) == "no rules\n"
+    told = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
+    assert told == "ab@3 killed\ncd killed; no rule in force has this name, so far it means nothing\n"
+    assert [line.partition(", since ")[0] for line in done("killed", checkpoint).splitlines()] == ["ab@3", "cd"]
+    manager._look_at_killed()
+    shown = done("status", checkpoint / "pattern_processors")
+    assert "killed: ab@3: too dear\n" in shown
+    assert "INFO pattern processors 2: ab@3 killed: too dear" in shown
+    assert done("unkill", checkpoint, "cd") == "cd may come in again, with its next version\n"
+    assert "'cd' is not killed" in failed("unkill", checkpoint, "cd")
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert "interrupted since " in failed("status", checkpoint, status=1)
+    assert "is no checkpoint of a query with pattern processors" in failed("status", tmp_path)
+    assert "is no checkpoint of a query with pattern processors" in failed("kill", tmp_path / "nowhere", "ab")
+    assert not (tmp_path / "nowhere").exists()

@@ -65,8 +65,8 @@ class Sets:
         if not self.replaced or self.replaced[-1] != (version, list(processors)):
             self.replaced.append((version, list(processors)))
 
-    def put(self, processors: Sequence[PatternProcessor]) -> ProcessorSet:
-        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors)))
+    def put(self, processors: Sequence[PatternProcessor], killed: Sequence[str] = ()) -> ProcessorSet:
+        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed)))
         return self.all[-1]
 
     def retained(self) -> list[ProcessorSet]:
@@ -91,13 +91,15 @@ class Driver:
         *,
         sets: Sequence[PatternProcessor] | None = None,
         between: Sequence[Sequence[PatternProcessor]] = (),
+        killed: Sequence[str] = (),
         watermark: float | None = None,
         clock: float = 0,
     ) -> Driver:
         """A micro-batch: perhaps a set (and others *between* it and the last one), events, and a watermark after them
-        (seconds).
+        (seconds). *killed* are the names that the set says are.
         """
-        new = [prepared_set(self.sets.put(found)) for found in (*between, *([] if sets is None else [sets]))]
+        new = [prepared_set(self.sets.put(found)) for found in between]
+        new += [] if sets is None else [prepared_set(self.sets.put(sets, killed))]
         events = list(events)
         prepared = self.operator.prepare(EVENTS, table_of(events)) if events else None
         for number, store in enumerate(self.stores):

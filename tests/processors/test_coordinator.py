@@ -25,15 +25,17 @@ from asterism.processors import (
     PatternProcessorManager,
     RefusedProcessor,
 )
+from asterism.used_versions import UsedVersions
 from tests.discovery.kit import until
 from tests.processors.driver import SCHEMA, at, chain, processor
 
 
-def coordinator(folder: Path, **functions: Any) -> Coordinator:
-    compiler = ProcessorCompiler(
-        SCHEMA, ["user"], TimeColumn("ts", SCHEMA.field("ts").type), Semantics.DEFAULT, functions
-    )
-    return Coordinator(compiler, FolderStore(str(folder)))
+def compiler_of(**functions: Any) -> ProcessorCompiler:
+    return ProcessorCompiler(SCHEMA, ["user"], TimeColumn("ts", SCHEMA.field("ts").type), Semantics.DEFAULT, functions)
+
+
+def coordinator(folder: Path, without: Sequence[str] = (), **functions: Any) -> Coordinator:
+    return Coordinator(compiler_of(**functions), FolderStore(str(folder)), without)
 
 
 def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
@@ -167,7 +169,8 @@ def test_a_version_that_is_replaced_at_once_is_not_kept(tmp_path: Path) -> None:
     assert manager.store.numbers() == [3]
 
 
-def test_no_set_is_lost_while_another_is_committed(tmp_path: Path) -> None:
+def test_no_set_is_lost_while_another_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)  # it takes long, and no power fails here
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(0)])
     updates = threading.Thread(
@@ -206,3 +209,97 @@ def test_what_cannot_be_identified_may_be_any(tmp_path: Path) -> None:
     assert error is not None
     manager.on_pattern_processors_updated([version(2), RefusedProcessor("#2", error, unidentified=True)])
     assert manager.status.processors == {"cd": 1, "ab": 2}
+
+
+# ---------------------------------------------------------------------- a version means one thing
+
+
+def test_a_version_keeps_its_definition_for_the_life_of_a_store(tmp_path: Path) -> None:
+    """Also when it was removed or replaced, and after restarts; the same definition may come again."""
+    manager = coordinator(tmp_path)
+    other = processor("ab", 1, chain("a", "c"))
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2)])
+    for _ in range(2):
+        manager.on_pattern_processors_updated([other])
+        assert "version 1 of 'ab' was another definition before" in manager.status.refused["ab"]
+        assert "give it a version that has not been used: 3" in manager.status.refused["ab"]
+        assert manager.status.processors == {"ab": 2}
+        manager.on_pattern_processors_updated([])
+        manager.on_pattern_processors_updated([other])
+        assert manager.status.processors == {}
+        manager.on_pattern_processors_updated([version(2)])
+        manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    assert manager.status.processors == {"ab": 1}
+
+
+def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([version(1)])
+    (tmp_path / "versions.json").unlink()
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([])
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"))])
+    assert manager.status.processors == {}
+
+
+def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asterism.used_versions.MAX_VERSIONS", 3)
+    used = UsedVersions()
+    for number in range(1, 6):
+        used = used.with_([version(7, "in use"), version(number)])
+    used = UsedVersions.from_bytes(used.to_bytes())
+    assert len(used) == 3
+    other = [processor("ab", number, chain("a", "c")) for number in (1, 4, 5)]
+    assert [used.check(one) is None for one in other] == [True, False, False]
+    assert used.check(processor("in use", 7, chain("a", "c"))) is not None
+
+
+# ---------------------------------------------------------------------- files that are broken
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "{}", "[0]", '["1"]', "null"])
+def test_the_list_of_sets_is_made_anew_from_the_sets(tmp_path: Path, text: str) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2, 3):
+        manager.on_pattern_processors_updated([version(number)])
+    (tmp_path / "retained.json").write_text(text)
+    (tmp_path / "sets" / ".4.json.1.1").write_text("what a process that was killed has left")
+    (tmp_path / "sets" / "4.json.new").write_text("and one of an earlier release")
+    manager = coordinator(tmp_path)
+    assert (manager.version, manager.store.numbers()) == (3, [1, 2, 3])
+    manager.committed(3)
+    assert (tmp_path / "retained.json").read_text() == "[3]"
+
+
+@pytest.mark.parametrize("text", [None, "", "nobody"])
+def test_an_owner_that_is_lost_is_whoever_asks(tmp_path: Path, text: str | None) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    (tmp_path / "owner").unlink() if text is None else (tmp_path / "owner").write_text(text)
+    manager.on_pattern_processors_updated([version(2)])
+    assert manager.store.belongs_to(manager._name)
+    assert not manager.store.belongs_to("0" * 32)
+
+
+def test_a_status_that_is_broken_is_written_anew(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    (tmp_path / "status.json").write_text("{")
+    with pytest.raises(StateError, match=r"status\.json cannot be read"):
+        manager.store.read_status()
+    manager._write_status()
+    assert manager.store.read_status().processors == {"ab": 1}
+
+
+def test_what_cannot_be_removed_now_does_not_end_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2):
+        manager.on_pattern_processors_updated([version(number)])
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.store, "_write", lambda name, value: (_ for _ in ()).throw(OSError(28, "no space")))
+        manager.committed(2)
+    assert manager.store.numbers() == [1, 2]
+    manager.committed(2)
+    assert manager.store.numbers() == [2]

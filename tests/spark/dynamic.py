@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import CEP, KeyedStream, Pattern
@@ -137,9 +137,10 @@ class Watch:
         reader = self.spark.readStream.schema("ts TIMESTAMP, user STRING, item BIGINT, kind STRING, x DOUBLE")
         if self.files_at_once is not None:
             reader = reader.option("maxFilesPerTrigger", self.files_at_once)
-        events = KeyedStream(
-            reader.parquet(str(self.folder / "events")), self.keys, "ts", max_out_of_orderness=self.delay
-        )
+        return self.stream_of(reader.parquet(str(self.folder / "events")))
+
+    def stream_of(self, df: DataFrame) -> PatternProcessorStream:
+        events = KeyedStream(df, self.keys, "ts", max_out_of_orderness=self.delay)
         return CEP.pattern_processors(events, self.factory, **self.options)
 
     def once(self) -> StreamingQuery:

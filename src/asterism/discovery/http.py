@@ -42,8 +42,9 @@ from urllib.parse import unquote
 
 from asterism.arguments import expect
 from asterism.discovery.deadline import Deadline
-from asterism.discovery.documents import MAX_BYTES, Document, NotWrittenError, read_document
+from asterism.discovery.documents import MAX_BYTES, Document, read_document
 from asterism.discovery.rule_set import ChangedError, Condition, ConflictError, RuleSet, TooLargeError
+from asterism.durable import NotWrittenError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.processors import (
     Discovered,
@@ -62,7 +63,7 @@ MAX_TURNED_AWAY = 100
 TURNED_AWAY = 1  # seconds for which the connection of who was turned away stays open
 MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants
 RETRY = timedelta(seconds=1)
-"""How soon the endpoint tries again to start, or to hand over what it has got."""
+"""How soon the endpoint tries again to start, or to hand over what it has got, and looks whether it still listens."""
 _log = logging.getLogger("asterism.discovery")
 
 
@@ -186,7 +187,9 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
             while not self._closed.is_set():
                 self._changed.clear()
                 self._hand_over(rules, manager, server)
-                self._changed.wait(RETRY.total_seconds() if server.problem else None)
+                self._changed.wait(RETRY.total_seconds())
+                if not thread.is_alive():
+                    raise PatternProcessorError("the endpoint has died", hint="it is started again")
         finally:
             self.address = None
             server.shutdown()
@@ -196,6 +199,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
     def _hand_over(self, rules: RuleSet, manager: PatternProcessorManager, server: _Server) -> None:
         text = rules.text
         if text == self._given:
+            manager.on_nothing_changed()
             return
         try:
             # Whatever has come since is newer, and handed over again.
@@ -244,10 +248,14 @@ class _Server(ThreadingHTTPServer):
         return hmac.compare_digest(_hash(token.strip()), self._token) and scheme.lower() == "bearer"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._slots.acquire(blocking=False):
             self._turn_away(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there can be no more threads
+            self._slots.release()
+            raise
 
     def _turn_away(self, request: socket.socket) -> None:
         """Tell a client to come again, and wait for nothing."""
@@ -395,6 +403,7 @@ class _Handler(BaseHTTPRequestHandler):
         except AsterismError as error:
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), _UNUSABLE)
             body, headers = json.dumps({"error": _told(error)}).encode(), {}
+            self.server.changed.set()  # of a file that could not be written to the end, the new content may count
         self._send(status, body, headers)
 
     def _answer(self) -> _Answer:

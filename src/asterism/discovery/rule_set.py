@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from sqlglot import exp
 
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import SqlCondition
-from asterism.discovery.documents import MAX_BYTES, read_document, replace_file
+from asterism.discovery.documents import MAX_BYTES, read_document
+from asterism.durable import NotWrittenError, replace_file
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
 from asterism.expressions import check_names, parse
 from asterism.pattern import Pattern
@@ -25,6 +27,7 @@ from asterism.processors import (
     processors_from,
     without_flag,
 )
+from asterism.used_versions import UsedVersions
 
 
 class ConflictError(PatternProcessorError):
@@ -55,12 +58,17 @@ class Report:
 class RuleSet:
     """The processors in a file. A change is on disk before it counts, and made only if what is there meets its condition.
 
+    Beside it, ``.<name>.versions`` has what each version was: a version does not come back as something else.
+
     :raises PatternProcessorError: there is a file, and it cannot be read
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._versions = path.with_name(f".{path.name}.versions")
         self._lock = threading.Lock()
+        self._is_certain = True
+        """Is what is here on disk for certain, also after a power failure?"""
         self._items: dict[str, Any] = {}
         self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
         """By id, the text of an item that was found usable, and what it is: a whole set is mostly put as it was."""
@@ -69,6 +77,7 @@ class RuleSet:
                 raise PatternProcessorError(f"{path} has a processor without an id of its own")
             self._items[_id_of(item)] = item
         self.text = self._written(self._items)
+        self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
         return len(self._items)
@@ -139,19 +148,20 @@ class RuleSet:
             self._write({name: item for name, item in self._items.items() if name != id})
         return True
 
+    def _good(self) -> Iterator[PatternProcessor]:
+        for item in self._items.values():
+            with suppress(AsterismError):  # it is refused where it is used
+                yield _processor(item)
+
     def _check(self, found: PatternProcessor) -> None:
         """:raises ConflictError: this version is there, and it is another one"""
-        before = self._items.get(found.id)
-        if before is None or before.get("version") != found.version:
-            return
-        try:
-            same = _processor(before) == found
-        except AsterismError:
-            return  # nothing runs that could not be used
-        if not same:
+        if self._used.check(found) is not None:
+            there = self._items.get(found.id)
+            is_there = there is not None and there.get("version") == found.version
             raise ConflictError(
-                f"version {found.version} of {found.id!r} is there already, and it is another one",
-                "What runs keeps a version as it is.",
+                f"version {found.version} of {found.id!r} {'is there already' if is_there else 'was there before'}, "
+                "and it is another one",
+                "What runs keeps a version as it is." if is_there else "A version keeps its definition for ever.",
                 "raise the version",
             )
 
@@ -173,9 +183,21 @@ class RuleSet:
             raise TooLargeError(
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})", hint="remove others before"
             )
-        if text != self.text:
-            replace_file(self.path, text)
-            self._items, self.text = items, text
+        in_use = {(id, version) for id, item in items.items() if isinstance(version := item.get("version"), int)}
+        used = self._used.with_(found, in_use)
+        if used is not self._used:
+            replace_file(self._versions, used.to_bytes())
+        if text != self.text or not self._is_certain:
+            try:
+                replace_file(self.path, text)
+                self._is_certain = True
+            except NotWrittenError:
+                self._is_certain = False
+                with suppress(OSError):
+                    if self.path.read_bytes() == text:  # after a restart this is what is there, so it is from now on
+                        self._items, self.text, self._used = items, text, used
+                raise
+        self._items, self.text, self._used = items, text, used
         usable = self._usable | {one.id: (_text_of(items[one.id]), one) for one in found}
         self._usable = {id: one for id, one in usable.items() if id in items}
 
@@ -196,6 +218,21 @@ def _items_in(path: Path) -> Sequence[Any]:
         raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
     except PatternProcessorError as error:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+
+
+def _used_in(path: Path) -> UsedVersions:
+    try:
+        return UsedVersions.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        return UsedVersions()
+    except OSError as error:
+        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    except (ValueError, RecursionError) as error:
+        raise PatternProcessorError(
+            f"{path} cannot be read",
+            f"{type(error).__name__}: {error}"[:200],
+            "restore it, or remove it: then versions that are not in use any more may come again with another definition",
+        ) from None
 
 
 def _text_of(item: Any) -> bytes:

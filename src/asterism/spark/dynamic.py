@@ -15,10 +15,11 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.compiler import Semantics
-from asterism.coordinator import INITIALIZING, Coordinator, FolderStore, OneSet, Status
+from asterism.coordinator import INITIALIZING, STORE, Coordinator, FolderStore, OneSet, Status
 from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
+from asterism.kill_list import ALWAYS, checked_names
 from asterism.matcher import micros
 from asterism.operator import BEFORE_TIME, TIME, Arrival
 from asterism.processors import PatternProcessorDiscovererFactory
@@ -41,9 +42,6 @@ from asterism.spark.plan import (
 )
 from asterism.spark.processor_source import Payload
 from asterism.spark.streams import KeyedStream
-
-STORE = "pattern_processors"
-"""The store's folder in the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -96,25 +94,27 @@ class PatternProcessorStream:
     def spark(self) -> SparkSession:
         return self.stream.df.sparkSession
 
-    def output(self, name: str) -> DataFrame:
+    def output(self, name: str, *, without: Iterable[str] = ()) -> DataFrame:
         """The rows of one output, in a query of its own. Over a stream it needs a *store*, which
         is for this query alone: :meth:`run` writes several outputs from one query.
 
+        :param without: as for :meth:`run`
         :raises StreamDefinitionError: there is no such output, or no store
         """
+        names = checked_names(without)
         if not self.stream.df.isStreaming:
-            return self._unpacked(self._found(), name)
+            return self._unpacked(self._found(names), name, names)
         if self.store is None:
             raise StreamDefinitionError(
                 "the sets of pattern processors must be kept somewhere",
                 hint="CEP.pattern_processors(..., store=folder)",
             )
-        return self._unpacked(FolderStore(self.store), name)
+        return self._unpacked(FolderStore(self.store), name, names)
 
-    def _unpacked(self, store: FolderStore, name: str) -> DataFrame:
-        operator = self._operator(store, [name])
+    def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
+        operator = self._operator(store, [name], without)
         self._check([name], operator)
-        return unpacked(self._results(operator, self.drain), name, operator.output_schemas[name])
+        return unpacked(self._results(operator, without, self.drain), name, operator.output_schemas[name])
 
     def run(
         self,
@@ -124,17 +124,24 @@ class PatternProcessorStream:
         drain: bool = True,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        without: Iterable[str] = (),
     ) -> StreamingQuery | None:
         """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, which a
         stream needs, unless it was given.
+
+        :param without: processors that are left out, by ``id`` (all versions) or ``id@version``: also in a micro-batch that has
+            failed and is repeated, so that a query goes on which one of them has brought down. Nothing of them is computed. What
+            was in force of them stays disabled in later runs, too, until its next version.
+        :raises StreamDefinitionError: there is no such output, or a name in *without* is none
         """
+        names = checked_names(without)
         streaming = self.stream.df.isStreaming
         if streaming:
             check_checkpoint(checkpoint)
-        operator = self._operator(self._store(checkpoint) if streaming else self._found(), sinks)
+        operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
         self._check(sinks, operator)
         return run(
-            partial(self._results, operator),
+            partial(self._results, operator, names),
             operator.output_schemas,
             sinks,
             streaming=streaming,
@@ -147,7 +154,7 @@ class PatternProcessorStream:
         )
 
     def status(self, checkpoint: str | None = None) -> Status:
-        """How discovery is, and what is in force."""
+        """How discovery is, and what is in force; from another process: :func:`asterism.coordinator.status_of`."""
         return self._store(checkpoint).read_status()
 
     @staticmethod
@@ -184,10 +191,10 @@ class PatternProcessorStream:
                     f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
                 )
 
-    def _found(self) -> OneSet:
+    def _found(self, without: frozenset[str]) -> OneSet:
         """What the discoverer finds now, for a run over a table."""
         store = OneSet()
-        coordinator = Coordinator(self._operator(store).compiler, store)
+        coordinator = Coordinator(self._operator(store).compiler, store, without)
         discoverer = self.factory.create_pattern_processor_discoverer()
         try:
             coordinator.on_pattern_processors_updated(discoverer.initial_pattern_processors())
@@ -195,7 +202,13 @@ class PatternProcessorStream:
             discoverer.close()
         return store
 
-    def _operator(self, store: FolderStore, taken: Iterable[str] = ()) -> DynamicCepOperator:
+    def _operator(
+        self, store: FolderStore, taken: Iterable[str] = (), without: frozenset[str] = frozenset()
+    ) -> DynamicCepOperator:
+        """*without*: what this run leaves out, beside what has been killed in the store."""
+        killed = store.killed() if store.location else {}
+        # Sets that are made from now on say themselves what is killed.
+        last = max(store.numbers(), default=0) if killed else 0
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema),
             keys=self.stream.keys,
@@ -207,9 +220,10 @@ class PatternProcessorStream:
             wants_late=LATE in taken,
             max_partial_matches=self.max_partial_matches,
             disable_on_limit=self.disable_on_limit,
+            left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),
         )
 
-    def _results(self, operator: DynamicCepOperator, drain: bool) -> DataFrame:
+    def _results(self, operator: DynamicCepOperator, without: frozenset[str], drain: bool) -> DataFrame:
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         store = operator.source
         if isinstance(store, OneSet):
@@ -223,7 +237,7 @@ class PatternProcessorStream:
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             drain=drain,
-            source=Payload(self.factory, operator.compiler, store).source(),
+            source=Payload(self.factory, operator.compiler, store, without).source(),
         )
 
     def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:

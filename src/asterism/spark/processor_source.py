@@ -43,6 +43,7 @@ class Payload:
     factory: PatternProcessorDiscovererFactory
     compiler: ProcessorCompiler
     store: FolderStore
+    without: frozenset[str] = frozenset()
 
     def source(self) -> type[ProcessorSource]:
         """A source that has it.
@@ -102,7 +103,7 @@ class _Announces(Reader):
             _log_updates()
             self._stop_on_signal()
             payload = Payload.from_bytes(self.payload)
-            coordinator = Coordinator(payload.compiler, payload.store)
+            coordinator = Coordinator(payload.compiler, payload.store, payload.without)
             coordinator.start(payload.factory)
             self._coordinator = coordinator
         return self._coordinator
@@ -121,6 +122,7 @@ class _Announces(Reader):
             )
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
+        self.coordinator.keep_watching()
         status = self.coordinator.status
         told = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
         return offset | {"set": max(offset["set"], self.coordinator.version), "discovery": told}
