@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, kill_list
 from asterism.bound_processors import ProcessorCompiler
 from asterism.cep import PROCESSING_TIME
 from asterism.compiler import Semantics
-from asterism.coordinator import Coordinator, FolderStore
-from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.coordinator import Coordinator, FolderStore, store_at
+from asterism.discovery import FilePatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
 from asterism.errors import AsterismError
 from asterism.processors import (
     Discovered,
@@ -68,6 +68,14 @@ class Idle(PeriodicPatternProcessorDiscoverer):
         return []
 
 
+def corrupt(name: str, text: str) -> FolderStore:
+    """A store in which a file is broken."""
+    path = Path("store", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return FolderStore("store")
+
+
 def coordinator() -> Coordinator:
     compiler = ProcessorCompiler(SCHEMA, ["user"], PROCESSING_TIME, Semantics.DEFAULT, {"report": lambda table: table})
     return Coordinator(compiler, FolderStore(str(Path("store"))))
@@ -104,6 +112,18 @@ ERRORS: dict[str, Callable[[], object]] = {
     "no_set_at_the_start": lambda: coordinator().start(Nowhere()),
     "folder_of_another_query": lambda: [one.committed(1) for one in (coordinator(), coordinator())],
     "set_is_missing": lambda: FolderStore("store").get(5),
+    "set_is_cut_off": lambda: corrupt("sets/5.json", '{"version": 5, "proc').get(5),
+    "set_is_something_else": lambda: corrupt("sets/5.json", '{"version": 5}').get(5),
+    "status_is_cut_off": lambda: corrupt("status.json", '{"state": "val').read_status(),
+    "status_is_something_else": lambda: corrupt("status.json", '{"state": 5}').read_status(),
+    "versions_are_cut_off": lambda: corrupt("versions.json", '{"layout": 1').used_versions(),
+    "killed_is_something_else": lambda: corrupt("killed.json", '["fraud-7"]').killed(),
+    "no_store": lambda: store_at("checkpoint"),
+    "not_killed": lambda: kill_list.unkill(FolderStore("store"), ["fraud-7"]),
+    "without_text": lambda: kill_list.checked_names("fraud-7"),
+    "without_line_break": lambda: kill_list.checked_names(["fraud\n7"]),
+    "file_at_a_url": lambda: FilePatternProcessorDiscovererFactory("s3://bucket/rules.json"),
+    "url_number": lambda: UrlPatternProcessorDiscovererFactory(5),  # type: ignore[arg-type]
 }
 
 REFUSED: dict[str, Sequence[Discovered]] = {
@@ -118,6 +138,7 @@ REFUSED: dict[str, Sequence[Discovered]] = {
     "refused_id_twice": [rule(), rule(version=4)],
     "refused_id_twice_in_two_places": without_duplicates([rule(place="a.json"), rule(version=4, place="b.json")]),
     "refused_definition_changed": [rule(key=("price",))],
+    "refused_version_of_another": [rule(key=("price",))],
     "refused_too_many": processors_from([rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json")[-1:],
 }
 
@@ -146,6 +167,9 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
     manager = coordinator()
     if name == "refused_definition_changed":
         manager.on_pattern_processors_updated([rule()])
+    if name == "refused_version_of_another":
+        manager.on_pattern_processors_updated([rule()])
+        manager.on_pattern_processors_updated([rule(version=7)])
     with caplog.at_level(logging.WARNING, "asterism.processors"):
         manager.on_pattern_processors_updated(REFUSED[name])
     (line,) = caplog.messages
