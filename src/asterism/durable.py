@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -83,14 +83,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         return
     lock = folder / LOCK
     try:
-        while True:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
-                    break
-            # Whoever had it before has removed it: nobody else would find it any more.
-            os.close(descriptor)
+        while (descriptor := _locked(lock, fcntl.flock, fcntl.LOCK_EX)) is None:
+            pass
     except OSError as error:
         raise NotWrittenError(f"{folder} cannot be written", f"{LOCK}: {error.strerror}") from None
     try:
@@ -99,3 +93,17 @@ def alone_in(folder: Path) -> Iterator[None]:
         with suppress(OSError):  # one that stays there is taken by the next
             lock.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _locked(lock: Path, flock: Callable[[int, int], None], exclusive: int) -> int | None:
+    """The descriptor of *lock*, locked; None: whoever had it before has removed it, and nobody else would find it any more."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    is_there = False
+    try:
+        flock(descriptor, exclusive)
+        with suppress(FileNotFoundError):
+            is_there = os.path.samestat(os.fstat(descriptor), lock.lstat())
+    finally:
+        if not is_there:
+            os.close(descriptor)
+    return descriptor if is_there else None

@@ -119,7 +119,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     "versions_are_cut_off": lambda: corrupt("versions.json", '{"layout": 1').used_versions(),
     "killed_is_something_else": lambda: corrupt("killed.json", '["fraud-7"]').killed(),
     "no_store": lambda: store_at("checkpoint"),
-    "not_killed": lambda: kill_list.unkill(FolderStore("store"), ["fraud-7"]),
+    "not_killed": lambda: kill_list.unkill(corrupt("owner", ""), ["fraud-7"]),
     "without_text": lambda: kill_list.checked_names("fraud-7"),
     "without_line_break": lambda: kill_list.checked_names(["fraud\n7"]),
     "file_at_a_url": lambda: FilePatternProcessorDiscovererFactory("s3://bucket/rules.json"),
