@@ -32,15 +32,16 @@ class Faults:
         self.folder = str(folder)
         self.count = self.first = self.many = 0
         self.code: int | None = None
+        self.hit = False
 
     def arm(self, first: int, many: int = 1, code: int | None = EIO) -> None:
         """From now on the calls *first* to *first* + *many* - 1 fail. *code* None: they kill the process."""
-        self.count, self.first, self.many, self.code = 0, first, many, code
+        self.count, self.first, self.many, self.code, self.hit = 0, first, many, code, False
 
     def disarm(self) -> bool:
         """Has a call failed?"""
-        hit, self.first = 0 < self.first <= self.count, 0
-        return hit
+        self.first = 0
+        return self.hit
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -55,6 +56,7 @@ class Faults:
             return
         self.count += 1
         if self.first <= self.count < self.first + self.many:
+            self.hit = True
             if self.code is None:
                 self.first = 0
                 raise KilledError
