@@ -117,13 +117,14 @@ def test_ids_do_not_depend_on_outputs_or_filters(
     for at in range(0, events.num_rows, size):
         part, last = made.prepare(EVENTS, events.slice(at, size)), at + size >= events.num_rows
         if table:
-            found, carried = made.process_sorted(carried, part, last=last, now=Now())
+            more, carried = taken_ids(made.process_sorted(carried, part, last=last, now=Now()))
+            ids += more
         else:
             time = part.column("__time")[-1].as_py() - 1
             found = dict(made.process(store, [Arrival(EVENTS, part, time)], Now()).outputs)
+            ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
             if last:
                 ids += made.process(store, [], ENDED).outputs["matches"].column("match_id").to_pylist()
-        ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
     assert sorted(ids) == sorted(row["match_id"] for row in whole.rows())
     assert len(set(ids)) == len(ids) > 40
 
@@ -151,7 +152,7 @@ def test_measures_may_ask_for_it() -> None:
     assert (row["match_id"], row["big"]) == (whole["match_id"], whole["match_id"].upper())
 
 
-def taken(results: Generator[Mapping[str, pa.Table], None, Carried]) -> tuple[list[str], Carried]:
+def taken_ids(results: Generator[Mapping[str, pa.Table], None, Carried]) -> tuple[list[str], Carried]:
     """The ids of all slices, and what is carried on."""
     ids: list[str] = []
     while True:
@@ -179,7 +180,7 @@ def test_ids_over_a_table_are_those_of_a_stream(size: int, slices: int, monkeypa
     carried, ids = made.nothing_carried(), []
     for at in range(0, len(rows), size):
         part = made.prepare(EVENTS, table.slice(at, size))
-        found, carried = taken(made.process_sorted(carried, part, last=at + size >= len(rows), now=Now()))
+        found, carried = taken_ids(made.process_sorted(carried, part, last=at + size >= len(rows), now=Now()))
         ids += found
     stream = Run(chain("a", "b", by="followed_by_any"), outputs)
     stream.feed(table).end()
@@ -192,7 +193,7 @@ def test_keys_of_any_type() -> None:
     table = pa.table([[b"\xff", b"\xfe", None], [None, None, None], [0, 0, 0], [1, 1, 1]], schema=schema)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
-    found, _ = taken(made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now()))
+    found, _ = taken_ids(made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now()))
     assert len(set(found)) == 3
 
 
