@@ -73,8 +73,6 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
 def _checked(url: str) -> SplitResult:
     try:
-        if not isinstance(url, str):
-            raise ValueError("a URL is a text")
         parts = urlsplit(url)
         good = parts.scheme in SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port >= 0)
     except ValueError:
