@@ -246,6 +246,7 @@ _PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     """Refuse what would take the parser too deep, and what it reads although Spark does not."""
     depth = cases = run = end = 0
+    before = None
     for token in tokens:
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
@@ -257,6 +258,9 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
+        if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a path, and logs what is wrong with that
+            raise ExpressionSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
+        before = kind
         if token.start > end:
             _check_between(text, end, token.start)
         end = max(end, token.end + 1)
@@ -274,6 +278,7 @@ def _check_between(text: str, begin: int, end: int) -> None:
 
 _BETWEEN = re.compile(r"(?:[ \t\r\n]|--[^\n]*+(?<!\\)(?:\n|\Z)|/\*(?!\+)(?:(?!/\*|\*/).)*+\*/)*+", re.DOTALL)
 """Spaces and comments; of a line comment that ends with a backslash, and of nested ones, the parser has another idea."""
+_ARROWS = (TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW)
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
