@@ -252,7 +252,7 @@ def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[
     """
     (text,) = expression.texts
     tried = f"TRY({template.replace('{}', _without_error(text))})"
-    asked = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources)
+    asked = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
     met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
     told = MAX_FAILURES
     todo = [(0, events.num_rows)]
