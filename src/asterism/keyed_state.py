@@ -362,7 +362,7 @@ class ValueState(State):
 
         What has expired when a key's first row of the batch comes is not there.
         """
-        table = self._here_by_key()
+        table = self._here_by_key(keys)
         at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
         return table.column(keys, self._running.time, at_row)
 
@@ -371,18 +371,20 @@ class ValueState(State):
 
         :raises OperatorError: the values are not of the state's type, or not as many as keys
         """
-        table = self._here_by_key()
+        table = self._here_by_key(keys)
         expires = None
         if self.ttl is not None:
             expires = np.minimum(self._running.times_of(keys, last=True), FOREVER - self.ttl) + self.ttl
         table.put_column(keys, values, self._running.time, expires)
 
-    def _here_by_key(self) -> StateTable:
+    def _here_by_key(self, keys: Ints) -> StateTable:
         if self.broadcast:
             raise OperatorError(
                 f'the broadcast state "{self.name}" has one value, and no columns', hint="value(), update()"
             )
-        return self._here
+        table = self._here
+        self._running.see_keys(keys, f'the column of "{self.name}"')
+        return table
 
 
 class ReducingState(ValueState):

@@ -435,6 +435,7 @@ class Context:
 
     def key_columns(self, keys: Ints) -> pa.Table:
         """The key columns of numbered keys."""
+        self._runtime.see_keys(keys, "ctx.key_columns")
         return self._runtime.key_table.take(pa.array(keys))
 
     @property
@@ -482,7 +483,7 @@ class Context:
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
         """For a function of a broadcast input: call ``function(key, state)`` for every key of this key group for which *state*
-        holds something.
+        holds something. Broadcast state cannot be changed there, nor afterwards by the function that called this.
         """
         self._runtime.apply_to_keyed_state(state, function)
 
@@ -522,6 +523,8 @@ class Runtime:
         self.input_name: str | None = None
         self.timer_name: str | None = None
         self.writes_broadcast = False
+        self.knows_keys: str | None = None
+        """What told the function of a broadcast input something that other key groups do not know."""
         self.key_number: int | None = None
         self.element_time: int | None = None
         self.batch_keys = self.batch_times = NONE
@@ -549,7 +552,7 @@ class Runtime:
             counter.count = 0
         for name, state in self.states.items():
             state.attach(tables.get(name))
-        self.running, self.key_number, self.writes_broadcast = True, None, False
+        self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
         self.tables, self.timer_table, self.key_table = tables, timers, keys
         self.clock, self.ended = clock, ended
         self.left: dict[str, int] = {}
@@ -598,7 +601,19 @@ class Runtime:
             raise OperatorError(
                 f'the broadcast state "{spec.name}" cannot be changed here',
                 "Only elements of broadcast inputs may: every key group sees them, and so all stay alike.",
+                None if self.knows_keys is None else f"change it before {self.knows_keys}",
             )
+        if self.knows_keys is not None:
+            raise OperatorError(
+                f'the broadcast state "{spec.name}" cannot be changed after {self.knows_keys}',
+                "What that tells differs between key groups, and broadcast state must not.",
+                "change it before",
+            )
+
+    def see_keys(self, keys: Ints, how: str) -> None:
+        """A function asks for something of *keys*, which are those of this key group."""
+        if self.writes_broadcast and len(keys):
+            self.knows_keys = how
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
         if not self.writes_broadcast:
@@ -607,12 +622,16 @@ class Runtime:
             raise OperatorError(
                 f"not a keyed state of this operator: {getattr(state, 'name', state)!r}", hint="self.<name of a state>"
             )
+        self.knows_keys = "ctx.apply_to_keyed_state"
         rows = self.tables[state.name].settle(self.time)
-        before = self.key_number
-        for key in np.unique(rows.column("key").to_numpy()).tolist():
-            self.key_number = key
-            function(self.key_value(), self.states[state.name])
-        self.key_number = before
+        # A function that fails may be caught by the one that called it.
+        self.writes_broadcast = False
+        try:
+            for key in np.unique(rows.column("key").to_numpy()).tolist():
+                self.key_number = key
+                function(self.key_value(), self.states[state.name])
+        finally:
+            self.key_number, self.writes_broadcast = None, True
 
     # ------------------------------------------------------------------ timers
 
@@ -650,6 +669,8 @@ class Runtime:
         """Of the key at hand, if there is one: nothing of this input is still to be processed."""
         if name not in self.inputs:
             raise OperatorError(f"there is no input {name!r}", f"Inputs: {', '.join(self.inputs)}")
+        if self.writes_broadcast and not self.inputs[name].broadcast:
+            self.knows_keys = f'ctx.has_ended("{name}")'
         held = self.waiting is not None and self.waiting.counts[self.key_number, name] > 0
         return self.ended(name) and not self.left.get(name) and not held
 
@@ -754,12 +775,12 @@ class Runtime:
             ) from error
 
     def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
-        self.input_name, self.writes_broadcast = spec.name, spec.broadcast
+        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
         self.key_number, self.element_time = key, time
         if time is not None:
             self.time = max(self.time, time - 1)
         self.call(spec.functions["process_element"], element)
-        self.key_number, self.writes_broadcast = None, False
+        self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
 
     def late(self, spec: Input, element: Element, time: int | None) -> None:
         self.input_name, self.element_time = spec.name, time
@@ -794,11 +815,11 @@ class Runtime:
         self.call(function, *map(to_datetime, watermarks))
 
     def batch(self, spec: Input, rows: pa.Table, keys: Ints, times: Ints) -> None:
-        self.input_name, self.writes_broadcast = spec.name, spec.broadcast
+        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
         self.batch_keys, self.batch_times, self.element_time = keys, times, None
         self.call(spec.functions["process_batch"], rows)
         self.batch_keys = self.batch_times = NONE
-        self.writes_broadcast = False
+        self.writes_broadcast, self.knows_keys = False, None
 
     def times_of(self, keys: Ints, *, last: bool) -> Ints:
         """The operator's time at the first or *last* row that each of *keys* has in the batch at hand."""

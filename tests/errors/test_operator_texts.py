@@ -202,6 +202,13 @@ STATE: dict[str, Provocation] = {
     "broadcast_from_clock": doing(clock=lambda self, ctx: self.limits.remove("x")),
     "broadcast_from_watermark": doing(watermark=lambda self, ctx: self.history.update(["x"])),
     "broadcast_from_end": doing(end=lambda self, ctx: self.limits.clear()),
+    "broadcast_from_visit": doing(
+        rule=lambda self, ctx: ctx.apply_to_keyed_state(self.one, lambda key, one: self.history.add(key))
+    ),
+    "broadcast_after_visit": doing(
+        rule=lambda self, ctx: [ctx.apply_to_keyed_state(self.one, lambda key, one: None), self.history.add("x")]
+    ),
+    "broadcast_after_has_ended": doing(rule=lambda self, ctx: [ctx.has_ended("clicks"), self.history.add("x")]),
     "visit_from_keyed": doing(click=lambda self, ctx: ctx.apply_to_keyed_state(self.one, fails)),
     "visit_of_broadcast_state": doing(rule=lambda self, ctx: ctx.apply_to_keyed_state(self.rule, fails)),
     "visit_of_no_state": doing(rule=lambda self, ctx: ctx.apply_to_keyed_state("one", fails)),
