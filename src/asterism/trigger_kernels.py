@@ -275,8 +275,14 @@ def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, endin
 
 
 @njit(cache=True)
-def clock_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool, is_over: bool) -> None:
-    """Tell the trigger that the clock has passed *time*. *ending*: that only the end of the window is told."""
+def clock_is(
+    table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
+) -> None:  # fmt: skip
+    """Tell the trigger that the clock, which is at *now*, has passed *time*. *ending*: that only the end of the window is told.
+
+    Of the multiples of an interval that have passed the first counts, and the next one is after now: after a pause a window
+    fires once.
+    """
     find_live(table, words, live, False)
     for row in range(len(table)):
         if not live[row]:
@@ -293,7 +299,7 @@ def clock_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bo
         else:
             words[at] |= READY
             if kind == EACH_CLOCK:
-                words[at + 1] += table[row, NUMBER]
+                words[at + 1] = (now // table[row, NUMBER] + 1) * table[row, NUMBER]
 
 
 @njit(cache=True)
@@ -518,7 +524,7 @@ def clock_timers(
         if log.sizes[FIRED] >= len(log.firings):
             return NO_ROOM
         is_over = not rules.event and time >= last
-        clock_is(table, words, live, time, last, ending, is_over)
+        clock_is(table, words, live, time, rules.clock, last, ending, is_over)
         if calls is not None and not ending:
             calls.clock_is(pane, time, live)
         if rules.event:

@@ -550,7 +550,9 @@ class ContinuousEventTimeTrigger(BuiltIn):
 class ContinuousProcessingTimeTrigger(BuiltIn):
     """Ready whenever the clock passes a multiple of the interval, also if nothing new has come. Made by :meth:`of`.
 
-    Source: Flink's ``ContinuousProcessingTimeTrigger``.
+    Of several multiples that have passed since the last micro-batch, as after a pause, one counts.
+
+    Source: Flink's ``ContinuousProcessingTimeTrigger``, which fires once for each of them.
     """
 
     interval: timedelta

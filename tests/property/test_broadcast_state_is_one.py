@@ -132,7 +132,9 @@ class Attacker(StreamOperator):
 
 
 ELEMENTS = st.lists(
-    st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from("abcdef"), st.integers(0, 20), st.integers(0, 4 * ATTACKS)),
+    st.tuples(
+        st.sampled_from(sorted(INPUTS)), st.sampled_from("abcdef"), st.integers(0, 20), st.integers(0, 4 * ATTACKS)
+    ),
     max_size=25,
 )
 
@@ -145,7 +147,9 @@ def test_all_key_groups_agree(elements: Any, data: st.DataObject, key_groups: in
         columns = harness.streams.wires[name].schema.names
         harness.send(name, {column: row[column] for column in columns})
         if data.draw(st.booleans()):
-            harness.advance_watermark(data.draw(st.sampled_from(["clicks", "timed"])), SECOND * data.draw(st.integers(0, 25)))
+            harness.advance_watermark(
+                data.draw(st.sampled_from(["clicks", "timed"])), SECOND * data.draw(st.integers(0, 25))
+            )
         if data.draw(st.integers(0, 5)) == 0:
             harness = harness.again().restore(harness.snapshot())
         assert len({store.pages.get(BROADCAST_PAGE) for store in harness.stores}) == 1

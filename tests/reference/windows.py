@@ -42,7 +42,7 @@ class Running:
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         """Event time is *time*, one of the times that :meth:`event_times` names."""
 
-    def clock_at(self, window: Window, time: int, ending: bool) -> None:
+    def clock_at(self, window: Window, time: int, now: int) -> None:
         """The clock shows *time*."""
 
     def event_times(self, window: Window) -> list[int]:
@@ -105,7 +105,7 @@ class AfterFirst(Running):
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         self.is_ready |= self.event and self.due is not None and self.due <= time
 
-    def clock_at(self, window: Window, time: int, ending: bool) -> None:
+    def clock_at(self, window: Window, time: int, now: int) -> None:
         self.is_ready |= not self.event and self.due is not None and self.due <= time
 
     def fired(self, window: Window) -> None:
@@ -152,10 +152,10 @@ class AfterEnd(Running):
         if self.phase is not None:
             self.phase.watermark_at(window, time, ending)
 
-    def clock_at(self, window: Window, time: int, ending: bool) -> None:
+    def clock_at(self, window: Window, time: int, now: int) -> None:
         self.is_ready |= not self.event and self.awaited and not self.over and time >= window.last
         if self.phase is not None:
-            self.phase.clock_at(window, time, ending)
+            self.phase.clock_at(window, time, now)
 
     def ready(self, window: Window) -> bool:
         return self.is_ready or (self.phase is not None and self.phase.ready(window))
@@ -228,10 +228,10 @@ class ContinuousClock(Running):
     def clock_times(self, window: Window) -> list[int]:
         return [self.next] if self.next is not None else []
 
-    def clock_at(self, window: Window, time: int, ending: bool) -> None:
+    def clock_at(self, window: Window, time: int, now: int) -> None:
         if self.next is not None and self.next <= time:
             self.is_ready = True
-            self.next += self.interval
+            self.next = now // self.interval * self.interval + self.interval
 
     def merge(self, other: ContinuousClock, window: Window, watermark: int, clock: int) -> None:
         self.next = min((next_ for next_ in (self.next, other.next) if next_ is not None), default=None)
@@ -404,7 +404,7 @@ class Reference:
             time, n = min(due)
             pane = self.panes[n]
             cleanup = not self.event and time >= pane.window.last
-            pane.trigger.clock_at(pane.window, time, False)
+            pane.trigger.clock_at(pane.window, time, to)
             if cleanup:
                 tell_over(pane.trigger)
             if self.event:
