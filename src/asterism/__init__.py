@@ -170,7 +170,26 @@ _LATE = {
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 
 
+_IN_FLINK = {
+    "TumblingEventTimeWindows": "TumblingWindows",
+    "TumblingProcessingTimeWindows": "TumblingWindows",
+    "SlidingEventTimeWindows": "SlidingWindows",
+    "SlidingProcessingTimeWindows": "SlidingWindows",
+    "EventTimeSessionWindows": "SessionWindows",
+    "ProcessingTimeSessionWindows": "SessionWindows",
+    "CountEvictor": "Evictor.count",
+    "DeltaEvictor": "Evictor.delta",
+    "TimeEvictor": "Evictor.time",
+    "EndOfStreamTrigger": "EventTimeTrigger.after_end_of_window",
+}
+"""What has another name here."""
+
+
 def __getattr__(name: str) -> Value:
+    if name in _IN_FLINK:  # an ImportError, since "from asterism import" tells nothing of an AttributeError
+        raise ImportError(
+            f"asterism has no {name!r}: it is {_IN_FLINK[name]} here, in event time and in processing time"
+        )
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ from asterism.expressions import Scope
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
 from asterism.matcher import Matcher, Step, enough_memory, group_codes
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, InputSpec, Now
-from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
+from asterism.outputs import Described, MatchOutput, OutputKind, OutputSpec, TimeColumn, check_outputs, late_table
 from asterism.pattern import Pattern
 from asterism.state import Page
 
@@ -102,7 +102,7 @@ class CepOperator(KeyGroupOperator):
         self.schema = schema
         self.keys = list(keys)
         self.processing_time = time is None
-        self.time = TimeColumn(time, schema.field(time).type) if time is not None else PROCESSING_TIME
+        self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
         self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
         self.pages = pages
         stages = [stage.name for stage in pattern.atoms()]
@@ -147,7 +147,8 @@ class CepOperator(KeyGroupOperator):
             for condition in self.matcher.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
-        definition = repr((pattern, semantics, self.keys, self.time, self.order_by, pages, str(prepared), functions))
+        described = pattern, semantics, self.keys, Described(self.time), self.order_by, pages, str(prepared), functions
+        definition = repr(described)
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     @property
@@ -307,7 +308,7 @@ def event_times(
     """
     if processing_time:
         return pa.array(np.zeros(events.num_rows, np.int64))
-    column = time.to_micros(events.column(time.name))
+    column = time.to_micros(events.column(time.name), lenient=wants_late)
     if column.null_count and not wants_late:
         raise InvalidEventError(
             f'the event time "{time.name}" of {column.null_count} events is null',

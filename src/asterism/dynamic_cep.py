@@ -40,7 +40,7 @@ from asterism.match_ids import match_ids, seed_of
 from asterism.matcher import Found, Step, enough_memory, rows_of
 from asterism.matcher_set import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
-from asterism.outputs import TimeColumn, events_of, late_table
+from asterism.outputs import Described, TimeColumn, events_of, late_table
 from asterism.processor_sets import Entry, ProcessorSet, ProcessorSource, passed, updated, without
 from asterism.processors import PatternProcessor
 from asterism.state import Page, StateStore
@@ -106,7 +106,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self.disable_on_limit = disable_on_limit
         self.disable_on_error = disable_on_error
         self.processing_time = time is None
-        self.time = PROCESSING_TIME if time is None else TimeColumn(time, schema.field(time).type)
+        self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
         self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {}, max_partial_matches)
         self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
@@ -131,7 +131,7 @@ class DynamicCepOperator(KeyGroupOperator):
             LATE: schema,
             ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
         }
-        definition = repr((semantics, list(keys), self.time, str(prepared)))
+        definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
         # Of the key group at hand, during a call: the number of the newest set and the entries, now and before the call.
         self._version, self._entries = self._before = _entries_from(None)
@@ -146,7 +146,7 @@ class DynamicCepOperator(KeyGroupOperator):
         # Of all events, also those that can matter to no processor.
         if self.processing_time or name != EVENTS:
             return NO_TIME
-        found = pc.max(self.time.to_micros(events.column(self.time.name))).as_py()
+        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)).as_py()
         return NO_TIME if found is None else int(found)
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:

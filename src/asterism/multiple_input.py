@@ -23,7 +23,7 @@ from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
 from asterism.keyed_state import Ints, State, StateSpec, StateTable
 from asterism.matcher import group_codes
 from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec, Now, Result
-from asterism.outputs import TimeColumn
+from asterism.outputs import MILLISECONDS, TimeColumn
 from asterism.state import StateStore, tables_from_bytes, tables_to_bytes
 from asterism.stream_operator import (
     TIMERS,
@@ -95,7 +95,10 @@ class MultipleInputOperator(KeyGroupOperator):
                 self.states,
                 self.broadcast_states,
                 [str(schema) for schema in self._page_schemas],
-                [(name, str(spec.prepared), wires[name].keys, wires[name].time) for name, spec in self.inputs.items()],
+                [
+                    (name, str(spec.prepared), wires[name].keys, wires[name].time, *_unit(wires[name]))
+                    for name, spec in self.inputs.items()
+                ],
                 pages,
             )
         )
@@ -164,8 +167,9 @@ class MultipleInputOperator(KeyGroupOperator):
     def _times(self, name: str, wire: Wire, events: pa.Table) -> pa.ChunkedArray | pa.Array:
         if wire.time is None:
             return pa.array(np.full(events.num_rows, BEFORE_TIME, np.int64))
-        column = TimeColumn(wire.time, wire.schema.field(wire.time).type).to_micros(events.column(wire.time))
-        if column.null_count and "process_late" not in self.declared[name].functions:
+        lenient = "process_late" in self.declared[name].functions
+        column = TimeColumn.of(wire.time, wire.schema).to_micros(events.column(wire.time), lenient=lenient)
+        if column.null_count and not lenient:
             raise InvalidEventError(
                 f'the event time "{wire.time}" of {column.null_count} elements of the input "{name}" is null',
                 "An element without a time has no place in the order of elements.",
@@ -372,6 +376,12 @@ class MultipleInputOperator(KeyGroupOperator):
             if counter.count:
                 group.metrics[name] += counter.count
                 counter.count = 0
+
+
+def _unit(wire: Wire) -> list[str]:
+    """The unit of the event time, if it is not the usual one."""
+    unit = MILLISECONDS if wire.time is None else TimeColumn.of(wire.time, wire.schema).unit
+    return [] if unit == MILLISECONDS else [unit]
 
 
 def _renumbered(tables: Sequence[pa.Table], starts: Ints, schema: pa.Schema) -> pa.Table:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,13 @@ from asterism.operator import END_OF_TIME
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
 MATCH_ID = "match_id"
+MILLISECONDS = "milliseconds"
+TIME_UNITS = {"seconds": 1_000_000_000, MILLISECONDS: 1_000_000, "microseconds": 1000, "nanoseconds": 1}
+"""What an integer that is an event time can count, in nanoseconds."""
+TIME_UNIT = b"time_unit"
+"""In the metadata of a schema: the unit of its event time."""
+FAR = 2**62
+"""Microseconds from 1970 that an event time may be away: a time and a duration are not to exceed 64 bits together."""
 LAST_TIMESTAMP = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999 in microseconds: how the end of time is written into a timestamp column."""
 
@@ -59,18 +66,40 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """The event-time column of the input, and how its values become microseconds."""
+    """The event-time column of the input, and how its values become microseconds.
+
+    A TIMESTAMP_NTZ is taken as if its clock were that of UTC, a DATE as the midnight of that clock: what the time of an event is
+    depends on no session.
+
+    :param unit: of integers, see TIME_UNITS
+    """
 
     name: str
     type: pa.DataType
+    unit: str = field(default=MILLISECONDS, repr=False)
 
     def __post_init__(self) -> None:
-        if not (pa.types.is_timestamp(self.type) or pa.types.is_int64(self.type)):
+        if not (pa.types.is_timestamp(self.type) or pa.types.is_int64(self.type) or pa.types.is_date32(self.type)):
             raise StreamDefinitionError(
                 f'the event-time column "{self.name}" is of type {self.type}',
-                "It must be a timestamp, or a 64-bit integer in milliseconds since 1970-01-01 UTC.",
+                "It must be a timestamp, a date, or a 64-bit integer that counts from 1970-01-01 UTC.",
                 "CAST it, or build it with to_timestamp(...)",
             )
+
+    @classmethod
+    def of(cls, name: str, schema: pa.Schema) -> TimeColumn:
+        """A column of *schema*, whose metadata may tell the unit."""
+        unit = (schema.metadata or {}).get(TIME_UNIT, MILLISECONDS.encode()).decode()
+        return cls(name, schema.field(name).type, unit)
+
+    @property
+    def resolution(self) -> int:
+        """What lies between two neighbouring times, in microseconds; at least one."""
+        if pa.types.is_timestamp(self.type):
+            return {"s": 1_000_000, "ms": 1000}.get(self.type.unit, 1)
+        if pa.types.is_date32(self.type):
+            return 1000  # windows may be shorter than days
+        return max(TIME_UNITS[self.unit] // 1000, 1)
 
     @property
     def written(self) -> pa.DataType:
@@ -78,29 +107,71 @@ class TimeColumn:
         coarse = pa.types.is_timestamp(self.type) and self.type.unit in ("s", "ms")
         return pa.timestamp("us", self.type.tz) if coarse else self.type
 
-    def to_micros(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def to_micros(self, column: pa.ChunkedArray, *, lenient: bool = False) -> pa.ChunkedArray:
+        """Microseconds since 1970-01-01 UTC; null for null.
+
+        :param lenient: null, too, for what is out of range
+        :raises InvalidEventError: a time is out of range
+        """
         if pa.types.is_timestamp(self.type):
             # Spark knows microseconds; what is finer, from elsewhere, is cut off.
-            return column.cast(pa.timestamp("us", self.type.tz), safe=False).cast(pa.int64())
-        try:
-            return pc.multiply_checked(column, 1000)
-        except pa.ArrowInvalid:
-            raise InvalidEventError(
-                f'an event time in "{self.name}" is out of range',
-                "A BIGINT event time is in milliseconds since 1970-01-01 UTC.",
-            ) from None
+            found = column.cast(pa.timestamp("us", self.type.tz), safe=False).cast(pa.int64())
+            each, of = 1, 1
+        elif pa.types.is_date32(self.type):
+            found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
+        else:
+            nanos = TIME_UNITS[self.unit]
+            found, each, of = column, nanos // 1000, 1000 // nanos
+        if of > 1:  # towards the past, also before 1970
+            cut = pc.divide(found, of)
+            found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
+        limit = FAR // max(each, 1)
+        outside = pc.fill_null(pc.or_(pc.greater(found, limit), pc.less(found, -limit)), False)
+        if pc.any(outside).as_py():
+            if not lenient:
+                raise InvalidEventError(
+                    f'an event time in "{self.name}" is out of range', f"An event time is {self._described}."
+                )
+            found = pc.if_else(outside, None, found)
+        return found if each <= 1 else pc.multiply(found, each)
+
+    @property
+    def _described(self) -> str:
+        if not pa.types.is_int64(self.type):
+            return "at most some 146,000 years from 1970"
+        return f"in {self.unit} since 1970-01-01 UTC, and at most some 146,000 years from there"
 
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
+        """Times as the column has them; of what is finer than they can be, the last before it."""
         if pa.types.is_timestamp(self.type):
             return (
                 pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(pa.timestamp("us", self.type.tz)).cast(self.written)
             )
-        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, values // 1000))
+        if pa.types.is_date32(self.type):
+            days = np.minimum(values, LAST_TIMESTAMP) // 86_400_000_000
+            return pa.array(days.astype(np.int32)).cast(pa.date32())
+        nanos = TIME_UNITS[self.unit]
+        if nanos >= 1000:
+            found = values // (nanos // 1000)
+        else:
+            last = END_OF_TIME // 1000
+            found = np.clip(values, -last, last) * 1000
+        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, found))
 
     def of_matches(self, step: Step, found: Found) -> list[pa.Array]:
         """The times of matches: of the first event, of the last, and when it was decided."""
         first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
         return [self.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A time column as checkpoints are told of it: its unit only where it is not the one that it was before there were others."""
+
+    time: TimeColumn
+
+    def __repr__(self) -> str:
+        return repr(self.time) if self.time.unit == MILLISECONDS else f"{self.time!r} {self.time.unit}"
 
 
 def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:

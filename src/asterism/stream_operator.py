@@ -525,6 +525,8 @@ class Runtime:
         self.writes_broadcast = False
         self.knows_keys: str | None = None
         """What told the function of a broadcast input something that other key groups do not know."""
+        self.failed_at: tuple[Exception, int | None] | None = None
+        """What failed while keys were visited, and the key."""
         self.key_number: int | None = None
         self.element_time: int | None = None
         self.batch_keys = self.batch_times = NONE
@@ -630,6 +632,9 @@ class Runtime:
             for key in np.unique(rows.column("key").to_numpy()).tolist():
                 self.key_number = key
                 function(self.key_value(), self.states[state.name])
+        except Exception as error:
+            self.failed_at = error, self.key_number
+            raise
         finally:
             self.key_number, self.writes_broadcast = None, True
 
@@ -766,13 +771,19 @@ class Runtime:
         try:
             return getattr(self.operator, function)(*arguments, self.ctx)
         except OperatorError as error:
+            self._back_to_the_key(error)
             error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
             raise
         except Exception as error:
+            self._back_to_the_key(error)
             raise OperatorError(
                 f"{type(self.operator).__name__}.{function} failed",
                 f"{type(error).__name__}: {error}\n{self.place(function)}",
             ) from error
+
+    def _back_to_the_key(self, error: Exception) -> None:
+        if self.failed_at is not None and self.failed_at[0] is error:
+            self.key_number = self.failed_at[1]
 
     def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
         self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
@@ -883,30 +894,46 @@ def _one_by_one(
     elements = [part.elements() for part in arrived]
     times = [part.times.tolist() for part in arrived]
     keys = [part.keys.tolist() for part in arrived]
-    for number, row in order.tolist():
+    steps = order.tolist()
+    at = 0
+    while at < len(steps):
+        number, row = steps[at]
         part, time = arrived[number], times[number][row]
         runtime.fire_before(time)
         stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
-            _broadcast(runtime, part, row, row + 1, elements[number], stamp)
-        elif waiting is None:
+            at += _broadcast(runtime, part, _alike(part, number, order, at), elements[number], stamp)
+            continue
+        at += 1
+        if waiting is None:
             runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
         else:
             runtime.settle_waiting(keys[number][row], time)
             waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
         runtime.left[part.spec.name] -= 1
-        if waiting is not None and not part.spec.broadcast:
+        if waiting is not None:
             waiting.drain(runtime, keys[number][row])
 
 
-def _broadcast(
-    runtime: Runtime, part: Arrived, begin: int, end: int, elements: Sequence[Element], stamp: int | None
-) -> None:
+def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) -> Ints:
+    """The rows that a broadcast input's function gets together, from place *at* of the *order*: for one that processes batches
+    all that have the same time. Nothing can come between them, in no key group.
+    """
+    end, time = at + 1, part.times[order[at, 1]]
     if "process_batch" in part.spec.functions:
-        runtime.batch(part.spec, part.rows.slice(begin, end - begin), NONE, NONE)
+        while end < len(order) and order[end, 0] == number and part.times[order[end, 1]] == time:
+            end += 1
+    return order[at:end, 1]
+
+
+def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
+    """Process some elements of a broadcast input. How many there were."""
+    if "process_batch" in part.spec.functions:
+        runtime.batch(part.spec, part.rows.take(pa.array(rows)), NONE, NONE)
     else:
-        for row in range(begin, end):
-            runtime.element(part.spec, elements[row], stamp, None)
+        runtime.element(part.spec, elements[rows[0]], stamp, None)
+    runtime.left[part.spec.name] -= len(rows)
+    return len(rows)
 
 
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
@@ -920,9 +947,8 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             number, row = order[at].tolist()
             part, time = arrived[number], int(arrived[number].times[row])
             runtime.fire_before(time)
-            _broadcast(runtime, part, row, row + 1, elements.get(number, ()), None if time == BEFORE_TIME else time)
-            runtime.left[part.spec.name] -= 1
-            at += 1
+            stamp = None if time == BEFORE_TIME else time
+            at += _broadcast(runtime, part, _alike(part, number, order, at), elements.get(number, ()), stamp)
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)

@@ -232,8 +232,28 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
         yield from walk(part)
 
 
+_IN_FLINK = {
+    ("CountTrigger", "of"): "CountTrigger.at_least(5)",
+    ("EventTimeTrigger", "create"): "EventTimeTrigger.after_end_of_window()",
+    ("ProcessingTimeTrigger", "create"): "ProcessingTimeTrigger.after_end_of_window()",
+    ("NeverTrigger", "create"): "NeverTrigger()",
+}
+
+
+class _Spelled(type):
+    """Tells those who write what Flink has what it is here."""
+
+    def __getattr__(cls, name: str) -> object:
+        """
+        :raises AttributeError: always
+        """
+        here = _IN_FLINK.get((cls.__name__, name))
+        hint = "" if here is None else f": write {here}"
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{hint}")
+
+
 @dataclass(frozen=True, repr=False)
-class BuiltIn(Trigger):
+class BuiltIn(Trigger, metaclass=_Spelled):
     """Base of the triggers of this library. ``repr`` is the code that makes one."""
 
     mode: Mode | None = field(default=None, kw_only=True)
@@ -416,6 +436,9 @@ class EventTimeTrigger(BuiltIn):
 
     def with_early_trigger(self, trigger: Trigger) -> EventTimeTrigger:
         """Fire also before the watermark passes the end of the window, when *trigger* is ready.
+
+        In a stream elements wait for the watermark first, unless *trigger* goes by the clock, or ``window`` is told
+        ``in_order=False``: early is early in event time.
 
         :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has an early trigger
 

@@ -57,7 +57,7 @@ class WindowCall:
         self.event_time = operator._is_event_time
         # Sessions that touch are one: in order, they must wait for what begins at their end.
         waits = operator.in_order and operator.windows.merges
-        self.resolution = _resolution(operator.time.type) if self.event_time and not waits else 0
+        self.resolution = operator.time.resolution if self.event_time and not waits else 0
         self.lateness = operator.lateness if self.event_time else END_OF_TIME
 
     def run(self) -> None:
@@ -392,10 +392,3 @@ class WindowCall:
                 tables.append(rows.take(pa.array(which)))
             wake = int(event[mine].min()) if self.event_time else END_OF_TIME
             group.write_page(number, stored, tables_to_bytes(tables), wake, int(clock[mine].min()))
-
-
-def _resolution(kind: pa.DataType) -> int:
-    """What lies between two neighbouring times, in microseconds: the end of a window minus its last time."""
-    if not pa.types.is_timestamp(kind):
-        return 1000  # an integer, in milliseconds
-    return {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)

@@ -39,7 +39,7 @@ from asterism.errors import (
 from asterism.expressions import Scope, Vectorized, columns_of, parse
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
 from asterism.operator import END_OF_TIME, NO_TIME, TIME, Arrival, InputSpec
-from asterism.outputs import TimeColumn, late_table
+from asterism.outputs import Described, TimeColumn, late_table
 from asterism.schemas import schema_of
 from asterism.trigger_plan import Stage, plan_of
 from asterism.triggers import (
@@ -152,7 +152,7 @@ class WindowOperator(KeyGroupOperator):
         self.pages = pages
         self.wants_late = late_output
         self.in_order = in_order
-        self.time = PROCESSING_TIME if time is None else TimeColumn(time, _column(schema, time, "event time"))
+        self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
         self._is_event_time = time is not None
         _check_zone(windows, self.time)
         for key in keys:
@@ -188,7 +188,7 @@ class WindowOperator(KeyGroupOperator):
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
-                evictor, in_order, self.keys, self.time, pages, str(self.inputs[EVENTS].prepared),
+                evictor, in_order, self.keys, Described(self.time), pages, str(self.inputs[EVENTS].prepared),
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -353,7 +353,7 @@ class WindowOperator(KeyGroupOperator):
     def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
         if not self._is_event_time:
             return pa.array(np.zeros(events.num_rows, np.int64))
-        column = self.time.to_micros(events.column(self.time.name))
+        column = self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)
         if column.null_count and not self.wants_late:
             raise InvalidEventError(
                 f'the event time "{self.time.name}" of {column.null_count} elements is null',
@@ -466,6 +466,11 @@ def _checked_measures(measures: object, keys: Sequence[str]) -> list[str]:
                 f"the key {measure.strip()} is no measure", hint="leave it out: the key is in the result already"
             )
     return list(measures)
+
+
+def _time_column(schema: pa.Schema, time: str) -> TimeColumn:
+    _column(schema, time, "event time")
+    return TimeColumn.of(time, schema)
 
 
 def _check_zone(windows: Windows, time: TimeColumn) -> None:

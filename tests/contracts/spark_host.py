@@ -23,7 +23,7 @@ from asterism.spark import CHUNKS
 from asterism.spark.exchange import pack
 from asterism.spark.host import NO_TIME, OperatorHost
 from asterism.spark.key_groups import group_of, label
-from asterism.spark.plan import stateful
+from asterism.spark.plan import Use, stateful
 from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.testing import WORDS, End, Send, StreamOperatorHarness, Watermark, key_hashes
 from tests.contracts.contracts import Contract
@@ -162,7 +162,8 @@ class Stream:
             [source.mapInArrow(self.together.pack, CHUNKS)],
             key_groups=self.together.key_groups * len(self.contracts),
             time_mode=NO_TIME,
-            drain=drain,
+            streams={},
+            use=Use(drain),
         )
 
         def collect(df: DataFrame, batch_id: int) -> None:

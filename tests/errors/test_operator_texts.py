@@ -377,6 +377,7 @@ KIT: dict[str, Provocation] = {
 
 def on_spark(spark: SparkSession) -> dict[str, Provocation]:
     from asterism.spark.connect import connect
+    from asterism.spark.joins import Side
     from asterism.spark.streams import BroadcastStream, KeyedStream
 
     df = spark.createDataFrame(
@@ -421,7 +422,14 @@ def on_spark(spark: SparkSession) -> dict[str, Provocation]:
         "stream_key_unknown": lambda: KeyedStream(df, ["ids"], "at"),
         "stream_key_is_a_double": lambda: KeyedStream(df, "price"),
         "stream_time_unknown": lambda: BroadcastStream(df, "ta"),
-        "stream_time_is_a_date": lambda: KeyedStream(df, "id", "day"),
+        "stream_time_is_a_double": lambda: KeyedStream(df, "id", "price"),
+        "stream_of_a_table": lambda: KeyedStream(df.toArrow(), "id"),  # type: ignore[arg-type]
+        "stream_key_is_a_column": lambda: KeyedStream(df, df["id"]),  # type: ignore[arg-type]
+        "stream_unit_unknown": lambda: BroadcastStream(df, "id", time_unit="ms"),
+        "stream_unit_of_a_timestamp": lambda: KeyedStream(df, "id", "at", time_unit="seconds"),
+        "stream_delay_is_a_number": lambda: KeyedStream(df, "id", "at", max_out_of_orderness=5),  # type: ignore[arg-type]
+        "stream_order_is_a_text": lambda: KeyedStream(df, "id", "at", order_by="price"),
+        "spark_side_on_a_column": lambda: Side(df, on=df["id"]),  # type: ignore[arg-type]
         "stream_order_unknown": lambda: KeyedStream(df, "id", "at", order_by=["-prize"]),
         "stream_delay_negative": lambda: BroadcastStream(rules, max_out_of_orderness=timedelta(seconds=-1)),
         "stream_idle_at_once": lambda: KeyedStream(df, "id", "at", idle_after=timedelta(0)),

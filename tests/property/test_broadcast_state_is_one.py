@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -36,10 +37,8 @@ class Attacker(StreamOperator):
     out = Output("line STRING")
 
     def attempt(self, function: Any) -> None:
-        try:
+        with suppress(OperatorError, ZeroDivisionError, pa.ArrowException):
             function()
-        except (OperatorError, ZeroDivisionError, pa.ArrowException):
-            pass
 
     def write(self, text: str) -> None:
         self.attempt(lambda: self.names.add(text))

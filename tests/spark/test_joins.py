@@ -383,7 +383,8 @@ def test_tables_that_do_not_lie_together_are_shuffled_once(
 ) -> None:
     expected = rows(journeys(tables(spark)))
     with bucketed(spark, tmp_path, buckets) as inputs:
-        together = journeys(inputs or tables(spark), co_partitioned=True)
+        with pytest.warns(UserWarning, match="do not lie together by their keys: Spark shuffles them"):
+            together = journeys(inputs or tables(spark), co_partitioned=True)
         assert rows(together) == expected
         assert shuffles(explain(together)) == 1
 

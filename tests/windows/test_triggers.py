@@ -103,3 +103,14 @@ def test_triggers_may_be_nested_deep() -> None:
 def test_there_is_no_way_around_the_checks(make: Any) -> None:
     with pytest.raises(StreamDefinitionError):
         make()
+
+
+def test_flinks_spellings_are_answered_with_those_of_here() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'of': write CountTrigger\.at_least\(5\)"):
+        t.CountTrigger.of(5)
+    with pytest.raises(AttributeError, match=r"write EventTimeTrigger\.after_end_of_window\(\)"):
+        t.EventTimeTrigger.create()
+    with pytest.raises(AttributeError, match=r"has no attribute .at_most.$"):
+        t.CountTrigger.at_most(5)
+    with pytest.raises(ImportError, match="asterism has no 'TumblingEventTimeWindows': it is TumblingWindows here"):
+        from asterism import TumblingEventTimeWindows  # noqa: F401

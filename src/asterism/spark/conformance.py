@@ -36,7 +36,7 @@ from asterism.operator import Arrival, InputSpec, Now, Operator, Result
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.plan import configure_state_store
+from asterism.spark.plan import clock, configure_state_store
 from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
 
 KEY_GROUPS = 16
@@ -232,11 +232,15 @@ def _run(
     hosted: Any = operator
     arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
     packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, EVENTS), CHUNKS)
-    results = packed.groupBy("key_group").transformWithState(
-        statefulProcessor=OperatorHost(hosted),
-        outputStructType=RESULTS,
-        outputMode="Append",
-        timeMode="None",
+    results = (
+        packed.withColumn("clock", clock())
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=OperatorHost(hosted),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode="None",
+        )
     )
     writer = results.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
@@ -11,11 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
-from asterism.matcher import micros
 from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.operator import END_OF_TIME
 from asterism.spark import CHUNKS, RESULTS
@@ -23,9 +25,9 @@ from asterism.spark.exchange import (
     BATCH_GROUP,
     BATCH_INPUT,
     BATCH_NUMBER,
+    BATCH_ORDER,
     BATCH_TIME,
     arrivals,
-    pack,
     run_keys,
 )
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -33,18 +35,21 @@ from asterism.spark.key_groups import label
 from asterism.spark.plan import (
     DEFAULT_KEY_GROUPS,
     Sink,
+    Use,
     arrow_schema,
     bounded,
     check_key_groups,
     hashed,
     key_group_of,
     mapped,
+    output_of,
+    packed,
     quoted,
     run,
     stateful,
-    unpacked,
 )
 from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.spark.times import event_micros
 from asterism.stream_operator import Input, StreamOperator
 
 Stream = KeyedStream | BroadcastStream
@@ -72,8 +77,8 @@ def connect(
     :param pages: pages of state per key group, likewise
     :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
     :param co_partitioned: batch: the inputs are tables that are bucketed by their keys, all alike: they are read, and meet, in
-        one stage, without a shuffle. Where they are not, Spark shuffles, and the results are the same. There can be no
-        broadcast input.
+        one stage, without a shuffle. Where they are not, Spark shuffles, a warning says so, and the results are the same. There
+        can be no broadcast input.
     :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
 
     Examples that run: docs/operators.md.
@@ -136,7 +141,10 @@ class OperatorStream:
         :raises StreamDefinitionError: there is none of that name
         """
         self._check_outputs([name])
-        return unpacked(self._results(self.drain), name, self.operator.output_schemas[name])
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
+        )
 
     def run(
         self,
@@ -156,7 +164,7 @@ class OperatorStream:
             self._results,
             self.operator.output_schemas,
             sinks,
-            streaming=self.streaming,
+            streams=self.streams.values(),
             ends_by_itself=not self.operator.processing_time,
             checkpoint=checkpoint,
             drain=drain if trigger is None else self.drain,
@@ -175,32 +183,32 @@ class OperatorStream:
 
     # ------------------------------------------------------------------ plans
 
-    def _results(self, drain: bool) -> DataFrame:
+    def _results(self, use: Use) -> DataFrame:
         if self.streaming:
-            return self._stateful(drain)
+            return self._stateful(use)
         return self._co_partitioned() if self.co_partitioned else self._batch()
 
-    def _packed(self, name: str, stream: Stream) -> DataFrame:
-        columns = self.operator.inputs[name].schema.names
-        df = hashed(stream.df, _keys(stream), columns)
-        return mapped(df, pack(self.operator, self.key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+    def _packed(self, name: str, stream: Stream, use: Use) -> DataFrame:
+        rows = hashed(stream.df, _keys(stream), self.operator.inputs[name].schema.names)
+        return packed(stream, self.operator, name, rows, key_groups=self.key_groups, use=use)
 
-    def _stateful(self, drain: bool) -> DataFrame:
-        packed = {name: self._packed(name, stream) for name, stream in self.streams.items()}
+    def _stateful(self, use: Use) -> DataFrame:
+        chunks = {name: self._packed(name, stream, use) for name, stream in self.streams.items()}
         bounded = [name for name, stream in self.streams.items() if not stream.df.isStreaming]
         first = None
         if bounded:
             ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(self.key_groups)]
             first = reduce(
-                DataFrame.unionByName, [packed[name] for name in bounded], self.spark.createDataFrame(ends, CHUNKS)
+                DataFrame.unionByName, [chunks[name] for name in bounded], self.spark.createDataFrame(ends, CHUNKS)
             )
         return stateful(
             self.spark,
             self.operator,
-            [packed[name] for name in self.streams if name not in bounded],
+            [chunks[name] for name in self.streams if name not in bounded],
+            streams=self.streams,
+            use=use,
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if self.operator.processing_time else NO_TIME,
-            drain=drain,
             first=first,
         )
 
@@ -213,8 +221,17 @@ class OperatorStream:
                 return F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
             return key_group_of(_keys(self.streams[name]), self.key_groups)
 
-        rows = self._together(ranked, lambda name: [group(name).alias(BATCH_GROUP)])
-        return bounded(rows, [BATCH_TIME, BATCH_INPUT], self.operator, partial(arrivals, self.operator, ranked))
+        def place(name: str) -> list[Column]:
+            # Broadcast elements have one order in all key groups; of keyed ones that with equal times does not matter.
+            order = (
+                F.monotonically_increasing_id() if self.operator.inputs[name].broadcast else F.lit(None).cast("long")
+            )
+            return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
+
+        rows = self._together(ranked, place)
+        return bounded(
+            rows, [BATCH_TIME, BATCH_INPUT, BATCH_ORDER], self.operator, partial(arrivals, self.operator, ranked)
+        )
 
     def _co_partitioned(self) -> DataFrame:
         """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""
@@ -230,6 +247,7 @@ class OperatorStream:
         by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted, names))
+        _warn_of_a_shuffle(rows)
         return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
 
     def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
@@ -243,12 +261,23 @@ class OperatorStream:
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
 
+def _warn_of_a_shuffle(rows: DataFrame) -> None:
+    with redirect_stdout(io.StringIO()) as plan:
+        rows.explain()
+    if re.search(r"\bExchange\b", plan.getvalue()):
+        warnings.warn(
+            "co_partitioned=True, but the inputs do not lie together by their keys: Spark shuffles them. "
+            "Bucket them all alike by the key, into the same number of buckets.",
+            stacklevel=4,
+        )
+
+
 def _keys(stream: Stream) -> list[str]:
     return stream.keys if isinstance(stream, KeyedStream) else []
 
 
 def _wire(spark: SparkSession, stream: Stream) -> Wire:
-    schema: pa.Schema = arrow_schema(spark, stream.df.schema)
+    schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
     idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
     return Wire(schema, _keys(stream), stream.time, idle)
 
@@ -257,10 +286,4 @@ def _sort_time(stream: Stream) -> Any:
     """Event time in microseconds; null, which comes first, where there is none."""
     if stream.time is None:
         return F.lit(None).cast("long")
-    column = F.col(quoted(stream.time))
-    kind = stream.df.schema[stream.time].dataType
-    if isinstance(kind, T.LongType):
-        return column * 1000
-    return F.unix_micros(
-        column if isinstance(kind, T.TimestampType) else F.to_utc_timestamp(column, F.current_timezone())
-    )
+    return event_micros(quoted(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

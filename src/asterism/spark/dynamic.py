@@ -20,28 +20,29 @@ from asterism.dynamic_cep import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, Dynamic
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.kill_list import ALWAYS, checked_names
-from asterism.matcher import micros
 from asterism.operator import BEFORE_TIME, TIME, Arrival
 from asterism.processors import PatternProcessorDiscovererFactory
-from asterism.spark import CHUNKS
-from asterism.spark.exchange import BATCH_GROUP, copied, pack
+from asterism.spark.exchange import BATCH_GROUP, copied
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
-    OBSERVATION,
     Sink,
+    Use,
     arrow_schema,
     bounded,
     check_checkpoint,
     hashed,
     mapped,
+    observed,
+    output_of,
+    packed,
     quoted,
     run,
     spark_schema,
     stateful,
-    unpacked,
 )
 from asterism.spark.processor_source import Payload
 from asterism.spark.streams import KeyedStream
+from asterism.sql.types import TIME_ZONE
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,10 @@ class PatternProcessorStream:
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
         self._check([name], operator)
-        return unpacked(self._results(operator, without, self.drain), name, operator.output_schemas[name])
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(operator, without, use), name, operator.output_schemas[name], streams=[self.stream], use=use
+        )
 
     def run(
         self,
@@ -144,7 +148,7 @@ class PatternProcessorStream:
             partial(self._results, operator, names),
             operator.output_schemas,
             sinks,
-            streaming=streaming,
+            streams=[self.stream],
             ends_by_itself=not operator.processing_time,
             checkpoint=checkpoint,
             drain=drain if trigger is None else self.drain,
@@ -160,9 +164,9 @@ class PatternProcessorStream:
     @staticmethod
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
         """How many matches each processor had in a micro-batch, from the query's progress."""
-        row = progress.observedMetrics.get(OBSERVATION)
         found: dict[str, int] = {}
-        for counts in json.loads(row[BY_PROCESSOR]) if row is not None else []:
+        rows = [row for row in observed(progress) if BY_PROCESSOR in row]
+        for counts in [counts for row in rows for counts in json.loads(row[BY_PROCESSOR])]:
             for name, count in counts.items():
                 processor = name.removeprefix(BY_PROCESSOR + "/")
                 found[processor] = found.get(processor, 0) + count
@@ -210,7 +214,7 @@ class PatternProcessorStream:
         # Sets that are made from now on say themselves what is killed.
         last = max(store.numbers(), default=0) if killed else 0
         return DynamicCepOperator(
-            arrow_schema(self.spark, self.stream.df.schema),
+            arrow_schema(self.spark, self.stream.df.schema, self.stream.time_unit),
             keys=self.stream.keys,
             time=self.stream.time,
             source=store,
@@ -223,20 +227,21 @@ class PatternProcessorStream:
             left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),
         )
 
-    def _results(self, operator: DynamicCepOperator, without: frozenset[str], drain: bool) -> DataFrame:
+    def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         store = operator.source
         if isinstance(store, OneSet):
             return self._batch(operator, store, events)
         assert isinstance(store, FolderStore)
-        delay = micros(self.stream.max_out_of_orderness)
         return stateful(
             self.spark,
             operator,
-            [mapped(events, pack(operator, self.key_groups, EVENTS, delay), CHUNKS)],
+            [packed(self.stream, operator, EVENTS, events, key_groups=self.key_groups, use=use)],
+            streams={EVENTS: self.stream},
+            use=use,
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
-            drain=drain,
+            zone=operator.schema.metadata[TIME_ZONE].decode(),  # rules that ask for it may come
             source=Payload(self.factory, operator.compiler, store, without).source(),
         )
 

@@ -26,6 +26,7 @@ GATHER = 200_000
 
 MILLISECOND = 1000
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
+BATCH_ORDER = "__order"
 ENDED = Now(END_OF_TIME, END_OF_TIME)
 METRICS = pa.map_(pa.string(), pa.int64())
 
@@ -47,15 +48,17 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def pack(operator: Operator, key_groups: int, name: str, delay: int = 0) -> Callable[[Batches], Batches]:
+def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) -> Callable[[Batches], Batches]:
     """For ``mapInArrow``: events (with KEY_HASH) of input *name* to CHUNKS.
 
     Events of a keyed input go to the key group of their key, broadcast elements to all. After its last event, a task tells every
     key group how far event time has come: the latest time less *delay* (microseconds) and the millisecond that makes the
-    watermark one that events may still come after.
+    watermark one that events may still come after. *delay* None: that is known otherwise, and it tells only that events came.
     """
     spec = operator.inputs[name]
     labels = np.array([label(group) for group in range(key_groups)], np.int32)
+    # Where time may go on without an input, all key groups must know alike when something came.
+    heard = any(other.idle_after is not None for other in operator.inputs.values())
 
     def packer(batches: Batches) -> Batches:
         settle_memory()
@@ -83,8 +86,9 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int = 0) -> Call
                 slices = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
                 yield chunks(labels[used], slices, seq, None)
             seq += 1
-        if latest != NO_TIME:
-            yield chunks(labels, [None] * key_groups, seq, latest - delay - MILLISECOND)
+        if latest != NO_TIME or (heard and seq & 0xFFFFFFFFFF):
+            watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
+            yield chunks(labels, [None] * key_groups, seq, watermark)
 
     def chunks(
         to: npt.NDArray[np.int32], values: list[bytes | None], seq: int, watermark: int | None

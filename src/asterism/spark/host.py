@@ -7,8 +7,7 @@ per key group, the time at which the operator wants to be called.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
@@ -49,12 +48,22 @@ class OperatorHost(StatefulProcessor):
     process which state it has: that takes a third of a second less without the modules of the operator.
     """
 
-    def __init__(self, operator: Operator, time_mode: str = NO_TIME, *, bounded: bool = False) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        time_mode: str = NO_TIME,
+        *,
+        bounded: bool = False,
+        upstream: Mapping[str, int] | None = None,
+    ) -> None:
         self._pickled: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call] # pyspark's copy has no types
         self._inline = operator.pages == 1
         self.time_mode = time_mode
         self.bounded = bounded
         """Are there inputs that are read to their end before all others?"""
+        self.upstream = dict(upstream or {})
+        """The inputs that come from other operators of the query, and have Spark's watermark: how far they may be behind it,
+        in microseconds."""
 
     @cached_property
     def operator(self) -> Operator:
@@ -75,6 +84,7 @@ class OperatorHost(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
         rows = list(rows)
+        self.clock = rows[0].clock
         ends = any(row.input == CONTROL and bytes(row.chunk) == END_OF_INPUT for row in rows)
         first = []
         if self.bounded:
@@ -104,11 +114,6 @@ class OperatorHost(StatefulProcessor):
     def close(self) -> None:
         if "operator" in self.__dict__:
             self.operator.close()
-
-    @cached_property
-    def _clock(self) -> int:
-        """The time in milliseconds, one for the task, where Spark's time mode has none."""
-        return time.time_ns() // 10**6
 
     def _process(
         self,
@@ -162,6 +167,8 @@ class OperatorHost(StatefulProcessor):
         wake = {EVENT_TIME: result.wake, PROCESSING_TIME: result.wake_processing}.get(self.time_mode)
         # Spark fires a timer when its clock, in milliseconds, has reached it.
         timer = _NO_TIMER if wake is None else -(-wake // 1000)
+        if self.upstream and store.value is not None:
+            timer = self._as_the_watermark_moves(timer, times)
         if fired is not None and timer == fired:  # which Spark deletes after this call
             timer += 1
         self._set_timer(store, timer, fired)
@@ -171,19 +178,31 @@ class OperatorHost(StatefulProcessor):
         self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
     ) -> Iterator[Result]:
         """One call of the operator for each of *parts*, and one for the end."""
-        from asterism.operator import BEFORE_TIME, END_OF_TIME, Now
+        from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
 
         watermark, clock = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
         now = Now(
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
-            processing_time=1000 * (clock if clock >= 0 else self._clock),
+            processing_time=1000 * (clock if clock >= 0 else self.clock),
         )
-        for part in parts:
-            yield from self.operator.slices(store, self._arrivals(part), now)
+        arrived = [self._arrivals(part) for part in parts]
+        if self.upstream and now.watermark != BEFORE_TIME:
+            # Operators upstream have given all their rows up to Spark's watermark, the last of them in this micro-batch.
+            arrived[-1] += [Arrival(name, None, now.watermark - delay) for name, delay in self.upstream.items()]
+            now = Now(processing_time=now.processing_time)
+        for arrivals in arrived:
+            yield from self.operator.slices(store, arrivals, now)
         if ends:
             # Where processing time decides nothing it stays what it is: conditions may ask for it.
             clock = END_OF_TIME if self.operator.processing_time else now.processing_time
             yield from self.operator.slices(store, [], Now(END_OF_TIME, clock))
+
+    def _as_the_watermark_moves(self, timer: int, times: TimerValues) -> int:
+        """A timer that lets Spark call every key group whenever the watermark moves, so that all know the same one."""
+        in_event_time = self.time_mode == EVENT_TIME
+        now = times.getCurrentWatermarkInMs() if in_event_time else times.getCurrentProcessingTimeInMs()
+        moves = max(now, 0) + 1
+        return moves if timer == _NO_TIMER else min(timer, moves)
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
         if timer == store.timer:

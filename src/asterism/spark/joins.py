@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import and_
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -43,6 +45,11 @@ class Side:
                 "Whether one of its rows has no partner, only a task that sees all of the probe could tell.",
                 f"one of {', '.join((*BRINGING, *FILTERING))}",
             )
+        if not all(isinstance(name, str) for name in self._names()):
+            raise StreamDefinitionError(
+                "a broadcast table is joined on columns, which are named by texts",
+                hint='Side(customers, on="customer_id"), or on={"customer": "id"} where their names differ',
+            )
         if not self.columns:
             raise StreamDefinitionError(
                 "a broadcast table is joined on columns", hint='Side(customers, on="customer_id")'
@@ -56,7 +63,13 @@ class Side:
         """The columns to join on: the probe's, and this table's."""
         if isinstance(self.on, Mapping):
             return dict(self.on)
-        return {name: name for name in ([self.on] if isinstance(self.on, str) else self.on)}
+        return {name: name for name in self._names()}
+
+    def _names(self) -> list[Any]:
+        """All that *on* says, of which nobody knows yet whether it is text."""
+        if isinstance(self.on, Mapping):
+            return list(chain.from_iterable(self.on.items()))
+        return list(self.on) if isinstance(self.on, list | tuple | set) else [self.on]
 
     @property
     def brings(self) -> list[str]:

@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
+import re
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StateError, StreamDefinitionError
 from asterism.key_group import KEY_HASH
+from asterism.matcher import micros
 from asterism.operator import Arrival, Operator
-from asterism.spark import RESULTS
+from asterism.outputs import MILLISECONDS, TIME_UNIT
+from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.control_source import ControlSource
-from asterism.spark.exchange import BATCH_GROUP, Batches, run_groups, unpack
-from asterism.spark.host import PROCESSING_TIME, OperatorHost
+from asterism.spark.exchange import BATCH_GROUP, Batches, pack, run_groups, unpack
+from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.spark.upstream import OTHER, OURS, goes_on, has_upstream, has_watermark, is_watermarked, marked
 from asterism.sql.types import TIME_ZONE
 
 Sink = Callable[[DataFrame, int], None]
 DEFAULT_KEY_GROUPS = 32
 MAX_KEY_GROUPS = 2**15
 OBSERVATION = "asterism"
-"""Name of the observation that has an operator's counts, in a query's progress."""
+"""Name of the observation that has an operator's counts, in a query's progress; where a query has several operators, those of
+the others begin with it."""
+WATERMARKS = "spark.asterism.watermarks"
+"""Setting of the session: may outputs that are DataFrames have a watermark of Spark's below them? Default: true."""
+_numbers = itertools.count(1)
+_MARKED_TIME = "__marked_time"
 
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the plan of an operator is for.
+
+    :param drain: does it end its input?
+    :param final: do its results go to sinks, and not into a DataFrame, behind which another operator may come?
+    :param observation: the name of its counts
+    """
+
+    drain: bool
+    final: bool = True
+    observation: str = OBSERVATION
+
+    @classmethod
+    def as_dataframe(cls, drain: bool) -> Use:
+        return cls(drain, final=False, observation=_unique_observation())
+
+
+def _unique_observation() -> str:
+    """Spark allows a name once in a query, and nobody knows which DataFrames will meet in one."""
+    number = next(_numbers)
+    return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
+
+
+def observed(progress: StreamingQueryProgress) -> list[Any]:
+    """The counts of all operators of a query, as rows."""
+    return [row for name, row in progress.observedMetrics.items() if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)]
 
 
 def check_key_groups(key_groups: int) -> None:
@@ -90,36 +135,97 @@ def bounded(
     return mapped(rows, run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
 
 
+def packed(
+    stream: KeyedStream | BroadcastStream,
+    operator: Operator,
+    name: str,
+    rows: DataFrame,
+    *,
+    key_groups: int,
+    use: Use,
+    watched: bool = False,
+) -> DataFrame:
+    """The *rows* (hashed) of a stream as CHUNKS of the operator's input *name*.
+
+    :param watched: has Spark a watermark of these rows already?
+    """
+    if has_watermark(stream.df):  # what comes from an operator is known by the watermark of that
+        return mapped(rows, pack(operator, key_groups, name, None), CHUNKS)
+    chunks = mapped(rows, pack(operator, key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+    if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
+        return chunks
+    # For operators that may come behind this one. Chunks are few; those without a watermark have none in Spark's either.
+    time = F.timestamp_micros("watermark")
+    return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
+
+
+def may_be_watched(df: DataFrame, use: Use) -> bool:
+    """May Spark have a watermark of this stream? It takes one, and a user may want to have it behind the operator."""
+    wanted = use.final or df.sparkSession.conf.get(WATERMARKS, "true") == "true"
+    return wanted and df.isStreaming and not is_watermarked(df)
+
+
+def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
+    """What Spark's watermark is behind an operator of these."""
+    timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
+    if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
+        return OURS
+    some = any(is_watermarked(stream.df) for stream in streams) or any(may_be_watched(df, use) for df in timed)
+    return OTHER if some else None
+
+
+def clock() -> Column:
+    """What the clock shows, in milliseconds: one time for all tasks of a micro-batch, the same when it is repeated."""
+    return F.unix_millis(F.current_timestamp())
+
+
 def stateful(
     spark: SparkSession,
     operator: Operator,
-    packed: Sequence[DataFrame],
+    chunks: Sequence[DataFrame],
     *,
+    streams: Mapping[str, KeyedStream | BroadcastStream],
+    use: Use,
     key_groups: int,
     time_mode: str,
-    drain: bool,
+    zone: str | None = None,
     first: DataFrame | None = None,
     source: type[DataSource] = ControlSource,
 ) -> DataFrame:
-    """The operator over its *packed* streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
+    """The operator over its packed streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
 
+    :param streams: what its inputs are connected to
+    :param zone: the session's time zone, if the operator asks for it
     :param source: the control source
     """
+    if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
+        raise StreamDefinitionError(
+            "this stream is to end, and the operator from which it comes goes on",
+            "Its deadlines would not fire, and nobody would take what it still holds.",
+            "drain=True for that operator too; or run(..., drain=True), which ends all operators of the query",
+        )
+    upstream = {
+        name: micros(stream.max_out_of_orderness) for name, stream in streams.items() if has_watermark(stream.df)
+    }
+    if upstream and time_mode == NO_TIME:
+        time_mode = EVENT_TIME
     configure_state_store(spark)
     spark.dataSource.register(source)
-    control = (
+    reader = (
         spark.readStream.format(source.name())
         .option("keyGroups", key_groups)
         .option("definition", operator.fingerprint.hex())
-        .option("drain", str(drain).lower())
+        .option("drain", str(use.drain).lower())
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
-        .load()
+        .option("signals", signals.folder())
     )
+    control = (reader if zone is None else reader.option("zone", zone)).load()
     results = (
-        reduce(DataFrame.unionByName, [*packed, control])
+        reduce(DataFrame.unionByName, [*chunks, control])
+        .withColumn("clock", clock())
         .groupBy("key_group")
         .transformWithState(
-            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None),
+            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),
             outputStructType=RESULTS,
             outputMode="Append",
             timeMode=time_mode,
@@ -128,7 +234,7 @@ def stateful(
     )
     if not operator.metrics:
         return results
-    return results.observe(OBSERVATION, *[_count(name) for name in operator.metrics])
+    return results.observe(use.observation, *[_count(name) for name in operator.metrics])
 
 
 def _count(name: str) -> Column:
@@ -141,11 +247,11 @@ def _count(name: str) -> Column:
 
 
 def run(
-    results: Callable[[bool], DataFrame],
+    results: Callable[[Use], DataFrame],
     schemas: Mapping[str, pa.Schema],
     sinks: Mapping[str, Sink],
     *,
-    streaming: bool,
+    streams: Iterable[KeyedStream | BroadcastStream],
     ends_by_itself: bool,
     checkpoint: str | None,
     drain: bool,
@@ -153,12 +259,14 @@ def run(
     name: str | None,
     spark: SparkSession,
 ) -> StreamingQuery | None:
-    """Write the outputs of *results* (called with: is this the drain?) to their *sinks*, computing once.
+    """Write the outputs of *results* to their *sinks*, computing once.
 
+    :param streams: where the elements come from
     :param ends_by_itself: does the trigger *available now* end the query?
     """
 
     _check_sinks(sinks, trigger)
+    streams = list(streams)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         if len(sinks) > 1:  # else nothing would be computed twice
@@ -169,30 +277,32 @@ def run(
         finally:
             rows.unpersist()
 
-    if not streaming:
-        write(results(False), 0)
+    if not any(stream.df.isStreaming for stream in streams):
+        write(results(Use(drain=False)), 0)
         return None
     check_checkpoint(checkpoint)
+    follows = any(has_upstream(stream.df) for stream in streams)
 
-    def start(ending: bool, **how: Any) -> StreamingQuery:
+    def start(ending: bool, observation: str | None = None, **how: Any) -> StreamingQuery:
+        unique = observation or (_unique_observation() if follows else OBSERVATION)
         try:
-            writer = results(ending).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+            rows = results(Use(ending, observation=unique))
+            writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
-            if error.getCondition() != "DUPLICATED_METRICS_NAME":
+            # An operator comes before this one, and its mark was lost.
+            if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
                 raise
-            raise StreamDefinitionError(
-                "the stream is itself a result of Asterism",
-                "One streaming query holds one operator.",
-                "write the first result to a sink, and read the second stream from there",
-            ) from None
+        return start(ending, _unique_observation(), **how)
 
     if trigger is not None:
-        return start(drain, **trigger)
+        return _until_its_end(partial(start, True, **trigger)) if drain else start(False, **trigger)
     if ends_by_itself:
         with _without_empty_micro_batches(spark, drain):
             query = start(False, availableNow=True)
         query.awaitTermination()
+        if drain and len(_operators(query)) > 1 and not signals.is_seen():
+            raise _not_reached("Nothing was ended: the state is as the last micro-batch left it.")
     elif not drain:
         # Spark runs empty micro-batches for ever where timers are in processing time.
         raise StreamDefinitionError(
@@ -200,11 +310,38 @@ def run(
             hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
         )
     if drain:
-        query = start(True, availableNow=True)
-        query.awaitTermination()
-        if not _has_ended(query):  # its one micro-batch was an old one, which a failure had left unfinished
-            start(True, availableNow=True).awaitTermination()
+        with signals.ending():
+            query = start(True, availableNow=True)
+            query.awaitTermination()
+            if not any(_operators(query).values()):  # its one micro-batch was one that a failure had left unfinished
+                query = start(True, availableNow=True)
+                query.awaitTermination()
+        if not all(_operators(query).values()):
+            raise _not_reached("The last operator has ended its input; those before it have not.")
     return None
+
+
+def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query that ends its input, and goes on alone; while it runs the operators before its last one hear of it."""
+    with ExitStack() as stack:
+        stack.enter_context(signals.ending())
+        query = start()
+        signal = stack.pop_all()
+
+    def wait() -> None:
+        with signal, suppress(Exception):  # whoever has the query is told how it ended
+            query.awaitTermination()
+
+    threading.Thread(target=wait, name="asterism end of input", daemon=True).start()
+    return query
+
+
+def _not_reached(what: str) -> StateError:
+    return StateError(
+        "the end of input cannot reach the operators from which this stream comes",
+        f"It is told in a folder of this process, which Spark's driver does not see.\n{what}",
+        "run it where Spark's driver runs; or drain=False here, and drain=True for each operator of a last run",
+    )
 
 
 def _check_sinks(sinks: Mapping[str, Sink], trigger: Mapping[str, Any] | None) -> None:
@@ -222,15 +359,22 @@ def _check_sinks(sinks: Mapping[str, Sink], trigger: Mapping[str, Any] | None) -
         raise StreamDefinitionError(f"the trigger is {trigger!r:.60}", hint='trigger={"processingTime": "1 second"}')
 
 
-def _has_ended(query: StreamingQuery) -> bool:
-    """Has the query carried the end of input?"""
+def _operators(query: StreamingQuery) -> dict[int, bool]:
+    """The control sources of a query's operators, by their places: have they carried the end of input?"""
+    found: dict[int, bool] = {}
+    for progress in query.recentProgress:
+        for place, source in enumerate(progress.sources):
+            start, end = _offset(source.startOffset), _offset(source.endOffset)
+            if "definition" in end:
+                found[place] = found.get(place, False) or end["messages"] > start.get("messages", 0)
+    return found
 
-    def messages(offset: str) -> int:
-        found = json.loads(offset)
-        return int(found.get("messages", 0)) if isinstance(found, dict) else 0
 
-    sources = [source for progress in query.recentProgress for source in progress.sources]
-    return any(messages(source.endOffset) > messages(source.startOffset) for source in sources)
+def _offset(text: str) -> dict[str, Any]:
+    with suppress(TypeError, ValueError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 @contextmanager
@@ -250,15 +394,62 @@ def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
     return results.where(F.col("output") == output).select("chunk").mapInArrow(unpack(schema), struct)
 
 
+def output_of(
+    results: DataFrame,
+    output: str,
+    schema: pa.Schema,
+    *,
+    streams: Iterable[KeyedStream | BroadcastStream],
+    use: Use,
+) -> DataFrame:
+    """The rows of one output, for whatever comes next.
+
+    :param streams: what the inputs of the operator are connected to
+    """
+    rows, streams = unpacked(results, output, schema), list(streams)
+    if not any(stream.df.isStreaming for stream in streams):
+        return rows
+    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain)
+
+
 def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def arrow_schema(spark: SparkSession, schema: T.StructType) -> pa.Schema:
-    """How Spark hands these columns to Python, with the session's time zone, which their types do not tell."""
+def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MILLISECONDS) -> pa.Schema:
+    """How Spark hands these columns to Python, with what their types do not tell: the session's time zone, and what an event
+    time counts that is an integer.
+    """
     arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    return pa.schema([field.with_nullable(True) for field in arrow], metadata={TIME_ZONE: zone})
+    # Without what else is said about the columns: it is no part of what a checkpoint belongs to.
+    return pa.schema(
+        [pa.field(field.name, field.type) for field in arrow], metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}
+    )
+
+
+def zone_asked(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
+    """The session's time zone, if what an operator computes depends on it; None otherwise.
+
+    :param build: makes the operator for events of a schema
+    """
+
+    def made_in(zone: str) -> bytes:
+        written = io.BytesIO()
+        pickler: Any = _WithoutMetadata(written)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+        pickler.dump(build(schema.with_metadata({**schema.metadata, TIME_ZONE: zone.encode()})))
+        return written.getvalue()
+
+    return schema.metadata[TIME_ZONE].decode() if made_in("UTC") != made_in("America/St_Johns") else None
+
+
+class _WithoutMetadata(cloudpickle.Pickler):
+    """Writes schemas without what they tell beside their columns."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, pa.Schema):
+            return str, (str(obj.remove_metadata()),)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:

@@ -76,7 +76,8 @@ class ProcessorSource(ControlSource):
     def streamReader(self, schema: Any) -> Reader:
         drains = self.options.get("drain", "false") == "true"
         reader = ProcessorDrainReader if drains else ProcessorReader
-        return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload)
+        folder, zone = self.options.get("signals"), self.options.get("zone")
+        return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload, folder, zone)
 
 
 class _Announces(Reader):
@@ -84,8 +85,15 @@ class _Announces(Reader):
     and a change of it makes a micro-batch, if only an empty one.
     """
 
-    def __init__(self, key_groups: int, definition: str, payload: bytes) -> None:
-        super().__init__(key_groups, definition)
+    def __init__(
+        self,
+        key_groups: int,
+        definition: str,
+        payload: bytes,
+        folder: str | None = None,
+        zone: str | None = None,
+    ) -> None:
+        super().__init__(key_groups, definition, folder, zone)
         self.payload = payload
         self._coordinator: Coordinator | None = None
         self._stopped = False
@@ -171,12 +179,17 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     """Announces sets as they come; with the trigger *available now*, the one that is there at the start."""
 
     pinned: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.pinned = self.announced({"set": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
+        if self.last is None and self.is_ending(limit):
+            self.last = self.announced(start) | {"messages": start["messages"] + 1}
+        if self.last is not None:
+            return self.last
         if self.pinned is None:
             return self.announced(start)
         return start | self.pinned | {"set": max(start["set"], self.pinned["set"])}

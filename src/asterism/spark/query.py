@@ -22,27 +22,32 @@ from asterism.compiler import Semantics, check_pattern
 from asterism.dynamic_cep import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.errors import StreamDefinitionError
 from asterism.key_group import KEY_HASH
-from asterism.matcher import micros
 from asterism.outputs import OutputKind, OutputSpec
 from asterism.pattern import Pattern
 from asterism.processors import PatternProcessorDiscovererFactory
-from asterism.spark import CHUNKS, RESULTS
+from asterism.spark import RESULTS
 from asterism.spark.dynamic import PatternProcessorStream
-from asterism.spark.exchange import pack, run_sorted
+from asterism.spark.exchange import run_sorted
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
     DEFAULT_KEY_GROUPS,
     Sink,
+    Use,
     arrow_schema,
     check_key_groups,
     hashed,
     mapped,
+    may_be_watched,
+    output_of,
+    packed,
     quoted,
     run,
     stateful,
-    unpacked,
+    zone_asked,
 )
 from asterism.spark.streams import KeyedStream
+from asterism.spark.times import event_micros
+from asterism.spark.upstream import has_watermark
 from asterism.surprises import warn
 
 DEFAULT_PAGES = 1
@@ -178,7 +183,7 @@ class PatternStream:
         self.max_partial_matches = max_partial_matches
         self.on_limit = on_limit
         self.spark: SparkSession = stream.df.sparkSession
-        self.schema = arrow_schema(self.spark, stream.df.schema)
+        self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         # Everything that is wrong with the pattern is said now, not when a result is asked for.
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES)})
 
@@ -271,7 +276,7 @@ class PatternStream:
             partial(self._results, operator),
             operator.output_schemas,
             sinks,
-            streaming=self.stream.df.isStreaming,
+            streams=[self.stream],
             ends_by_itself=self.stream.time is not None,
             checkpoint=checkpoint,
             drain=drain if trigger is None else self.drain,
@@ -285,13 +290,16 @@ class PatternStream:
     def _single(self, spec: OutputSpec) -> DataFrame:
         name = spec.kind.value
         operator = self._operator({name: spec})
-        return unpacked(self._results(operator, self.drain), name, operator.output_schemas[name])
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
+        )
 
-    def _operator(self, outputs: Mapping[str, OutputSpec]) -> CepOperator:
+    def _operator(self, outputs: Mapping[str, OutputSpec], schema: pa.Schema | None = None) -> CepOperator:
         stream = self.stream
         return CepOperator(
             self.pattern,
-            self.schema,
+            self.schema if schema is None else schema,
             keys=stream.keys,
             time=stream.time,
             outputs=outputs,
@@ -302,9 +310,9 @@ class PatternStream:
             on_limit=self.on_limit,
         )
 
-    def _results(self, operator: CepOperator, drain: bool) -> DataFrame:
+    def _results(self, operator: CepOperator, use: Use) -> DataFrame:
         """Results as chunks, with the name of their output."""
-        return self._streaming(operator, drain) if self.stream.df.isStreaming else self._batch(operator)
+        return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator)
 
     def _relevant(self, df: DataFrame, operator: CepOperator) -> DataFrame:
         """Leave out what cannot matter, before anything is exchanged. Late events and events without a time are kept where
@@ -320,21 +328,34 @@ class PatternStream:
     def _inputs(self, df: DataFrame, operator: CepOperator) -> DataFrame:
         return hashed(df, self.stream.keys, operator.inputs[EVENTS].schema.names)
 
-    def _streaming(self, operator: CepOperator, drain: bool) -> DataFrame:
+    def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
         stream, df = self.stream, self.stream.df
         relevant = self._relevant(df, operator)
         time_mode = NO_TIME if stream.time is not None else PROCESSING_TIME
-        if stream.time is not None and relevant is not df:
+        # Where Spark can have no watermark of these events, nothing may be left out before the operator sees their times.
+        if stream.time is not None and not has_watermark(df) and not may_be_watched(df, use):
+            relevant = df
+        watched = stream.time is not None and relevant is not df and not has_watermark(df)
+        if watched:
+            assert stream.time is not None
             # The operator sees only the times of the events that are left; Spark's watermark, a micro-batch later, those of all.
             time_mode = EVENT_TIME
             column = stream.time
-            if isinstance(df.schema[column].dataType, T.LongType):
-                df, column = df.withColumn(_EVENT_TIME, F.timestamp_millis(quoted(column))), _EVENT_TIME
+            kind = df.schema[column].dataType
+            if not isinstance(kind, T.TimestampType):
+                time = F.timestamp_micros(event_micros(quoted(column), kind, stream.time_unit))
+                df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
             delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
             relevant = self._relevant(df.withWatermark(quoted(column), f"{delay} milliseconds"), operator)
-        packer = pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness))
-        packed = mapped(self._inputs(relevant, operator), packer, CHUNKS)
-        return stateful(self.spark, operator, [packed], key_groups=self.key_groups, time_mode=time_mode, drain=drain)
+        chunks = packed(
+            stream, operator, EVENTS, self._inputs(relevant, operator),
+            key_groups=self.key_groups, use=use, watched=watched,
+        )  # fmt: skip
+        return stateful(
+            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
+            zone=zone_asked(partial(self._operator, operator.outputs), self.schema),
+            key_groups=self.key_groups, time_mode=time_mode,
+        )  # fmt: skip
 
     def _batch(self, operator: CepOperator) -> DataFrame:
         stream = self.stream

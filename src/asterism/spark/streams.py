@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from asterism.arguments import expect
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.outputs import MILLISECONDS, TIME_UNITS
 
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
@@ -25,12 +26,14 @@ class KeyedStream:
     :param df: a streaming or a batch DataFrame
     :param key: key column or columns; none: all events have one key (and one task does all the work). Null is a key like
         any other.
-    :param time: event-time column: TIMESTAMP, TIMESTAMP_NTZ, or BIGINT in milliseconds since the epoch; None: processing time.
-        An event whose time is null goes to the late output; without one, the query fails.
+    :param time: event-time column: TIMESTAMP; TIMESTAMP_NTZ, whose clock is taken for that of UTC; DATE, midnight of that clock;
+        or BIGINT, a count from 1970-01-01 UTC, see *time_unit*. None: processing time. An event whose time is null, or out of
+        range, goes to the late output; without one, the query fails.
     :param max_out_of_orderness: how much later than a younger event an event may arrive and still count (streaming only);
         the watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's ``forBoundedOutOfOrderness``
     :param idle_after: if nothing has come for so long (processing time), other inputs need not wait for this one; default: they
         do
+    :param time_unit: what an event time of type BIGINT counts: "seconds", "milliseconds", "microseconds" or "nanoseconds"
     :param order_by: order of events with equal times: columns, descending with a leading ``-``; default: order of arrival
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
@@ -41,8 +44,21 @@ class KeyedStream:
     max_out_of_orderness: timedelta = timedelta(0)
     order_by: Sequence[str] = ()
     idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
 
     def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        if self.key is not None and not isinstance(self.key, Sequence):
+            raise StreamDefinitionError(
+                f"key is a column or a list of them, not {self.key!r:.60}", hint='key=["user", "shop"]'
+            )
+        if isinstance(self.order_by, str) or not isinstance(self.order_by, Sequence):
+            raise StreamDefinitionError(
+                f"order_by is a list of columns, not {self.order_by!r:.60}",
+                hint=f"order_by=[{self.order_by!r}]"
+                if isinstance(self.order_by, str)
+                else 'order_by=["number", "-price"]',
+            )
         order = [c.removeprefix("-") if isinstance(c, str) else c for c in self.order_by]
         times = [] if self.time is None else [self.time]
         _check_columns(self.df, [*self.keys, *times, *order], "in the description of the keyed stream")
@@ -56,7 +72,7 @@ class KeyedStream:
                     f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
                     hint="CAST it to a string, an integer or a decimal",
                 )
-        _check_time(self.df, self.time, self.max_out_of_orderness, self.idle_after)
+        _check_time(self)
 
     @property
     def keys(self) -> list[str]:
@@ -74,7 +90,7 @@ class BroadcastStream:
         events wait for the watermark of this input. None: it takes effect with the micro-batch that brings it, before the keyed
         events.
     :param max_out_of_orderness: as for a keyed stream
-    :param idle_after: as for a keyed stream
+    :param idle_after, time_unit: as for a keyed stream
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
 
@@ -82,10 +98,12 @@ class BroadcastStream:
     time: str | None = None
     max_out_of_orderness: timedelta = timedelta(0)
     idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
 
     def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
         _check_columns(self.df, [] if self.time is None else [self.time], "in the description of the broadcast stream")
-        _check_time(self.df, self.time, self.max_out_of_orderness, self.idle_after)
+        _check_time(self)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
@@ -100,17 +118,31 @@ def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
             raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
 
 
-def _check_time(df: DataFrame, time: str | None, delay: timedelta, idle_after: timedelta | None) -> None:
+def _check_unit(unit: str) -> None:
+    if unit not in TIME_UNITS:
+        raise StreamDefinitionError(
+            f"time_unit is {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
+        )
+
+
+def _check_time(stream: KeyedStream | BroadcastStream) -> None:
+    time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
     if time is not None:
-        kind = df.schema[time].dataType
-        if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.LongType):
+        kind = stream.df.schema[time].dataType
+        if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.LongType):
             raise StreamDefinitionError(
                 f'the event-time column "{time}" is of type {kind.simpleString()}',
-                "It must be TIMESTAMP, TIMESTAMP_NTZ, or BIGINT in milliseconds since 1970-01-01 UTC.",
+                "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
                 "CAST it, or build it with to_timestamp(...)",
             )
     expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness is a timedelta", "timedelta(seconds=5)")
     expect(StreamDefinitionError, idle_after, timedelta | None, "idle_after is a timedelta", "timedelta(minutes=1)")
+    if stream.time_unit != MILLISECONDS and (
+        time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
+    ):
+        raise StreamDefinitionError(
+            f'time_unit="{stream.time_unit}" says what a BIGINT counts, and the event time is none'
+        )
     if delay < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
     if idle_after is not None and idle_after <= timedelta(0):

@@ -13,30 +13,31 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
-from asterism.matcher import micros
 from asterism.operator import BEFORE_TIME, TIME, Arrival
-from asterism.spark import CHUNKS
-from asterism.spark.exchange import BATCH_GROUP, pack
+from asterism.spark.exchange import BATCH_GROUP
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.plan import (
     DEFAULT_KEY_GROUPS,
     Sink,
+    Use,
     arrow_schema,
     bounded,
     check_key_groups,
     hashed,
     key_group_of,
-    mapped,
+    output_of,
+    packed,
     quoted,
     run,
     stateful,
-    unpacked,
+    zone_asked,
 )
 from asterism.spark.streams import KeyedStream
 from asterism.triggers import Trigger
 from asterism.window_operator import EVENTS, FIRINGS, LATE_ELEMENTS, WindowFunction, WindowOperator
 from asterism.windows import Evictor, Windows
 
+_Build = Callable[[pa.Schema], WindowOperator]
 Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 RESULT_ROWS, LATE_ROWS = "results", "late"
 """What :meth:`WindowedStream.run` can write."""
@@ -125,10 +126,10 @@ class WindowedStream:
         self.evictor = evictor
         self.key_groups, self.pages, self.drain = key_groups, pages, drain
         self.spark: SparkSession = stream.df.sparkSession
-        self.schema = arrow_schema(self.spark, stream.df.schema)
+        self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         self.in_order = bool(in_order)
         # Everything that is wrong but what is computed is said now, not when a result is asked for.
-        operator = self._operator(_NOTHING)
+        operator = self._operator(_NOTHING, False, self.schema)
         self.trigger = operator.trigger
         if not stream.df.isStreaming:
             self.in_order = stream.time is not None
@@ -136,7 +137,8 @@ class WindowedStream:
             self.in_order = stream.time is not None and not operator.processing_time
 
     def __repr__(self) -> str:
-        return f"WindowedStream({self.windows!r}, {self.trigger!r})"
+        order = ", in_order=True" if self.in_order else ""
+        return f"WindowedStream({self.windows!r}, {self.trigger!r}{order})"
 
     # ------------------------------------------------------------------ results
 
@@ -186,7 +188,7 @@ class WindowedStream:
         """Elements that came when all their windows were over, and elements without a time, as they came in. In batch nothing
         is late.
         """
-        return self._single(self._operator(_NOTHING, late=True), LATE_ELEMENTS)
+        return self._single(partial(self._operator, _NOTHING, True), LATE_ELEMENTS)
 
     # ------------------------------------------------------------------ several outputs, one query
 
@@ -230,12 +232,13 @@ class WindowedStream:
             computed = {"reduce": reduce}
         elif process is not None:
             computed = self._processed(process, schema)
-        operator = self._operator(computed or _NOTHING, late=LATE_ROWS in sinks)
+        build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
+        operator = build(self.schema)
         return run(
-            partial(self._results, operator),
+            partial(self._results, build, operator),
             operator.output_schemas,
             {_OUTPUTS[output]: sink for output, sink in sinks.items()},
-            streaming=self.stream.df.isStreaming,
+            streams=[self.stream],
             ends_by_itself=not operator.processing_time,
             checkpoint=checkpoint,
             drain=drain if trigger is None else self.drain,
@@ -255,11 +258,11 @@ class WindowedStream:
         struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
         return {"function": function, "output": arrow_schema(self.spark, struct)}
 
-    def _operator(self, computed: Mapping[str, Any], *, late: bool = False) -> WindowOperator:
+    def _operator(self, computed: Mapping[str, Any], late: bool, schema: pa.Schema) -> WindowOperator:
         stream = self.stream
         return WindowOperator(
             self.windows,
-            self.schema,
+            schema,
             keys=stream.keys,
             time=stream.time,
             trigger=self.trigger,
@@ -272,21 +275,28 @@ class WindowedStream:
         )
 
     def _results_of(self, computed: Mapping[str, Any]) -> DataFrame:
-        return self._single(self._operator(computed), FIRINGS)
+        return self._single(partial(self._operator, computed, False), FIRINGS)
 
-    def _single(self, operator: WindowOperator, output: str) -> DataFrame:
-        return unpacked(self._results(operator, self.drain), output, operator.output_schemas[output])
+    def _single(self, build: _Build, output: str) -> DataFrame:
+        operator = build(self.schema)
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(build, operator, use), output, operator.output_schemas[output], streams=[self.stream], use=use
+        )
 
-    def _results(self, operator: WindowOperator, drain: bool) -> DataFrame:
+    def _results(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         """Results as chunks, with the name of their output."""
-        return self._streaming(operator, drain) if self.stream.df.isStreaming else self._batch(operator)
+        return self._streaming(build, operator, use) if self.stream.df.isStreaming else self._batch(operator)
 
-    def _streaming(self, operator: WindowOperator, drain: bool) -> DataFrame:
+    def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         stream = self.stream
-        packer = pack(operator, self.key_groups, EVENTS, micros(stream.max_out_of_orderness))
-        packed = mapped(hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names), packer, CHUNKS)
+        rows = hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names)
+        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
-        return stateful(self.spark, operator, [packed], key_groups=self.key_groups, time_mode=time_mode, drain=drain)
+        return stateful(
+            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
+            zone=zone_asked(build, self.schema), key_groups=self.key_groups, time_mode=time_mode,
+        )  # fmt: skip
 
     def _batch(self, operator: WindowOperator) -> DataFrame:
         """All elements by key group, in the order of their times: what is in memory is the open windows of one key group."""

@@ -1,0 +1,35 @@
+"""Event times in Spark's words: the same microseconds that :class:`asterism.outputs.TimeColumn` makes of them."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from asterism.outputs import FAR, TIME_UNITS
+
+DAY = 86_400_000_000
+_NTZ = (
+    f"bigint(unix_date(date({{0}}))) * {DAY} + bigint(hour({{0}})) * 3600000000 + bigint(minute({{0}})) * 60000000"
+    " + bigint(extract(SECOND FROM {0}) * 1000000)"
+)
+
+
+def event_micros(column: str, kind: T.DataType, unit: str) -> Column:
+    """An event time in microseconds since 1970-01-01 UTC; null for null, and for what is out of range.
+
+    No session's time zone takes part: Spark would take one to make a TIMESTAMP of a TIMESTAMP_NTZ.
+
+    :param column: quoted
+    """
+    if isinstance(kind, T.TimestampType):
+        found = F.unix_micros(F.col(column))
+    elif isinstance(kind, T.TimestampNTZType):
+        found = F.expr(_NTZ.format(column))
+    elif isinstance(kind, T.DateType):
+        found = F.unix_date(F.col(column)).cast("long") * DAY
+    elif TIME_UNITS[unit] >= 1000:
+        found = F.try_multiply(F.col(column), F.lit(TIME_UNITS[unit] // 1000))
+    else:
+        found = F.expr(f"{column} div 1000 - int(pmod({column}, 1000) != 0 AND {column} < 0)").cast("long")
+    return F.when(found.between(-FAR, FAR), found)

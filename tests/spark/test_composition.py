@@ -1,0 +1,293 @@
+"""Operators behind operators in one streaming query: every pair, with a restart in the middle, gives what a table gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
+from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.errors import StreamDefinitionError
+from asterism.keyed_state import ValueState
+from asterism.processors import PatternProcessor
+from asterism.spark.connect import OperatorStream, connect
+from asterism.spark.dynamic import PatternProcessorStream
+from asterism.spark.joins import Side, multi_broadcast_join
+from asterism.spark.query import PatternStream
+from asterism.spark.windowing import WindowedStream, window
+from asterism.stream_operator import Input, Output, StreamOperator
+from asterism.windows import TumblingWindows
+from tests.spark.streams import Collect
+
+pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+GROUPS: dict[str, Any] = {"key_groups": 2}
+KINDS = "aabababaabbabbbaaaabbabbabaabaabbbaacaaa"
+FILES = [range(24), [*range(24, 34), 600]]
+"""One event a second, of two keys; the second file has one of them, and goes far on: deadlines of the other move, too."""
+EVENTS = [
+    {"k": "xy"[n // 2 % 2] if n < 24 else "x", "t": START + timedelta(seconds=n), "v": n, "kind": KINDS[n % len(KINDS)]}
+    for file in FILES
+    for n in file
+]
+SCHEMA = "k STRING, t TIMESTAMP, v BIGINT, kind STRING"
+ARROW = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "UTC")), ("v", pa.int64()), ("kind", pa.string())])
+AB = (
+    Pattern.begin("a", AfterMatchSkipStrategy.skip_past_last_event())
+    .where("kind = 'a'").followed_by("b").where("kind = 'b'").within(timedelta(seconds=8))
+)  # fmt: skip
+
+
+class Numbered(StreamOperator):
+    """Counts the elements of a key, from two inputs; five seconds after the last one says that there is silence."""
+
+    left = Input(SCHEMA)
+    right = Input(SCHEMA)
+    count = ValueState("BIGINT")
+    out = Output(SCHEMA)
+
+    @left.process_element
+    @right.process_element
+    def see(self, e: Any, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+        if ctx.input == "left":
+            self.out.collect(k=e.k, t=e.t, v=self.count.value(), kind="ab"[self.count.value() % 2])
+            ctx.register_event_time_timer("silence", e.t + timedelta(seconds=5))
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.out.collect(k=ctx.key, t=timer.time, v=self.count.value(), kind="b")
+
+
+def pattern(df: DataFrame, folder: Path, drain: bool) -> PatternStream:
+    """Events of other kinds are filtered out before the exchange."""
+    return CEP.pattern(KeyedStream(df, "k", "t"), AB, drain=drain, **GROUPS)
+
+
+def processors(df: DataFrame, folder: Path, drain: bool) -> PatternProcessorStream:
+    folder.mkdir(exist_ok=True)
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps([PatternProcessor("ab", 1, AB, select=("a.k AS k", "b.v AS v")).to_dict()]))
+    factory = FilePatternProcessorDiscovererFactory(str(rules))
+    store = str(folder / "store")
+    return CEP.pattern_processors(KeyedStream(df, "k", "t"), factory, store=store, drain=drain, **GROUPS)
+
+
+def connected(df: DataFrame, folder: Path, drain: bool) -> OperatorStream:
+    even = KeyedStream(df.where("v % 2 = 0"), "k", "t")
+    return connect(Numbered(), left=KeyedStream(df, "k", "t"), right=even, drain=drain, **GROUPS)
+
+
+def windowed(df: DataFrame, folder: Path, drain: bool) -> WindowedStream:
+    return window(KeyedStream(df, "k", "t"), TumblingWindows.of(timedelta(seconds=3)), drain=drain, **GROUPS)
+
+
+def joined(df: DataFrame, folder: Path, drain: bool) -> DataFrame:
+    names = df.sparkSession.createDataFrame([("x", 100), ("y", 200)], "name STRING, more BIGINT")
+    wide = multi_broadcast_join(df, names=Side(names, on={"k": "name"}))
+    return wide.select("k", "t", (F.col("v") + F.col("more")).alias("v"), "kind")
+
+
+OPERATORS: dict[str, Callable[[DataFrame, Path, bool], Any]] = {
+    "pattern": pattern, "processors": processors, "connect": connected, "window": windowed, "join": joined
+}  # fmt: skip
+"""Each over a DataFrame with the columns of SCHEMA."""
+MEASURES = ["FIRST(b.v) AS v", "match_time AS t"]
+
+
+def kind() -> Column:
+    return F.when(F.col("v") % 2 == 0, "a").otherwise("b").alias("kind")
+
+
+def rows_of(stream: Any) -> DataFrame:
+    """What an operator gives, with the columns of SCHEMA again; the time is that at which it was decided."""
+    match stream:
+        case PatternStream():
+            return stream.select(*MEASURES).select("k", "t", "v", kind())
+        case PatternProcessorStream():
+            measures = F.col("measures")
+            found = stream.output("matches").select(
+                measures["k"].alias("k"), F.col("match_time").alias("t"), measures["v"].cast("long").alias("v")
+            )
+            return found.select("k", "t", "v", kind())
+        case OperatorStream():
+            return stream.output("out")
+        case WindowedStream():
+            found = stream.aggregate("count(*) AS v")
+            return found.select("k", F.col("window_end").alias("t"), "v", kind())
+    assert isinstance(stream, DataFrame)
+    return stream
+
+
+def finish(stream: Any, sink: Collect, checkpoint: str, drain: bool) -> None:
+    """Write what the last operator gives."""
+    how: dict[str, Any] = {"checkpoint": checkpoint, "drain": drain}
+    match stream:
+        case PatternStream():
+            stream.run({"matches": sink}, select={"matches": MEASURES}, **how)
+        case PatternProcessorStream():
+            stream.run({"matches": sink}, **how)
+        case OperatorStream():
+            stream.run({"out": sink}, **how)
+        case WindowedStream():
+            stream.run({"results": sink}, aggregate="count(*) AS v", **how)
+        case DataFrame(isStreaming=True):
+            writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination()
+        case _:
+            sink(stream, 0)
+
+
+def comparable(sink: Collect) -> list[str]:
+    """Without the ids of matches, which tell also at what position among equals an event was."""
+    return sorted(str({name: v for name, v in row.items() if name != "match_id"}) for row in sink.rows)
+
+
+class Case:
+    """Files that come one after the other, and what a table of all of them gives."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.sink = spark, folder, Collect()
+        (folder / "in").mkdir()
+
+    def add(self, *files: int) -> None:
+        for number in files:
+            rows = [row for row in EVENTS if row["v"] in FILES[number]]
+            path = self.folder / "in" / f"{number}.parquet"
+            pq.write_table(pa.Table.from_pylist(rows, ARROW), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)
+
+    @property
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder / "in"))
+
+    @property
+    def table(self) -> DataFrame:
+        return self.spark.read.schema(SCHEMA).parquet(str(self.folder / "in"))
+
+    def run(self, chain: Callable[[DataFrame, bool], Any], *, drain: bool) -> None:
+        """*chain*: the last operator over the events; it is told whether operators before it are to end their input."""
+        last = chain(self.stream, False)
+        if isinstance(last, DataFrame) and drain:
+            last = chain(self.stream, True)
+        finish(last, self.sink, str(self.folder / "checkpoint"), drain)
+
+    def expected(self, chain: Callable[[DataFrame, bool], Any]) -> list[str]:
+        found = Collect()
+        finish(chain(self.table, False), found, "", True)
+        return comparable(found)
+
+
+@pytest.fixture
+def case(spark: SparkSession, tmp_path: Path) -> Case:
+    return Case(spark, tmp_path)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("first", "second"), list(product(OPERATORS, repeat=2)))
+def test_every_pair(case: Case, first: str, second: str) -> None:
+    def chain(df: DataFrame, drain: bool) -> Any:
+        before = rows_of(OPERATORS[first](df, case.folder / "first", drain))
+        return OPERATORS[second](before, case.folder / "second", drain)
+
+    case.add(0)
+    case.run(chain, drain=False)
+    before = len(case.sink.rows)
+    case.add(1)
+    case.run(chain, drain=True)
+    expected = case.expected(chain)
+    assert comparable(case.sink) == expected
+    assert len(expected) > 2
+    assert 0 < before < len(expected)
+
+
+@pytest.mark.timeout(900)
+def test_outputs_are_united(case: Case) -> None:
+    """Of one operator, which is computed twice, each time with its own state; and of different ones."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        numbered = connected(df, case.folder, drain)
+        both = numbered.output("out").union(numbered.output("out")).union(rows_of(pattern(df, case.folder, drain)))
+        return windowed(both, case.folder, drain)
+
+    case.add(0)
+    case.run(chain, drain=False)
+    case.add(1)
+    case.run(chain, drain=True)
+    assert comparable(case.sink) == case.expected(chain)
+
+
+@pytest.mark.timeout(900)
+def test_three_in_a_row(case: Case) -> None:
+    def chain(df: DataFrame, drain: bool) -> Any:
+        numbered = rows_of(connected(df, case.folder, drain))
+        return pattern(rows_of(windowed(numbered, case.folder, drain)), case.folder, drain)
+
+    case.add(0)
+    case.run(chain, drain=False)
+    case.add(1)
+    case.run(chain, drain=True)
+    assert comparable(case.sink) == case.expected(chain)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", ["pattern", "connect"])
+def test_deadlines_behind_an_operator_pass_without_rows(case: Case, first: str) -> None:
+    """What the first operator has given waits in windows of the second; later it gives nothing, but time goes on."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        before = rows_of(OPERATORS[first](df, case.folder, drain)).where("t < TIMESTAMP '2025-01-01 00:01:00'")
+        return windowed(before, case.folder, drain)
+
+    case.add(0, 1)
+    case.run(chain, drain=False)  # nothing is ended
+    assert comparable(case.sink) == case.expected(chain)
+
+
+@pytest.mark.timeout(900)
+def test_a_failure_while_all_operators_end(case: Case) -> None:
+    """The sink fails in the micro-batch that ends the input; started anew without a drain, it is repeated with the same rows."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        return windowed(rows_of(connected(df, case.folder, drain)), case.folder, drain)
+
+    case.add(0, 1)
+    case.run(chain, drain=False)
+    before = max(case.sink.batches)
+    keep = case.sink
+
+    class Fails(Collect):
+        def __call__(self, df: DataFrame, batch_id: int) -> None:
+            super().__call__(df, batch_id)
+            if batch_id > before and self.rows:
+                raise RuntimeError("the sink failed")
+
+    case.sink = Fails()
+    with pytest.raises(StreamingQueryException, match="the sink failed"):
+        case.run(chain, drain=True)
+    failed, case.sink = case.sink, keep
+    case.run(chain, drain=False)
+    (number,) = failed.batches.keys() & keep.batches.keys()
+    assert sorted(map(str, failed.batches[number])) == sorted(map(str, keep.batches[number]))
+    assert comparable(keep) == case.expected(chain)
+
+
+def test_an_operator_that_goes_on_is_not_ended_behind(case: Case) -> None:
+    numbered = rows_of(connected(case.stream, case.folder, False))
+    with pytest.raises(StreamDefinitionError, match="the operator from which it comes goes on"):
+        rows_of(windowed(numbered, case.folder, True))

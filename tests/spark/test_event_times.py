@@ -1,0 +1,165 @@
+"""Event times of every type that Spark has, over streams and tables, with and without a filter before the exchange."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism import CEP, KeyedStream, Pattern
+from asterism.outputs import TIME_UNIT, TIME_UNITS, TimeColumn
+from asterism.spark.connect import connect
+from asterism.spark.plan import arrow_schema, quoted
+from asterism.spark.times import event_micros
+from asterism.spark.windowing import window
+from asterism.stream_operator import Input, Output, StreamOperator
+from asterism.windows import TumblingWindows
+from tests.spark.streams import Collect
+
+pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+EDGES = """
+    TIMESTAMP_NTZ '0001-01-01 00:00:00', TIMESTAMP_NTZ '1582-10-15 12:00:00.5', TIMESTAMP_NTZ '1677-09-20 23:59:59.999999',
+    TIMESTAMP_NTZ '1969-12-31 23:59:59.999999', TIMESTAMP_NTZ '1970-01-01 00:00:00', TIMESTAMP_NTZ '2025-03-09 01:59:59.123456',
+    TIMESTAMP_NTZ '2025-03-09 02:30:00', TIMESTAMP_NTZ '2025-11-02 01:30:00', TIMESTAMP_NTZ '9999-12-31 23:59:59.999999', NULL
+"""
+"""In New York one of these does not exist, and one comes twice."""
+LONGS = "-9223372036854775808, -1001, -1000, -1, 0, 1, 999, 1000, 1700000000123456789, 9223372036854775807, NULL"
+
+
+@pytest.fixture
+def new_york(spark: SparkSession) -> Any:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DATE"])
+def test_spark_and_the_operators_agree_on_times(spark: SparkSession, new_york: None, kind: str) -> None:
+    agree(spark.sql(f"SELECT CAST(t AS {kind}) AS t FROM (SELECT explode(array({EDGES})) AS t)"), "milliseconds")
+
+
+@pytest.mark.parametrize("unit", TIME_UNITS)
+def test_spark_and_the_operators_agree_on_integers(spark: SparkSession, unit: str) -> None:
+    agree(spark.sql(f"SELECT CAST(t AS BIGINT) AS t FROM (SELECT explode(array({LONGS})) AS t)"), unit)
+
+
+def agree(df: DataFrame, unit: str) -> None:
+    both = df.select("t", event_micros(quoted("t"), df.schema["t"].dataType, unit).alias("micros")).toArrow()
+    schema = arrow_schema(df.sparkSession, df.schema, unit)
+    assert schema.metadata[TIME_UNIT].decode() == unit
+    found = TimeColumn.of("t", schema).to_micros(both.column("t").cast(schema.field("t").type), lenient=True)
+    assert both.column("micros").to_pylist() == found.to_pylist()
+    assert len(found.drop_null()) > 3
+
+
+class Seen(StreamOperator):
+    """Every time that there is comes as the time of an element."""
+
+    events = Input("k STRING, v BIGINT")
+    seen = Output("v BIGINT, t TIMESTAMP")
+
+    @events.process_element
+    def see(self, e: Any, ctx: Any) -> None:
+        self.seen.collect(v=e.v, t=ctx.timestamp)
+
+
+DAY = 86_400
+TIMES: dict[str, tuple[Callable[[Column], Column], str]] = {
+    "TIMESTAMP": (F.timestamp_seconds, "milliseconds"),
+    "TIMESTAMP_NTZ": (
+        lambda seconds: F.expr("TIMESTAMP_NTZ '1970-01-01'") + F.make_dt_interval(secs=seconds),
+        "milliseconds",
+    ),
+    "DATE": (lambda seconds: F.date_from_unix_date((seconds / DAY).cast("int")), "milliseconds"),
+    "BIGINT": (lambda seconds: seconds * 1000, "milliseconds"),
+    "seconds": (lambda seconds: seconds, "seconds"),
+    "microseconds": (lambda seconds: seconds * 10**6, "microseconds"),
+    "nanoseconds": (lambda seconds: seconds * 10**9, "nanoseconds"),
+}
+"""From a count of seconds, which are whole days."""
+PATTERNS = {
+    "filtered": Pattern.begin("a").where("v % 10 < 5").followed_by("b").where("v % 10 = 4"),
+    "strict": Pattern.begin("a").where("v % 10 < 5").next("b").where("v % 10 = 4"),
+}
+
+
+def results(df: DataFrame, unit: str, checkpoint: str) -> dict[str, list[str]]:
+    """What a pattern with a filter, one without, windows and an operator of one's own find."""
+    stream = KeyedStream(df, "k", "t", time_unit=unit)
+    found: dict[str, Collect] = {}
+
+    def sink(name: str) -> dict[str, Any]:
+        found[name] = Collect()
+        return {"checkpoint": f"{checkpoint}/{name}"}
+
+    for name, pattern in PATTERNS.items():
+        how = sink(name)
+        output = "timed_out" if name == "filtered" else "matches"
+        CEP.pattern(stream, pattern.within(timedelta(days=3)), key_groups=2).run({output: found[name]}, **how)
+    how = sink("windows")
+    windows = window(stream, TumblingWindows.of(timedelta(days=7)), key_groups=2)
+    windows.run({"results": found["windows"]}, aggregate="sum(v) AS s", **how)
+    how = sink("seen")
+    connect(Seen(), events=stream, key_groups=2).run({"seen": found["seen"]}, **how)
+    return {name: sorted(str(row) for row in rows.rows) for name, rows in found.items()}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", TIMES)
+def test_tables(spark: SparkSession, new_york: None, kind: str) -> None:
+    found = results(events(spark, kind), TIMES[kind][1], "")
+    assert all(count > 3 for count in shape(found).values())
+    assert shape(found) == shape(results(events(spark, "TIMESTAMP"), "milliseconds", ""))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["TIMESTAMP_NTZ", "DATE", "nanoseconds"])
+def test_streams(spark: SparkSession, tmp_path: Path, new_york: None, kind: str) -> None:
+    table = events(spark, kind)
+    table.repartition(1).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(table.schema).parquet(str(tmp_path / "in"))
+    unit = TIMES[kind][1]
+    assert results(stream, unit, str(tmp_path)) == results(spark.read.parquet(str(tmp_path / "in")), unit, "")
+
+
+def events(spark: SparkSession, kind: str) -> DataFrame:
+    """One a day, from 1969-12-12 on; the clocks of New York play no part."""
+    seconds = (F.col("id") - 20) * DAY
+    return spark.range(60).select(F.lit("x").alias("k"), TIMES[kind][0](seconds).alias("t"), F.col("id").alias("v"))
+
+
+def shape(found: dict[str, list[str]]) -> dict[str, int]:
+    return {name: len(rows) for name, rows in found.items()}
+
+
+@pytest.mark.timeout(300)
+def test_a_time_out_of_range_goes_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("x", 1, 1), ("x", 2**62, 2), ("x", -(2**63), 3), ("x", 4, 4)]
+    spark.createDataFrame(rows, "k STRING, t BIGINT, v BIGINT").repartition(1).write.parquet(str(tmp_path / "in"))
+    for df in (
+        spark.read.parquet(str(tmp_path / "in")),
+        spark.readStream.schema("k STRING, t BIGINT, v BIGINT").parquet(str(tmp_path / "in")),
+    ):
+        late, matches = Collect(), Collect()
+        ab = Pattern.begin("a").where("v > 0").followed_by("b").where("v = 4")
+        CEP.pattern(KeyedStream(df, "k", "t"), ab, key_groups=2).run(
+            {"late": late, "matches": matches}, checkpoint=str(tmp_path / "checkpoint")
+        )
+        assert sorted(row["v"] for row in late.rows) == [2, 3]
+        assert len(matches.rows) == 1
+
+
+def test_schemas_keep_types(spark: SparkSession) -> None:
+    for kind, (_, unit) in TIMES.items():
+        df = events(spark, kind)
+        found = CEP.pattern(KeyedStream(df, "k", "t", time_unit=unit), PATTERNS["strict"]).matches
+        assert {found.schema[name].dataType for name in ("start_time", "match_time")} == {df.schema["t"].dataType}
