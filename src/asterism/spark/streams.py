@@ -141,7 +141,7 @@ def _check_time(stream: KeyedStream | BroadcastStream) -> None:
         time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
     ):
         raise StreamDefinitionError(
-            f'time_unit="{stream.time_unit}" says what a BIGINT counts, and the event time is none'
+            f'time_unit="{stream.time_unit}" says what a BIGINT counts, and the event time is no BIGINT'
         )
     if delay < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
