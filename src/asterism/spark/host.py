@@ -133,9 +133,11 @@ class OperatorHost(StatefulProcessor):
                 "An earlier run drained it: nothing of what they brought is left.",
                 "start with a new checkpoint location; a stream that is to go on is run with drain=False",
             )
-        return self._rows(key, store, self._calls(store, parts, times, ends), fired)
+        return self._rows(key, store, self._calls(store, parts, times, ends), times, fired)
 
-    def _rows(self, key: Any, store: _SparkStore, calls: Iterator[Result], fired: int | None) -> Iterator[Row]:
+    def _rows(
+        self, key: Any, store: _SparkStore, calls: Iterator[Result], times: TimerValues, fired: int | None
+    ) -> Iterator[Row]:
         """The rows of RESULTS. State is written after the last of them: Spark keeps nothing of a task that does not come to its
         end.
         """
