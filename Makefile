@@ -1,9 +1,10 @@
 # The one front door: every command of the project is a target with a `##` comment, which `make help` prints.
 # ARGS goes to the program behind a target:  make test ARGS="-k skip"   make demo ARGS="--help"
-# PYTHON is the Python to set up with, SIZE how much data `make bench` uses.
+# PYTHON is the Python to set up with, SIZE how much data `make bench` uses, JOBS how many processes `make test` uses.
 
 PYTHON ?=
 SIZE   ?= S
+JOBS   ?= 2
 ARGS   ?=
 
 BIN       := .venv/bin
@@ -28,7 +29,7 @@ demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
 test: lint types ## all that CI runs: lint, types, every test
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 lint: setup ## ruff: mistakes and formatting
 	$(BIN)/ruff check .

@@ -60,7 +60,7 @@ LOST: list[tuple[Any, pa.Schema]] = [
     (pd.DataFrame({"m": [1]}), N),
     (5, N),
     ([1, 2], N),
-    (iter([{"n": 1}]), N),
+    pytest.param(iter([{"n": 1}]), N, id="an iterator"),
 ]
 
 
