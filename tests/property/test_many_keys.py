@@ -26,6 +26,7 @@ Json = dict[str, Any]
 KEYED = SCHEMA.insert(0, pa.field("key", pa.string()))
 KEYS = ("u", "v", None)
 BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
+pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")  # random patterns may mean nothing
 FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 
 

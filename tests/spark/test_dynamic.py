@@ -190,6 +190,16 @@ def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path:
     assert query.found == [("ab", 1, ("ann",), "a1 b2")]
 
 
+def test_after_the_end_of_input_rules_are_told_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A drain leaves no state. A run that goes on after it has the rules, though their set has not changed."""
+    query = Watch(spark, tmp_path)
+    query.rules(AB)
+    for second in (1, 101):
+        query.events(e(second, "a"), e(second + 1, "b"))
+        query.stream.run(query.sinks, checkpoint=str(query.checkpoint))
+    assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a101 b102")]
+
+
 # ---------------------------------------------------------------------- versions do not mix
 
 

@@ -81,8 +81,9 @@ class ProcessorSource(ControlSource):
 
 
 class _Announces(Reader):
-    """Offsets have ``set``, the number of the newest set, and ``discovery``, how discovery was then: so a query's progress tells,
-    and a change of it makes a micro-batch, if only an empty one.
+    """Offsets have ``set``, the number of the newest set, ``ends``, how many ends of input there were before it was told, and
+    ``discovery``, how discovery was then: so a query's progress tells, and a change of it makes a micro-batch, if only an empty
+    one.
     """
 
     def __init__(
@@ -133,11 +134,13 @@ class _Announces(Reader):
         self.coordinator.keep_watching()
         status = self.coordinator.status
         told = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
-        return offset | {"set": max(offset["set"], self.coordinator.version), "discovery": told}
+        number = max(offset["set"], self.coordinator.version)
+        return offset | {"set": number, "ends": offset["messages"], "discovery": told}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
-        if end["set"] > start["set"]:
+        # With the end of input key groups forget the set, too: a run that goes on tells it again.
+        if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
             # The newest alone: what came and went between two micro-batches is nobody's business.
             found.append(InputPartition((self.coordinator.store, end["set"])))
         return found
@@ -182,7 +185,7 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     last: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.pinned = self.announced({"set": 0})
+        self.pinned = self.announced({"set": 0, "messages": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
@@ -192,7 +195,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
             return self.last
         if self.pinned is None:
             return self.announced(start)
-        return start | self.pinned | {"set": max(start["set"], self.pinned["set"])}
+        told = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
+        return start | told | {"discovery": self.pinned["discovery"]}
 
 
 class ProcessorDrainReader(_Announces):
