@@ -16,7 +16,7 @@ SOURCE = Path(asterism.__file__).parent
 
 # Each module imports from its own block or one above.
 BLOCKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arguments"),
+    ("errors", "arguments", "durable"),
     ("pattern", "conditions", "sql", "expressions", "programs", "words", "surprises"),
     ("nfa", "compiler", "kernels", "explain", "drawing"),
     ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator", "keys", "hashing"),
@@ -25,8 +25,17 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("wall_clock", "windows", "triggers", "trigger_plan", "trigger_kernels"),
     ("window_answers", "own_triggers", "window_contents", "window_call", "window_operator", "window_drawing"),
     ("json_text", "json_format", "match_recognize"),
-    ("processors", "processor_sets", "bound_processors", "copies", "set_kernels", "matcher_set"),
-    ("dynamic_cep", "discovery", "coordinator"),
+    (
+        "processors",
+        "kill_list",
+        "processor_sets",
+        "used_versions",
+        "bound_processors",
+        "copies",
+        "set_kernels",
+        "matcher_set",
+    ),
+    ("discovery_status", "dynamic_cep", "discovery", "coordinator"),
     ("conformance", "files", "validation", "spark"),
     ("testing", "metrics", "terminal", "rules_cli", "cli", "__main__"),
 )
