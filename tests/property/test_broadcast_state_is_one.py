@@ -156,3 +156,35 @@ def test_all_key_groups_agree(elements: Any, data: st.DataObject, key_groups: in
         harness.end("clicks")
         assert len({store.pages.get(BROADCAST_PAGE) for store in harness.stores}) == 1
     assert harness.end().is_empty
+
+
+class Sizes(StreamOperator):
+    """How many elements a function of a broadcast input is given at once."""
+
+    clicks = Input("k STRING, t TIMESTAMP")
+    timed = BroadcastInput("t TIMESTAMP, v BIGINT")
+    untimed = BroadcastInput("v BIGINT")
+    seen = ValueState("BOOLEAN")
+    sizes = BroadcastListState("BIGINT")
+    out = Output("sizes ARRAY<BIGINT>")
+
+    @timed.process_batch
+    @untimed.process_batch
+    def load(self, batch: Any, ctx: Any) -> None:
+        self.sizes.add(batch.num_rows)
+
+    @clicks.process_element
+    def on_click(self, e: Any, ctx: Any) -> None:
+        self.out.collect(sizes=self.sizes.get())
+
+
+def test_elements_of_one_time_come_in_one_batch() -> None:
+    """In every key group alike, also where elements of keys lie between those of other times."""
+    inputs = {"clicks": {"key": "k", "time": "t"}, "timed": {"time": "t"}, "untimed": {}}
+    harness = StreamOperatorHarness(Sizes(), inputs, key_groups=3)
+    harness.send("untimed", [{"v": n} for n in range(1000)])
+    harness.send("timed", [{"t": SECOND * t, "v": 0} for t in (3, 1, 3, 2, 3)])
+    harness.send("clicks", [{"k": k, "t": SECOND * 2} for k in "abcdef"]).send("clicks", {"k": "a", "t": SECOND * 4})
+    harness.advance_watermark(SECOND * 5)
+    sizes = [row["sizes"] for row in harness.rows("out")]
+    assert sorted(sizes) == [[1000, 1, 1]] * 6 + [[1000, 1, 1, 3]]

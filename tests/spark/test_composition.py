@@ -128,7 +128,7 @@ def rows_of(stream: Any) -> DataFrame:
         case OperatorStream():
             return stream.output("out")
         case WindowedStream():
-            found = stream.aggregate("count(*) AS v")
+            found = stream.aggregate("sum(v) AS v")
             return found.select("k", F.col("window_end").alias("t"), "v", kind())
     assert isinstance(stream, DataFrame)
     return stream
