@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import secrets
@@ -28,7 +29,9 @@ class Server:
     """Started by :meth:`start`, ended by :meth:`stop`; its data stay until :meth:`remove`."""
 
     def __init__(self) -> None:
-        found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False)
+        with (Path(tempfile.gettempdir()) / "asterism-postgresql.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes, and a package is installed by one at a time
+            found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False)
         if found.returncode != 0:
             raise NoServerError((found.stderr.strip().splitlines() or ["the tests need PostgreSQL"])[-1])
         self.programs = Path(found.stdout.splitlines()[-1])
