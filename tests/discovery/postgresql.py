@@ -30,9 +30,8 @@ class Server:
 
     def __init__(self) -> None:
         with (Path(tempfile.gettempdir()) / "asterism-postgresql.lock").open("w") as lock:
-            fcntl.flock(
-                lock, fcntl.LOCK_EX
-            )  # tests run in several processes, and a package is installed by one at a time
+            # Tests run in several processes, and a package is installed by one at a time.
+            fcntl.flock(lock, fcntl.LOCK_EX)
             found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False)
         if found.returncode != 0:
             raise NoServerError((found.stderr.strip().splitlines() or ["the tests need PostgreSQL"])[-1])
