@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinators, "RESTART", 0.02)
     monkeypatch.setattr(file, "AT_REST", timedelta(milliseconds=1))
     monkeypatch.setattr(http, "RETRY", SOON)
-
-
-@pytest.fixture
-def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
-    with monkeypatch.context() as patch:
-        found = Faults(tmp_path)
-        found.inject(patch)
-        yield found
-        found.disarm()
 
 
 class HttpPlace(Place):

@@ -270,6 +270,7 @@ CEP.pattern(stream_of(spark, folder / "in"), ABSENCE).run({"matches": sink}, che
 """
 
 
+@pytest.mark.timeout(600)  # it starts Spark again and again
 def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
     table = events(1500)
     write_files(table, tmp_path / "in", random_cuts(1500, 6, seed=3))

@@ -426,6 +426,7 @@ def run_to_files(spark: SparkSession, folder: Path, **changed: Any) -> None:
     windowed.run({"results": sink}, aggregate=MEASURES, checkpoint=str(folder / "cp"))
 
 
+@pytest.mark.timeout(600)  # it starts Spark again and again
 def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
     table = events(600)
     write_files(table, tmp_path / "in", random_cuts(600, 3, seed=3))
