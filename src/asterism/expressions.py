@@ -671,7 +671,6 @@ class _Database:
     def __init__(self) -> None:
         import duckdb
 
-        self.process = os.getpid()
         config = {"threads": 1, "memory_limit": "4GB"}
         self.connection = connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
         connection.execute("SET temp_directory = ''")
@@ -725,23 +724,27 @@ def _query(texts: Sequence[str], name: str) -> str:
     return f"SELECT {columns} FROM {name}"
 
 
-class _Databases(threading.local):
-    """One per thread: a connection does one thing at a time."""
-
-    mine: _Database | None = None
-
-
-_databases = _Databases()
+_databases: dict[tuple[int, int], _Database] = {}
+"""One per process and thread: a connection does one thing at a time. They are not kept as thread-local data, which a forked
+process deletes for the threads that it does not have: DuckDB does not survive that.
+"""
 
 
 def _database() -> _Database:
     """That of this thread; a process that was forked begins with none."""
-    mine = _databases.mine
-    if mine is None or mine.process != os.getpid():
-        mine = _databases.mine = _Database()
-        # Left to the interpreter's end it would be cleaned up after the modules that it needs.
-        atexit.register(setattr, _databases, "mine", None)
-    return mine
+    process, thread = key = os.getpid(), threading.get_ident()
+    found = _databases.get(key)
+    if found is None:
+        if not _databases:
+            # Left to the interpreter's end they would be cleaned up after the modules that they need.
+            atexit.register(_databases.clear)
+        ended = {own for owner, own in list(_databases) if owner == process} - {
+            one.ident for one in threading.enumerate()
+        }
+        for other in ended - {thread}:
+            _databases.pop((process, other), None)
+        found = _databases[key] = _Database()
+    return found
 
 
 TRIAL = 5.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -430,3 +432,27 @@ def test_made_up_events_fit_any_schema() -> None:
 def test_costs_add_up() -> None:
     cost = values.Cost(2, 100, 3) + values.Cost(1, 1, 1).times(2)
     assert (cost.growth, cost.fixed, cost.program, cost.bytes(10)) == (4, 102, 5, 142)
+
+
+def test_a_process_is_started_while_other_threads_evaluate() -> None:
+    """As PySpark starts Java: what the child does between fork and exec deletes the data of threads that it does not have."""
+    evaluated, over = threading.Event(), threading.Event()
+
+    def evaluate() -> None:
+        vectorized = Vectorized(pa.schema([("n", pa.int64())]))
+        vectorized.add(parse("n + 1"), "n + 1")
+        vectorized.evaluate(pa.table({"n": [1]}))
+        evaluated.set()
+        over.wait()
+
+    threads = [threading.Thread(target=evaluate, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert evaluated.wait(30)
+        started = subprocess.run([sys.executable, "-c", ""], preexec_fn=int, check=False)  # noqa: PLW1509 - it is what PySpark does
+        assert started.returncode == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
