@@ -64,13 +64,12 @@ class Together:
         for operator in self.operators:
             operator.close()
 
-    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
-        result = self.operators[self.current].process(store, arrivals, now)
-
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         def named(values: Mapping[str, Any]) -> dict[str, Any]:
             return {f"{self.current}{SEPARATOR}{name}": value for name, value in values.items()}
 
-        return replace(result, outputs=named(result.outputs), metrics=named(result.metrics))
+        for result in self.operators[self.current].slices(store, arrivals, now):
+            yield replace(result, outputs=named(result.outputs), metrics=named(result.metrics))
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: FILES to CHUNKS."""
