@@ -8,13 +8,76 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.nemesis.life import Life, drawn, points_of
+from tests.nemesis.life import Fault, Life, drawn, points_of
 from tests.nemesis.queries import QUERIES
+from tests.nemesis.replay import Verdict
+
+
+@dataclass
+class Tally:
+    """What came of all lives."""
+
+    kills: int
+    table: dict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    rows: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    never: dict[str, set[str]] = field(default_factory=dict)
+    """By kind: points that no life has passed."""
+    lives: int = 0
+    begin: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, life: Life, verdict: Verdict | None, error: Exception | None) -> None:
+        with self.lock:
+            self.lives += 1
+            at = set()
+            if verdict is None:
+                self.failed.append(f"{life.folder}: {type(error).__name__}: {error}")
+                print(self.failed[-1])
+            else:
+                self.rows.update(verdict.rows)
+                self.rows["(micro-batches)"] += verdict.batches
+                at = {one[0] for one in verdict.differences}
+                never = life.never_passed
+                self.never[life.kind] = self.never.get(life.kind, never) & never
+                if verdict.differences:
+                    self.failed.append(f"{life.folder} (seed {life.seed}):\n{verdict.tell()}")
+                    print(self.failed[-1])
+                else:
+                    shutil.rmtree(life.folder)
+            for one in life.outcomes:
+                count = self.table[one.fault.point, one.fault.name]
+                count.update(tried=1, hit=one.hit, recovered=one.recovered)
+                count["rows"] += 0 if verdict is None else sum(verdict.rows.values())
+                count["different"] += bool({one.batch, one.batch + 1} & at) and one.hit
+            tried, hit = (sum(count[name] for count in self.table.values()) for name in ("tried", "hit"))
+            told = (
+                f"{verdict.batches} micro-batches, {len(verdict.differences)} differences" if verdict else "no verdict"
+            )
+            print(
+                f"{life.kind} {life.seed}: {told}, {life.starts} starts; {tried} of {self.kills} faults, {hit} happened, "
+                f"{(time.monotonic() - self.begin) / 60:.0f} min",
+                flush=True,
+            )
+
+    def tell(self) -> int:
+        print(f"\n{'point':<26}{'fault':<14}{'tried':>6}{'hit':>6}{'went on':>9}{'rows':>9}{'differ':>8}")
+        for (point, fault), count in sorted(self.table.items()):
+            values = [count[name] for name in ("tried", "hit", "recovered", "rows", "different")]
+            print(f"{point:<26}{fault:<14}" + "{:>6}{:>6}{:>9}{:>9}{:>8}".format(*values))
+        print(", ".join(f"{count} {name}" for name, count in sorted(self.rows.items())))
+        never = [f"{kind}: never passed: {', '.join(sorted(points))}" for kind, points in self.never.items() if points]
+        print(f"{len(self.failed)} of {self.lives} lives failed" + "".join(f"\n{one}" for one in self.failed + never))
+        return 1 if self.failed or never else 0
 
 
 def main() -> int:
@@ -23,73 +86,51 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join(QUERIES), help=f"default: {','.join(QUERIES)}")
     parser.add_argument("--faults", type=int, default=12, help="of one life (default: 12)")
+    parser.add_argument("--at-once", type=int, default=1, help="lives that run at the same time (default: 1)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no life after that")
     parser.add_argument(
         "--only", type=int, help="of the lives that the seed gives, this one alone: to repeat a failure"
     )
     options = parser.parse_args()
-    rng = random.Random(options.seed)
-    kinds = options.kinds.split(",")
-    points: dict[str, list[str]] = {kind: [] for kind in kinds}
-    table: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    rows: Counter[str] = Counter()
-    failed: list[str] = []
-    begin, done, number = time.monotonic(), 0, 0
+    tally = Tally(options.kills)
     work = Path(tempfile.mkdtemp(prefix="nemesis-"))
-    while done < options.kills and time.monotonic() - begin < 60 * options.minutes:
+
+    def live(number: int, kind: str, seed: int, faults: list[Fault]) -> None:
+        if time.monotonic() - tally.begin > 60 * options.minutes:
+            return
+        print(f"life {number}: {kind}, {len(faults)} faults; again: --seed {options.seed} --only {number}", flush=True)
+        life = Life(work / f"{number:04}-{kind}", kind, seed, faults, partial(print, flush=True))
+        verdict = failure = None
+        try:
+            verdict = life.run()
+        except Exception as error:
+            failure = error
+        tally.add(life, verdict, failure)
+
+    lives = drawn_lives(random.Random(options.seed), options.kills, options.faults, options.kinds.split(","))
+    with ThreadPoolExecutor(options.at_once) as executor:
+        for one in [executor.submit(live, *life) for life in lives if options.only in (None, life[0])]:
+            one.result()
+    return tally.tell()
+
+
+def drawn_lives(
+    rng: random.Random, kills: int, most: int, kinds: list[str]
+) -> Iterator[tuple[int, str, int, list[Fault]]]:
+    """Number, kind, seed and faults of each life: every point once, then all again."""
+    points: dict[str, list[str]] = {kind: [] for kind in kinds}
+    number = 0
+    while kills > 0:
         kind = kinds[number % len(kinds)]
         number += 1
         seed = rng.randrange(10**9)
         faults = []
-        for n in range(min(options.faults, options.kills - done)):
-            if not points[kind]:  # every point once, then all again
+        for n in range(min(most, kills)):
+            if not points[kind]:
                 points[kind] = rng.sample(points_of(kind), len(points_of(kind)))
             faults.append(drawn(rng, n, points[kind].pop()))
-        done += len(faults)
-        if options.only not in (None, number):
-            continue
-        folder = work / f"{number:04}-{kind}"
-        print(f"life {number}: {kind}, {len(faults)} faults; again: --seed {options.seed} --only {number}", flush=True)
-        life = Life(folder, kind, seed, faults, partial(print, flush=True))
-        try:
-            verdict = life.run()
-        except Exception as error:
-            failed.append(f"{folder}: {type(error).__name__}: {error}")
-            print(failed[-1])
-            verdict = None
-        at = set()
-        if verdict is not None:
-            rows.update(verdict.rows)
-            rows["(micro-batches)"] += verdict.batches
-            at = {one[0] for one in verdict.differences}
-            if verdict.differences:
-                failed.append(f"{folder} (seed {seed}):\n{verdict.tell()}")
-                print(failed[-1])
-            elif life.outcomes:
-                shutil.rmtree(folder)
-        for one in life.outcomes:
-            count = table[one.fault.point, one.fault.name]
-            count.update(tried=1, hit=one.hit, recovered=one.recovered)
-            count["rows"] += 0 if verdict is None else sum(verdict.rows.values())
-            count["different"] += bool({one.batch, one.batch + 1} & at) and one.hit
-        hit = sum(count["hit"] for count in table.values())
-        told = (
-            "no verdict"
-            if verdict is None
-            else f"{verdict.batches} micro-batches, {len(verdict.differences)} differences"
-        )
-        print(
-            f"{kind} {seed}: {told}, {life.starts} starts; {done} of {options.kills} faults, {hit} happened, "
-            f"{(time.monotonic() - begin) / 60:.0f} min",
-            flush=True,
-        )
-    print(f"\n{'point':<26}{'fault':<14}{'tried':>6}{'hit':>6}{'went on':>9}{'rows':>9}{'differ':>8}")
-    for (point, fault), count in sorted(table.items()):
-        values = [count[name] for name in ("tried", "hit", "recovered", "rows", "different")]
-        print(f"{point:<26}{fault:<14}" + "{:>6}{:>6}{:>9}{:>9}{:>8}".format(*values))
-    print(", ".join(f"{count} {name}" for name, count in sorted(rows.items())))
-    print(f"{len(failed)} of {number} lives failed" + "".join(f"\n{one}" for one in failed))
-    return 1 if failed else 0
+        kills -= len(faults)
+        yield number, kind, seed, faults
 
 
 if __name__ == "__main__":

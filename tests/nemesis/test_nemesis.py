@@ -35,6 +35,7 @@ def test_a_life_with_faults(tmp_path: Path) -> None:
     assert not verdict.differences, verdict.tell()
     assert [outcome.hit and outcome.recovered for outcome in life.outcomes] == [True] * 4
     assert life.starts == 2
+    assert life.never_passed == set()
     assert verdict.rows["matches"] > 20
 
     tables = {int(path.stem): pq.read_table(path) for path in (tmp_path / "out" / "matches").glob("*.parquet")}

@@ -5,11 +5,13 @@ fault is armed by a file, ``fault.json`` in the folder that the environment vari
 
     {"number": 3, "point": "state.call.after", "passing": 2, "fault": "kill", "target": "self", "seconds": 0}
 
-It happens once, at the *passing*-th time that any process passes the point; the file ``fired-3`` says that it did.
+It happens once, at the *passing*-th time that any process passes the point; the file ``fired-3`` says that it did. Where there
+is a folder ``passed``, it gets a file for each point that was passed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -42,10 +44,10 @@ FUNCTIONS = {
     "asterism.dynamic_cep": {"pack.prepare": ["DynamicCepOperator.prepare"]},
     "asterism.window_operator": {"pack.prepare": ["WindowOperator.prepare"]},
     "asterism.multiple_input": {"pack.prepare": ["MultipleInputOperator.prepare"]},
-    "asterism.key_group": {"state.operator": ["KeyGroupOperator.process"]},
+    "asterism.key_group": {"state.operator": ["KeyGroupOperator.slices"]},
     "asterism.spark.host": {
         "state.init": ["OperatorHost.init"],
-        "state.call": ["OperatorHost._process"],
+        "state.call": ["OperatorHost._rows"],
         "state.flush": ["_SparkStore.flush"],
     },
     "asterism.coordinator": {
@@ -59,6 +61,7 @@ FUNCTIONS = {
 }
 """By module: the points, and the functions before and after which they are."""
 BEFORE, AFTER = "before", "after"
+PASSED = "passed"
 _offset = 0.0
 _time, _time_ns = time.time, time.time_ns
 
@@ -69,6 +72,10 @@ _time, _time_ns = time.time, time.time_ns
 def passing(point: str) -> None:
     """This process is at *point*."""
     folder = Path(os.environ["NEMESIS"])
+    if point not in _passed:
+        _passed.add(point)
+        with contextlib.suppress(FileNotFoundError):  # nobody asks
+            (folder / PASSED / point).touch()
     fault = _armed(folder)
     if fault is None or fault["point"] != point:
         return
@@ -120,6 +127,7 @@ def _armed(folder: Path) -> dict[str, Any] | None:
 
 
 _cache: list[Any] = [0, None]
+_passed: set[str] = set()
 
 
 # ---------------------------------------------------------------------- where
