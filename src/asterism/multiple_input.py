@@ -55,6 +55,16 @@ class Wire:
     idle_after: int | None = None
 
 
+def check_operator(operator: Any) -> None:
+    """
+    :raises StreamDefinitionError: it is none, but perhaps the class of one
+    """
+    if not isinstance(operator, StreamOperator):
+        raise StreamDefinitionError(
+            f"not an operator: {operator!r:.100}", hint="an object of a subclass of StreamOperator: MyOperator()"
+        )
+
+
 class MultipleInputOperator(KeyGroupOperator):
     """:param wires: what each input is attached to, by name
     :param pages: pages of state per key group
@@ -64,10 +74,7 @@ class MultipleInputOperator(KeyGroupOperator):
     def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int = 1) -> None:
         if not 1 <= pages <= MAX_PAGES:
             raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
-        if not isinstance(operator, StreamOperator):
-            raise StreamDefinitionError(
-                f"not an operator: {operator!r}", hint="an object of a subclass of StreamOperator: MyOperator()"
-            )
+        check_operator(operator)
         self.operator = operator
         self.pages = pages
         self.declared: dict[str, Input] = operator.declared(Input)

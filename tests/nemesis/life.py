@@ -113,6 +113,7 @@ class Life:
 
     :param faults: one after the other; the next when the query has recovered from the last
     :param tell: hears what happens
+    :param java: options of its JVM
     """
 
     folder: Path
@@ -120,6 +121,7 @@ class Life:
     seed: int
     faults: Sequence[Fault]
     tell: Callable[[str], None] = lambda _: None
+    java: str = ""
     patience: float = 300.0
     """Seconds without a micro-batch after which the query counts as hung."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -139,7 +141,7 @@ class Life:
 
     def start(self) -> None:
         path = os.pathsep.join([str(INJECT), str(ROOT / "src"), str(ROOT)])
-        environment = os.environ | {"PYTHONPATH": path, "NEMESIS": str(self.folder)}
+        environment = os.environ | {"PYTHONPATH": path, "NEMESIS": str(self.folder), "NEMESIS_JAVA": self.java}
         with (self.folder / "log").open("ab") as log:
             self.victim = subprocess.Popen(
                 [sys.executable, "-m", "tests.nemesis.victim", str(self.folder), self.kind, str(self.seed)],
@@ -256,7 +258,7 @@ class Life:
             if self.rng.random() < 0.7:
                 self.change_rules()  # before what failed is repeated
             hit_at = self.committed
-            self.wait(lambda: self.committed >= hit_at + 2)
+            self.wait(lambda: self.committed > hit_at)
             outcome.recovered = True
         (self.folder / "fault.json").unlink(missing_ok=True)
         outcome.seconds = time.monotonic() - begin

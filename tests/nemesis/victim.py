@@ -27,7 +27,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # it does not live long enough for the better compiler
+    # It does not live long enough for the better compiler.
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {os.environ.get('NEMESIS_JAVA', '')}",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.minBatchesToRetain": "10000",  # the checker replays from the offset log
@@ -77,6 +78,9 @@ def main(folder: Path, kind: str, seed: int) -> None:
         try:
             if finishing:
                 query.run(spark, sinks(query, folder))
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                gateway.proc.wait()
                 (folder / FINISHED).touch()
                 return
             running = query.run(spark, sinks(query, folder), trigger={"processingTime": "0 seconds"})

@@ -7,9 +7,26 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor, Semantics
+from asterism import (
+    CEP,
+    BroadcastStream,
+    CountTrigger,
+    FilePatternProcessorDiscovererFactory,
+    Input,
+    KeyedStream,
+    Output,
+    Pattern,
+    PatternProcessor,
+    Semantics,
+    Side,
+    StreamOperator,
+    TumblingWindows,
+    connect,
+    multi_broadcast_join,
+    window,
+)
 from asterism.errors import AsterismError, PatternWarning
 
 pytestmark = pytest.mark.spark
@@ -24,6 +41,33 @@ def keyed(spark: SparkSession, **options: Any) -> KeyedStream:
 
 def found(spark: SparkSession) -> Any:
     return CEP.pattern(keyed(spark), Pattern.begin("a").where("kind = 'a'"))
+
+
+class Kinds(StreamOperator):
+    """Gives the kinds."""
+
+    events = Input("user STRING, kind STRING")
+    kinds = Output("kind STRING")
+
+    @events.process_element
+    def event(self, event: Any, ctx: Any) -> None:
+        self.kinds.collect(kind=event.kind)
+
+
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], "user STRING, ts TIMESTAMP, kind STRING")
+
+
+def windowed(spark: SparkSession, **options: Any) -> Any:
+    return window(**{"stream": keyed(spark), "windows": TumblingWindows.of(timedelta(seconds=1))} | options)
+
+
+def connected(spark: SparkSession, **options: Any) -> Any:
+    return connect(**{"operator": Kinds(), "inputs": {"events": keyed(spark)}} | options)
+
+
+def side(spark: SparkSession, **options: Any) -> Side:
+    return Side(**{"df": frame(spark).withColumnRenamed("kind", "sort"), "on": "user", "select": ["sort"]} | options)
 
 
 CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
@@ -49,6 +93,36 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "run": (
         lambda spark, **wrong: found(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "select", "trigger", "name"],
+    ),
+    "BroadcastStream": (
+        lambda spark, **wrong: BroadcastStream(**{"df": frame(spark), "time": "ts"} | wrong),
+        ["df", "time", "max_out_of_orderness", "idle_after", "time_unit"],
+    ),
+    "window": (
+        lambda spark, **wrong: windowed(spark, trigger=CountTrigger.at_least(2), **wrong),
+        ["stream", "windows", "allowed_lateness", "evictor", "in_order", "key_groups", "pages", "drain"],
+    ),
+    "window, trigger": (windowed, ["trigger"]),
+    "window.aggregate": (lambda spark, measure: windowed(spark).aggregate(measure), ["measure"]),
+    "window.process": (
+        lambda spark, **wrong: windowed(spark).process(**{"function": len, "schema": "n BIGINT"} | wrong),
+        ["function", "schema"],
+    ),
+    "window.reduce": (lambda spark, function: windowed(spark).reduce(function), ["function"]),
+    "window.run": (
+        lambda spark, **wrong: windowed(spark).run(**{"sinks": {}} | wrong),
+        ["sinks", "aggregate", "process", "schema", "reduce", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "connect": (connected, ["operator", "inputs", "key_groups", "pages", "drain", "co_partitioned", "events"]),
+    "connect.output": (lambda spark, name: connected(spark).output(name), ["name"]),
+    "connect.run": (
+        lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
+        ["sinks", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "Side": (side, ["df", "on", "how", "select", "prefix"]),
+    "multi_broadcast_join": (
+        lambda spark, **wrong: multi_broadcast_join(**{"probe": frame(spark), "sides": {"sorts": side(spark)}} | wrong),
+        ["probe", "sides", "sorts"],
     ),
 }
 

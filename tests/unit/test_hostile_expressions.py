@@ -450,7 +450,7 @@ def test_a_process_is_started_while_other_threads_evaluate() -> None:
         thread.start()
     try:
         assert evaluated.wait(30)
-        started = subprocess.run([sys.executable, "-c", ""], preexec_fn=int, check=False)  # noqa: PLW1509 - it is what PySpark does
+        started = subprocess.run([sys.executable, "-c", ""], preexec_fn=int, check=False)
         assert started.returncode == 0
     finally:
         over.set()

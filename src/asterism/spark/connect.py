@@ -17,8 +17,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
-from asterism.multiple_input import MultipleInputOperator, Wire
+from asterism.multiple_input import MultipleInputOperator, Wire, check_operator
 from asterism.operator import END_OF_TIME
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import (
@@ -39,6 +40,7 @@ from asterism.spark.plan import (
     arrow_schema,
     bounded,
     check_key_groups,
+    check_run,
     hashed,
     key_group_of,
     mapped,
@@ -84,6 +86,12 @@ def connect(
     Examples that run: docs/operators.md.
     """
     check_key_groups(key_groups)
+    check_operator(operator)
+    expect(
+        StreamDefinitionError, inputs, Mapping | None, "inputs are streams by name", "connect(operator, orders=stream)"
+    )
+    expect(StreamDefinitionError, drain, bool, "drain is True or False")
+    expect(StreamDefinitionError, co_partitioned, bool, "co_partitioned is True or False")
     twice = sorted((inputs or {}).keys() & more.keys())
     if twice:
         raise StreamDefinitionError(f'the input "{twice[0]}" is connected twice')
@@ -159,6 +167,7 @@ class OperatorStream:
 
         The operator's counters, and the count of late elements, are in the query's progress, as the observation ``asterism``.
         """
+        check_run(sinks, checkpoint, drain, trigger, name)
         self._check_outputs(sinks)
         return run(
             self._results,
@@ -175,7 +184,7 @@ class OperatorStream:
 
     def _check_outputs(self, names: Any) -> None:
         for name in names:
-            if name not in self.operator.output_schemas:
+            if not isinstance(name, str) or name not in self.operator.output_schemas:
                 raise StreamDefinitionError(
                     f'{type(self.operator.operator).__name__} has no output "{name}"',
                     f"Its outputs: {', '.join(self.operator.output_schemas) or 'none'}",

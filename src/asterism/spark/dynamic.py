@@ -30,6 +30,7 @@ from asterism.spark.plan import (
     arrow_schema,
     bounded,
     check_checkpoint,
+    check_run,
     hashed,
     mapped,
     observed,
@@ -138,6 +139,7 @@ class PatternProcessorStream:
             was in force of them stays disabled in later runs, too, until its next version.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is none
         """
+        check_run(sinks, checkpoint, drain, trigger, name)
         names = checked_names(without)
         streaming = self.stream.df.isStreaming
         if streaming:

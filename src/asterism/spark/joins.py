@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from asterism.arguments import expect, expect_texts
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.spark.plan import quoted
 
@@ -39,6 +40,16 @@ class Side:
     prefix: str = ""
 
     def __post_init__(self) -> None:
+        expect(
+            StreamDefinitionError, self.df, DataFrame, "a broadcast table is a DataFrame", 'Side(customers, on="id")'
+        )
+        expect(
+            StreamDefinitionError, self.prefix, str, "the prefix is put before names", 'Side(..., prefix="customer_")'
+        )
+        if self.select is not None:
+            expect_texts(
+                StreamDefinitionError, self.select, "select is a list of columns", 'Side(..., select=["name"])'
+            )
         if self.how not in (*BRINGING, *FILTERING):
             raise StreamDefinitionError(
                 f"a broadcast table cannot be joined as {self.how!r}",
@@ -94,15 +105,15 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
 
     Source: FLIP-92, its first use case. An example that runs: docs/operators.md.
     """
+    hint = 'multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))'
+    expect(StreamDefinitionError, probe, DataFrame, "what is joined is a DataFrame", hint)
+    expect(StreamDefinitionError, sides, Mapping | None, "tables are given by name", hint)
     twice = sorted((sides or {}).keys() & more.keys())
     if twice:
         raise StreamDefinitionError(f'the table "{twice[0]}" is joined twice')
     every = {**(sides or {}), **more}
     if not every:
-        raise StreamDefinitionError(
-            "there is nothing to join with",
-            hint='multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))',
-        )
+        raise StreamDefinitionError("there is nothing to join with", hint=hint)
     for name, side in every.items():
         if not isinstance(side, Side):
             raise StreamDefinitionError(

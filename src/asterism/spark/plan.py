@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, reduce
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -25,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.arguments import expect, shown
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.key_group import KEY_HASH
 from asterism.matcher import micros
@@ -264,8 +266,6 @@ def run(
     :param streams: where the elements come from
     :param ends_by_itself: does the trigger *available now* end the query?
     """
-
-    _check_sinks(sinks, trigger)
     streams = list(streams)
 
     def write(rows: DataFrame, batch_id: int) -> None:
@@ -344,7 +344,16 @@ def _not_reached(what: str) -> StateError:
     )
 
 
-def _check_sinks(sinks: Mapping[str, Sink], trigger: Mapping[str, Any] | None) -> None:
+def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> None:
+    """What every ``run`` takes.
+
+    :raises StreamDefinitionError: one of them is of a wrong type
+    """
+    expect(StreamDefinitionError, sinks, Mapping, "sinks are functions by output", 'run({"matches": sink})')
+    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint is a path")
+    expect(StreamDefinitionError, drain, bool, "drain is True or False")
+    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger is a dict", 'trigger={"availableNow": True}')
+    expect(StreamDefinitionError, name, str | None, "the name of a query is a text")
     if not sinks:
         raise StreamDefinitionError(
             "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
@@ -355,8 +364,19 @@ def _check_sinks(sinks: Mapping[str, Sink], trigger: Mapping[str, Any] | None) -
                 f'the sink of "{output}" is {sink!r:.60}',
                 hint="a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
             )
-    if trigger is not None and not isinstance(trigger, Mapping):
-        raise StreamDefinitionError(f"the trigger is {trigger!r:.60}", hint='trigger={"processingTime": "1 second"}')
+
+
+def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
+    """The columns that a function of a user returns.
+
+    :raises StreamDefinitionError: *schema* is none
+    """
+    expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function is a text", hint)
+    try:
+        struct = schema if isinstance(schema, T.StructType) else spark.createDataFrame([], schema).schema
+    except ParseException as error:
+        raise StreamDefinitionError(f"no schema: {shown(schema)}", str(error).strip(), hint) from None
+    return arrow_schema(spark, struct)
 
 
 def _operators(query: StreamingQuery) -> dict[int, bool]:

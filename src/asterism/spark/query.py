@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from os import PathLike
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -35,6 +33,8 @@ from asterism.spark.plan import (
     Use,
     arrow_schema,
     check_key_groups,
+    check_run,
+    function_schema,
     hashed,
     mapped,
     may_be_watched,
@@ -62,15 +62,11 @@ def _kind(output: Any) -> OutputKind:
     return OutputKind(output)
 
 
-def _check_run(sinks: Any, checkpoint: Any, select: Any, trigger: Any, name: Any) -> None:
-    select_hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
-    expect(StreamDefinitionError, sinks, Mapping, "sinks are functions by output", 'run({"matches": sink})')
-    expect(StreamDefinitionError, select, Mapping | None, "select is measures by output", select_hint)
+def _check_select(select: Any) -> None:
+    hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
+    expect(StreamDefinitionError, select, Mapping | None, "select is measures by output", hint)
     for texts in (select or {}).values():
-        expect_texts(StreamDefinitionError, texts, "measures are a list of SQL texts", select_hint)
-    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint is a path")
-    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger is a dict", 'trigger={"availableNow": True}')
-    expect(StreamDefinitionError, name, str | None, "the name of a query is a text")
+        expect_texts(StreamDefinitionError, texts, "measures are a list of SQL texts", hint)
 
 
 class CEP:
@@ -226,20 +222,8 @@ class PatternStream:
             raise StreamDefinitionError(
                 f"process takes a function, not {shown(function)}", hint="process(f, 'n BIGINT')"
             )
-        expect(
-            StreamDefinitionError,
-            schema,
-            T.StructType | str,
-            "the schema of a function is a text",
-            "process(f, 'n BIGINT')",
-        )
-        try:
-            struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
-        except ParseException as error:
-            raise StreamDefinitionError(
-                f"no schema: {shown(schema)}", str(error).strip(), "process(f, 'n BIGINT')"
-            ) from None
-        spec = OutputSpec(_kind(output), function=function, function_schema=arrow_schema(self.spark, struct))
+        returned = function_schema(self.spark, schema, "process(f, 'n BIGINT')")
+        spec = OutputSpec(_kind(output), function=function, function_schema=returned)
         return self._single(spec)
 
     # ------------------------------------------------------------------ several outputs, one query
@@ -265,7 +249,8 @@ class PatternStream:
         :param trigger: arguments of ``DataStreamWriter.trigger``; default: process what is available and return
         :return: the running query if *trigger* was given, otherwise None, when all is done
         """
-        _check_run(sinks, checkpoint, select, trigger, name)
+        check_run(sinks, checkpoint, drain, trigger, name)
+        _check_select(select)
         measures = select or {}
         outputs = {
             sink: OutputSpec(_kind(sink), measures=tuple(measures[sink]) if sink in measures else None)

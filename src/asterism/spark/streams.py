@@ -119,7 +119,7 @@ def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
 
 
 def _check_unit(unit: str) -> None:
-    if unit not in TIME_UNITS:
+    if not isinstance(unit, str) or unit not in TIME_UNITS:
         raise StreamDefinitionError(
             f"time_unit is {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
         )

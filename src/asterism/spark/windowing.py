@@ -23,6 +23,8 @@ from asterism.spark.plan import (
     arrow_schema,
     bounded,
     check_key_groups,
+    check_run,
+    function_schema,
     hashed,
     key_group_of,
     output_of,
@@ -214,6 +216,7 @@ class WindowedStream:
         :param process: the function of :meth:`process`, with its *schema*; or
         :param reduce: that of :meth:`reduce`
         """
+        check_run(sinks, checkpoint, drain, trigger, name)
         for output in sinks:
             if output not in _OUTPUTS:
                 raise StreamDefinitionError(
@@ -250,13 +253,8 @@ class WindowedStream:
     # ------------------------------------------------------------------ plans
 
     def _processed(self, function: WindowFunction, schema: T.StructType | str | None) -> dict[str, Any]:
-        if schema is None:
-            raise StreamDefinitionError(
-                "a window function needs the columns that it returns",
-                hint='run(..., process=function, schema="n BIGINT, mean DOUBLE")',
-            )
-        struct = schema if isinstance(schema, T.StructType) else self.spark.createDataFrame([], schema).schema
-        return {"function": function, "output": arrow_schema(self.spark, struct)}
+        hint = "run(..., process=function, schema='n BIGINT')"
+        return {"function": function, "output": function_schema(self.spark, schema, hint)}
 
     def _operator(self, computed: Mapping[str, Any], late: bool, schema: pa.Schema) -> WindowOperator:
         stream = self.stream
