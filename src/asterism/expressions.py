@@ -948,16 +948,17 @@ class Vectorized:
     def _computed(self, numbers: list[int], table: pa.Table, *, keep: bool = True) -> list[pa.ChunkedArray]:
         """Expressions by their numbers: together, but for those that make too many texts of these rows to do so at once."""
         rows = min(table.num_rows, _VECTOR)
-        making = [number for number in numbers if self.costs[number].bytes(1)]
+        making = [number for number in numbers if self.costs[number].room(1)]
         longest = {number: _longest(table, self.texts[number]) for number in making}
-        needed = {number: self.costs[number].bytes(longest[number]) for number in making}
+        needed = {number: self.costs[number].room(longest[number]) for number in making}
         heavy = set(making) if rows * sum(needed.values()) > AT_ONCE else set()
         together = [number for number in numbers if number not in heavy]
         found = dict(zip(together, self._run_all(together, table, keep), strict=True))
         for number in heavy:
-            if needed[number] > AT_ONCE and table.num_rows:
+            grown = self.costs[number].bytes(longest[number])
+            if grown > AT_ONCE and table.num_rows:
                 raise _DuckDBError(
-                    f"of a text of {longest[number]:,} bytes it can make {int(needed[number]):,} bytes (limit {AT_ONCE:,})"
+                    f"of a text of {longest[number]:,} bytes it can make {int(grown):,} bytes (limit {AT_ONCE:,})"
                 )
             size = max(1, int(AT_ONCE / needed[number]))
             slices = [

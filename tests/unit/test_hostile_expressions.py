@@ -103,6 +103,41 @@ def test_texts_that_grow_are_made_for_a_few_rows_at_a_time(monkeypatch: pytest.M
     assert min(count for _, count in sizes) < 400
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"concat(substr(s, {n}), '') = 'b'" for n in range(1, 51)),
+        "upper(lower(" * 10 + "s" + "))" * 10 + " = 'b'",
+    ],
+)
+def test_texts_on_the_way_count_too(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not grow, and are as many as the expression is long."""
+    vectorized = bound(text)
+    table = rows(*["a" * 100] * 1000)
+    sizes = []
+    run = Vectorized._run
+
+    def counted(self: Vectorized, texts: list[str], types: Any, part: pa.Table, *, keep: bool) -> Any:
+        sizes.append(part.num_rows)
+        return run(self, texts, types, part, keep=keep)
+
+    monkeypatch.setattr(Vectorized, "_run", counted)
+    monkeypatch.setattr(expressions, "AT_ONCE", 500_000)
+    assert vectorized.evaluate(table)[0].to_pylist() == [False] * 1000
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 250  # of 20 texts of 100 bytes each
+
+
+def test_joined_texts_are_made_once() -> None:
+    """Not every prefix of them; and a NULL among them makes NULL."""
+    vectorized = bound("concat(" + ", ".join(["s"] * 99) + ")", "concat('x', s, NULL)", "concat(s, upper(s))")
+    assert "||" not in vectorized.texts[0]
+    (joined, null, both) = vectorized.evaluate(rows("ab", None))
+    assert joined.to_pylist() == ["ab" * 99, None]
+    assert null.to_pylist() == [None, None]
+    assert both.to_pylist() == ["abAB", None]
+
+
 def test_an_event_that_would_need_too_much_is_an_error() -> None:
     """And those beside it are not: it is told apart by halving, as other failures are."""
     vectorized = bound("length(repeat(s, 100)) > 1")

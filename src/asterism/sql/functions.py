@@ -424,8 +424,10 @@ def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
     parts = [cast(part, STRING, zone) for part in (first, *others)]
     if len(parts) == 1:
         return replace(parts[0], constant=None)
-    text = "(" + " || ".join(f"{{{number}}}" for number in range(len(parts))) + ")"
-    return strict(text, STRING, *parts, eager=True, size=sum((part.size for part in parts), Cost()))
+    # One function for all of them: a chain of || makes every prefix of the result, too. It leaves NULLs out.
+    text = f"concat({', '.join(f'{{{number}}}' for number in range(len(parts)))})"
+    size = sum((part.size for part in parts), Cost())
+    return strict(text, STRING, *parts, guarded=True, eager=True, size=size)
 
 
 @function("Texts", "upper(text)", "ucase", note="by the full mapping of Unicode: `ß` becomes `SS`")

@@ -61,22 +61,30 @@ class Cost:
     """What an expression needs besides the room for its columns: bounds, not what it will be.
 
     Texts are of *growth* times the length of the event's longest text, and *fixed* bytes; *program* is the size of regular
-    expressions, about the number of characters and classes in them after repetitions are written out.
+    expressions, about the number of characters and classes in them after repetitions are written out. *made* is *growth* with
+    the texts that are no longer than those of the event: nobody limits how many they are, but they stand in memory, too.
     """
 
     growth: float = 0
     fixed: float = 0
     program: int = 0
+    made: float = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.growth + other.growth, self.fixed + other.fixed, self.program + other.program)
+        return Cost(
+            self.growth + other.growth, self.fixed + other.fixed, self.program + other.program, self.made + other.made
+        )
 
     def times(self, count: float) -> Cost:
-        return Cost(self.growth * count, self.fixed * count, int(self.program * count))
+        return Cost(self.growth * count, self.fixed * count, int(self.program * count), self.made * count)
 
     def bytes(self, longest: int) -> float:
-        """The bytes of all texts, where the event's longest has so many."""
+        """The bytes of all texts that are longer, where the event's longest has so many."""
         return self.growth * longest + self.fixed
+
+    def room(self, longest: int) -> float:
+        """The bytes of all texts."""
+        return self.made * longest + self.fixed
 
 
 _SHORT = Cost(fixed=64)  # of what is no text
@@ -163,9 +171,8 @@ def strict(
     """
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
-    tests = (
-        [] if eager else [part for part in (parts if guarded else parts[:skipping]) if part.null_texts or part.raises]
-    )
+    tested = parts if guarded else () if eager else parts[:skipping]
+    tests = [part for part in tested if part.null_texts or part.raises]
     # Spark does not look at what follows a NULL.
     cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
     # DuckDB does not look at what stands next to a NULL that does not depend on events, before it or after it.
@@ -206,6 +213,8 @@ def combined(
             cost += part.cost.times(max(text.count(part.text), 1))
     if size.growth > 1 or size.fixed > _WORTH_COUNTING:
         cost += size
+    if size.growth:
+        cost += Cost(made=size.growth)
     return limited(Sql(text, data_type, nulls, raises or any(part.raises for part in parts), size, cost))
 
 
