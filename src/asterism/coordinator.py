@@ -213,7 +213,7 @@ class FolderStore:
         if len(numbers) < 2:
             return
         kept = [n for n in numbers if n >= number] or numbers[-1:]
-        kept = sorted({*kept, *self._replaced_later(numbers)})
+        kept = sorted({*kept, *self._replaced_later(numbers, number)})
         if kept != numbers:
             self._write("retained.json", json.dumps(kept).encode())
 
@@ -221,9 +221,10 @@ class FolderStore:
         with suppress(OSError, NotWrittenError):  # then more is retained than is needed
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
-    def _replaced_later(self, numbers: Iterable[int]) -> set[int]:
+    def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
         """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
-        more. (Those of an earlier micro-batch did not know the sets after it; those of a later one have not begun yet.)
+        more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the sets after it;
+        those of a later one have not begun yet.)
         """
         said, in_force = 0, set[tuple[str, int]]()
         value = self._read("replaced.json")
@@ -231,7 +232,7 @@ class FolderStore:
             with suppress(ValueError, KeyError, TypeError, RecursionError):  # what cannot be read says nothing
                 told = json.loads(value)
                 said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
-        found: dict[str, set[int]] = {}
+        found: dict[str, dict[int, PatternProcessor]] = {}
         last = 0
         before: dict[str, PatternProcessor] = {}
         for number in numbers:
@@ -241,9 +242,15 @@ class FolderStore:
                 if new is None or (new.version != old.version and new.timestamp is None):
                     found.pop(name, None)
                 elif new.version != old.version and (number > said or (name, old.version) in in_force):
-                    found.setdefault(name, set()).add(last)
+                    found.setdefault(name, {})[last] = old
             last, before = number, now
-        return set().union(*found.values())
+        killed = {number: self.get(number).killed for number in numbers if number <= committed}
+        return {
+            number
+            for replaced in found.values()
+            for number, old in replaced.items()
+            if not any(is_named(old, names) for later, names in killed.items() if later > number)
+        }
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
         """What each version was, and whether the store knows it: one that an earlier release has made does not."""
@@ -480,7 +487,7 @@ class Coordinator(PatternProcessorManager):
     def _look_at_killed(self) -> None:
         with self._lock, self._tried("take out what was killed", Exception):
             killed = self.store.killed()
-            if killed != self._killed or self._killed_of(self._set.processors, killed) != self._set.killed:
+            if killed != self._killed or self._named_by(killed, self._set.processors) != self._set.killed:
                 self._take(self._discovered, killed)
                 self._write_status()
 
@@ -491,7 +498,7 @@ class Coordinator(PatternProcessorManager):
             after, refused = list(before.values()), self.status.refused
         else:
             after, refused = self._accepted(found, before, {*self._without, *killed})
-        out = self._killed_of(after, killed)
+        out = self._named_by(killed, after)
         changed = [p.id for p in after] != list(before) or any(before[p.id] != p for p in after)
         if not self._set.version or changed or out != self._set.killed:
             self._check_owner()
@@ -514,13 +521,15 @@ class Coordinator(PatternProcessorManager):
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
 
-    @staticmethod
-    def _killed_of(processors: Iterable[PatternProcessor], killed: KillList) -> tuple[str, ...]:
-        """The names on the list that mean one of *processors*."""
+    def _named_by(self, killed: KillList, processors: Iterable[PatternProcessor]) -> tuple[str, ...]:
+        """The names on the list that mean one of *processors*, or one of an older set: that may be in force until the time of its
+        successor. A name that the newest set has stays, so that it is not told as let in again when that time has come.
+        """
         if not killed:
             return ()
-        names = {name for one in processors for name in (one.id, f"{one.id}@{one.version}")}
-        return tuple(sorted(names & killed.keys()))
+        known = [*processors, *(one for found in self.store.retained() for one in found.processors)]
+        names = {name for one in known for name in (one.id, f"{one.id}@{one.version}")}
+        return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 
     def _check_owner(self) -> None:
         if not self.store.belongs_to(self._name):
