@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,6 +76,8 @@ LOOK_AT_KILLED = 2.0
 """Seconds between two looks at the list of killed processors, and at what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a discoverer that has failed is made anew: at first, and at most."""
+MAX_LOOK = 120.0
+"""Seconds after which a look that has not returned is told of. Their own timeouts, of at most a minute, come before."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
 _RESTORE = "restore the folder as it was beside the checkpoint"
 _T = TypeVar("_T")
@@ -348,6 +351,8 @@ class Coordinator(PatternProcessorManager):
         self._watcher: threading.Thread | None = None
         self._ended = False
         """Has the discoverer said that nothing more will come?"""
+        self._look: tuple[float, str] | None = None
+        """When the look that is under way began, by the monotonic clock and as text; None also after it was told as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
         self._used, self._knows_used = store.used_versions()
@@ -390,21 +395,47 @@ class Coordinator(PatternProcessorManager):
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
 
-        :raises PatternProcessorError: discovery fails, and there is no set from an earlier run to go on with
+        :raises PatternProcessorError: discovery fails, or does not answer, and there is no set from an earlier run to go on with
         """
-        try:
-            self._discoverer = factory.create_pattern_processor_discoverer()
-            self.on_pattern_processors_updated(self._discoverer.initial_pattern_processors())
-        except Exception as error:
+        self._factory = factory
+        looked, taken = threading.Event(), Future[None]()
+        self.on_look_begun()
+        self._watcher = threading.Thread(
+            target=self._begin, args=[factory, looked, taken], name="pattern processors", daemon=True
+        )
+        self._watcher.start()
+        # What is looked at may never answer. To take what was found may last as long as it needs.
+        error = None if looked.wait(MAX_LOOK) else self._look_too_long()
+        error = error or taken.exception()
+        if error is not None:
             if not self.version:
+                self._closed.set()
                 raise PatternProcessorError(
                     "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
                 ) from error
-            self.on_discovery_failed(error)
             self._look_at_killed()
-        self._factory = factory
-        self.keep_watching()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
+
+    def _begin(self, factory: PatternProcessorDiscovererFactory, looked: threading.Event, taken: Future[None]) -> None:
+        """The first look, and then all others. *looked* is set when the look has returned."""
+        try:
+            try:
+                self._discoverer = factory.create_pattern_processor_discoverer()
+                found = self._discoverer.initial_pattern_processors()
+            finally:
+                looked.set()
+            if not self._closed.is_set():  # else nobody waits for it any more
+                self.on_pattern_processors_updated(found)
+        except BaseException as error:  # also where a discoverer calls sys.exit
+            try:
+                if not self.version:
+                    return
+                self.on_discovery_failed(error)
+            finally:
+                taken.set_exception(error)
+        else:
+            taken.set_result(None)
+        self._watch(factory)
 
     def keep_watching(self) -> None:
         """Replace the thread that looks for updates, if it is dead: whatever it died of, updates are not to stay away."""
@@ -426,6 +457,7 @@ class Coordinator(PatternProcessorManager):
             began = time.monotonic()
             try:
                 if self._discoverer is None:
+                    self.on_look_begun()
                     self._discoverer = factory.create_pattern_processor_discoverer()
                     self.on_pattern_processors_updated(self._discoverer.initial_pattern_processors())
                 if not self._closed.is_set():
@@ -449,6 +481,7 @@ class Coordinator(PatternProcessorManager):
         """What is to be done from time to time, whatever the discoverer does."""
         while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
             self.keep_watching()
+            self._look_too_long()
             self._look_at_killed()
             with self._lock:
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
@@ -461,7 +494,21 @@ class Coordinator(PatternProcessorManager):
                 self._discoverer.close()
         self._enter(OFF)
 
+    def on_look_begun(self) -> None:
+        self._look = time.monotonic(), now_text()
+
+    def _look_too_long(self) -> TimeoutError | None:
+        """Why discovery is interrupted, where the look that is under way has lasted too long. It goes on, in its thread."""
+        with self._lock:
+            if self._look is None or time.monotonic() - self._look[0] < MAX_LOOK:
+                return None
+            error = TimeoutError(f"the look of {self._look[1]} has not returned for more than {MAX_LOOK:g} seconds")
+            if self.version:
+                self.on_discovery_failed(error)  # which forgets the look: it is told once
+            return error
+
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
+        self._look = None
         for item in pattern_processors:
             if not isinstance(item, PatternProcessor | RefusedProcessor):
                 raise PatternProcessorError(
@@ -472,10 +519,12 @@ class Coordinator(PatternProcessorManager):
         self._enter(VALID, looked=True, write=True)
 
     def on_nothing_changed(self) -> None:
+        self._look = None
         self._enter(VALID, looked=True)
 
     def on_discovery_failed(self, error: BaseException) -> None:
         """It raises nothing: whoever calls it has an error already."""
+        self._look = None
         try:
             text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
         except Exception:

@@ -242,6 +242,9 @@ class PatternProcessorManager(ABC):
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
 
+    def on_look_begun(self) -> None:  # noqa: B027 - a manager may ignore it
+        """A look has begun. It ends with one of the other calls; where none comes, what is looked at does not answer."""
+
     def on_nothing_changed(self) -> None:  # noqa: B027 - a manager may ignore it
         """A look has succeeded, and has found what was found last: discovery is not interrupted, or not any more."""
 
@@ -261,7 +264,8 @@ class PatternProcessorDiscoverer(ABC):
     @abstractmethod
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         """Watch, until :meth:`close`: call ``manager.on_pattern_processors_updated`` when something has changed, and
-        ``manager.on_discovery_failed`` when it cannot be known. Runs in a thread of its own. One that raises is closed, and
+        ``manager.on_discovery_failed`` when it cannot be known. One that tells ``manager.on_look_begun`` is taken for
+        interrupted where the look does not return. Runs in a thread of its own. One that raises is closed, and
         another one made, after some seconds; one that returns has ended, and its last set stays.
         """
 
@@ -326,6 +330,7 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
         changed = False
         while not self._closed.wait(wait.total_seconds()):
             try:
+                manager.on_look_begun()
                 # A change that the manager could not take is handed to it again.
                 changed = self.check_pattern_processor_update() or changed
                 if changed:

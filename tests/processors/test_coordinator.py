@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asterism import coordinator as coordinators
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics
 from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
@@ -23,10 +25,11 @@ from asterism.processors import (
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
+    PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
 from asterism.used_versions import UsedVersions
-from tests.discovery.kit import until
+from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor
 
 
@@ -153,6 +156,93 @@ def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
     assert (manager.status.error or "").startswith("SystemExit: \\x1b[31menough!")
     assert len(manager.status.error or "") < 2100
     assert manager.status.processors == {"ab": 1}
+
+
+# ---------------------------------------------------------------------- what is looked at does not answer
+
+
+class Blocked(PeriodicPatternProcessorDiscoverer):
+    """Looks that wait until they are *free*: the first one, or those *later*."""
+
+    def __init__(self, *, later: bool) -> None:
+        super().__init__(interval=timedelta(milliseconds=5))
+        self.later, self.free = later, threading.Event()
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        assert self.later or self.free.wait(SOON)
+        return [version(1)]
+
+    def check_pattern_processor_update(self) -> bool:
+        assert self.free.wait(SOON)
+        return True
+
+    def latest_pattern_processors(self) -> Sequence[Discovered]:
+        return [version(2)]
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        made = self
+
+        class Factory(PatternProcessorDiscovererFactory):
+            def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+                return made
+
+        return Factory()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "MAX_LOOK", 0.05)
+    monkeypatch.setattr(coordinators, "LOOK_AT_KILLED", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once, and over when the look returns."""
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    manager.start(blocked.factory())
+    until(lambda: manager.status.state == INTERRUPTED)
+    looked = manager.status.looked
+    assert "has not returned for more than 0.05 seconds" in str(FolderStore(str(tmp_path)).read_status().error)
+    for _ in range(3):
+        manager._look_too_long()
+    assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    assert manager.status.looked > looked
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_whose_first_look_does_not_return_goes_on_with_its_set(tmp_path: Path) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([version(0)])
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    manager.start(blocked.factory())
+    assert (manager.version, manager.status.state, manager.status.processors) == (1, INTERRUPTED, {"ab": 0})
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_without_a_set_does_not_wait_for_ever(tmp_path: Path) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    with pytest.raises(PatternProcessorError, match=r"could be discovered\n  TimeoutError: .* has not returned"):
+        manager.start(blocked.factory())
+    blocked.free.set()
+    assert manager._watcher is not None
+    manager._watcher.join(SOON)
+    assert (manager.version, manager._watcher.is_alive()) == (0, False)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    blocked.close()
+    try_out = manager.compiler.try_out
+    monkeypatch.setattr(manager.compiler, "try_out", lambda one: time.sleep(0.2) or try_out(one))
+    manager.start(blocked.factory())
+    assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
+    manager.close()
 
 
 def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
