@@ -344,6 +344,9 @@ class Coordinator(PatternProcessorManager):
         self.compiler, self.store = compiler, store
         self._without = dict.fromkeys(without, WITHOUT)
         self._lock = threading.RLock()
+        """For what is told and changed at once; nobody has it for long."""
+        self._updating = threading.Lock()
+        """For one update after the other, which may take long; taken before the other lock."""
         self._name = uuid4().hex
         store.claim(self._name)
         self._closed = threading.Event()
@@ -358,7 +361,9 @@ class Coordinator(PatternProcessorManager):
         self._used, self._knows_used = store.used_versions()
         self._killed = store.killed()
         self._discovered: Sequence[Discovered] | None = None
-        """What was found last."""
+        """What was found last,"""
+        self._taken_with = self._killed
+        """and what was killed when a set was made of it."""
         self._checked: dict[PatternProcessor, AsterismError | None] = {}
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
@@ -514,8 +519,10 @@ class Coordinator(PatternProcessorManager):
                 raise PatternProcessorError(
                     f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
                 )
-        with self._lock:
-            self._take(pattern_processors, self._killed)
+        # Without what a class of the user's own adds: that would not come back from the store.
+        found = [found_at(one, one.place) if isinstance(one, PatternProcessor) else one for one in pattern_processors]
+        with self._updating:
+            self._take(found)
         self._enter(VALID, looked=True, write=True)
 
     def on_nothing_changed(self) -> None:
@@ -534,19 +541,52 @@ class Coordinator(PatternProcessorManager):
         self._enter(INTERRUPTED, text)
 
     def _look_at_killed(self) -> None:
-        with self._lock, self._tried("take out what was killed", Exception):
-            killed = self.store.killed()
-            if killed != self._killed or self._named_by(killed, self._set.processors) != self._set.killed:
-                self._take(self._discovered, killed)
-                self._write_status()
+        with self._tried("take out what was killed", Exception):
+            with self._lock:
+                killed = self.store.killed()
+                if not self._set.version:  # the first set will be made without it
+                    self._killed = killed
+                    return
+                if killed != self._killed or self._named_by(killed, self._set.processors) != self._set.killed:
+                    self._publish(self._set.processors, None, killed)
+                    self._write_status()
+            # What may come in again; an update that is under way sees to it itself.
+            if self._taken_with != killed and self._updating.acquire(blocking=False):
+                try:
+                    if self._discovered is not None:
+                        self._take(self._discovered)
+                finally:
+                    self._updating.release()
+                with self._lock:
+                    self._write_status()
 
-    def _take(self, found: Sequence[Discovered] | None, killed: KillList) -> None:
-        """Make a set of what was found, or without that of what is in force, and of what was killed."""
-        before = {processor.id: processor for processor in self._set.processors}
-        if found is None:
-            after, refused = list(before.values()), self.status.refused
-        else:
+    def _take(self, found: Sequence[Discovered]) -> None:
+        """Make a set of what was found, and of what was killed. The caller holds *_updating*.
+
+        To try out thousands of rules takes minutes, in which others ask for the newest set, or kill one of its processors.
+        """
+        while True:
+            with self._lock:
+                known, killed = self._set, self._killed
+            before = {processor.id: processor for processor in known.processors}
             after, refused = self._accepted(found, before, {*self._without, *killed})
+            with self._lock:
+                if self._set is known and self._killed is killed:
+                    self._publish(after, refused, killed)
+                    self._discovered, self._taken_with = found, killed
+                    return
+
+    def _publish(
+        self, after: Sequence[PatternProcessor], refused: Sequence[RefusedProcessor] | None, killed: KillList
+    ) -> None:
+        """Make a set, if it is another one. *refused* is None where nothing was looked at."""
+        before = {processor.id: processor for processor in self._set.processors}
+        reasons = self.status.refused
+        if refused is not None:
+            reasons = {one.id: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
+            for one in refused:
+                if self.status.refused.get(one.id) != reasons[one.id]:
+                    self._tell(logging.WARNING, f"refused: {one}")
         out = self._named_by(killed, after)
         changed = [p.id for p in after] != list(before) or any(before[p.id] != p for p in after)
         if not self._set.version or changed or out != self._set.killed:
@@ -563,9 +603,9 @@ class Coordinator(PatternProcessorManager):
             self._set, self._used = new, used
             for line in _changes(new.version, before, {p.id: p for p in after}):
                 self._tell(logging.INFO, line)
-        self._discovered, self._killed = found, killed
+        self._killed = killed
         self.status.processors = {processor.id: processor.version for processor in after}
-        self.status.refused, self.status.killed = refused, self._reasons()
+        self.status.refused, self.status.killed = reasons, self._reasons()
 
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
@@ -634,12 +674,10 @@ class Coordinator(PatternProcessorManager):
 
     def _accepted(
         self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]
-    ) -> tuple[list[PatternProcessor], dict[str, str]]:
-        """The processors of the next set, and for each id that was refused the reason."""
+    ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
+        """The processors of the next set, and what was refused; of an id the last."""
         after: dict[str, PatternProcessor] = {}
-        refused: dict[str, str] = {}
-        # Without what a class of the user's own adds: that would not come back from the store.
-        found = [found_at(item, item.place) if isinstance(item, PatternProcessor) else item for item in found]
+        refused: dict[str, RefusedProcessor] = {}
         for item in found:
             if isinstance(item, PatternProcessor) and item.id in after:
                 item = duplicate(item, after[item.id].place)
@@ -653,15 +691,13 @@ class Coordinator(PatternProcessorManager):
                 assert isinstance(item, PatternProcessor)
                 after[item.id] = item
                 continue
-            refused[item.id] = str(error) if item.place is None else f"{error}\n  In: {item.place}"
-            if self.status.refused.get(item.id) != refused[item.id]:
-                self._tell(logging.WARNING, f"refused: {RefusedProcessor(item.id, error, item.version, item.place)}")
+            refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
         self._checked = {item: self._checked[item] for item in found if item in self._checked}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
             after = {**before, **after}  # it may have been any of those that are missing
-        return list(after.values()), refused
+        return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
         if old is not None and new.version == old.version and new != old:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from asterism import coordinator as coordinators
+from asterism import kill_list
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics
 from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
@@ -243,6 +244,42 @@ def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monk
     manager.start(blocked.factory())
     assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
     manager.close()
+
+
+def test_nobody_waits_while_rules_are_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try out thousands takes minutes, in which a rule can be killed, and the query asks for its newest set."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    try_out, tried, free = manager.compiler.try_out, threading.Event(), threading.Event()
+
+    def slow(one: PatternProcessor) -> Any:
+        tried.set()
+        assert free.wait(SOON)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
+    new = [version(2), version(2, "cd"), version(1, "ef")]
+    update = threading.Thread(target=manager.on_pattern_processors_updated, args=[new])
+    update.start()
+    assert tried.wait(SOON)
+
+    def others() -> None:
+        kill_list.kill(manager.store, ["cd@1", "ef"])
+        manager._look_at_killed()
+        manager.committed(manager.version)
+        manager.on_nothing_changed()
+        manager._write_status()
+
+    other = threading.Thread(target=others)
+    other.start()
+    other.join(SOON)
+    assert not other.is_alive()
+    assert (manager.version, manager.store.retained()[-1].killed) == (2, ("cd@1",))
+    assert FolderStore(str(tmp_path)).read_status().processors == {"ab": 1, "cd": 1}
+    free.set()
+    update.join(SOON)
+    assert (manager.version, manager.status.processors) == (3, {"ab": 2, "cd": 2})
+    assert manager.status.killed.keys() == {"cd@1", "ef"}
 
 
 def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
