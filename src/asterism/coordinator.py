@@ -373,8 +373,11 @@ class Coordinator(PatternProcessorManager):
             version=self._set.version,
             processors={processor.id: processor.version for processor in self._set.processors},
             killed=self._reasons(),
+            since=now_text(),
             heartbeat=HEARTBEAT,
         )
+        # The first look may never return, or kill this process: what is there is of an earlier run.
+        self._write_status()
 
     @property
     def version(self) -> int:
@@ -409,17 +412,19 @@ class Coordinator(PatternProcessorManager):
             target=self._begin, args=[factory, looked, taken], name="pattern processors", daemon=True
         )
         self._watcher.start()
+        threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
         # What is looked at may never answer. To take what was found may last as long as it needs.
-        error = None if looked.wait(MAX_LOOK) else self._look_too_long()
-        error = error or taken.exception()
+        too_long = None if looked.wait(MAX_LOOK) else self._look_too_long()
+        error = too_long or taken.exception()
         if error is not None:
             if not self.version:
-                self._closed.set()
-                raise PatternProcessorError(
+                failure = PatternProcessorError(
                     "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
-                ) from error
+                )
+                self._enter(OFF, str(failure))
+                self.close()
+                raise failure from error
             self._look_at_killed()
-        threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
 
     def _begin(self, factory: PatternProcessorDiscovererFactory, looked: threading.Event, taken: Future[None]) -> None:
         """The first look, and then all others. *looked* is set when the look has returned."""
