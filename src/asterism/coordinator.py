@@ -266,12 +266,19 @@ class FolderStore:
     def write_used_versions(self, used: UsedVersions) -> None:
         self._write("versions.json", used.to_bytes())
 
+    def _read_or_tell(self, name: str) -> bytes | None:
+        """:raises StateError: it is there, and cannot be read"""
+        try:
+            return self._read(name)
+        except OSError as error:
+            raise StateError(f"{self.location}/{name} cannot be read", error.strerror or str(error)) from None
+
     def killed(self) -> KillList:
         """What a person has taken out.
 
         :raises StateError: the list cannot be read
         """
-        value = self._read("killed.json")
+        value = self._read_or_tell("killed.json")
         hint = "remove it, and kill again what must stay out: `asterism rules kill`"
         return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
 
@@ -283,7 +290,7 @@ class FolderStore:
 
         :raises StateError: it cannot be read
         """
-        value = self._read("status.json")
+        value = self._read_or_tell("status.json")
         if value is None:
             return Status()
         hint = "a query that runs writes it anew within seconds"

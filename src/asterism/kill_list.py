@@ -72,7 +72,8 @@ def _is_name(name: object) -> bool:
 
 def to_bytes(killed: Mapping[str, Killed]) -> bytes:
     found = {"killed": {name: asdict(one) for name, one in killed.items()}}
-    return json.dumps(found, ensure_ascii=False, indent=2).encode() + b"\n"
+    # Half of a surrogate pair, which a shell makes of a byte that is not UTF-8, can be written in JSON, and not in UTF-8.
+    return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
 
 
 def from_bytes(value: bytes) -> KillList:

@@ -240,7 +240,12 @@ def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monk
     manager, blocked = coordinator(tmp_path), Blocked(later=True)
     blocked.close()
     try_out = manager.compiler.try_out
-    monkeypatch.setattr(manager.compiler, "try_out", lambda one: time.sleep(0.2) or try_out(one))
+
+    def slow(one: PatternProcessor) -> Any:
+        time.sleep(0.2)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
     manager.start(blocked.factory())
     assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
     manager.close()

@@ -121,7 +121,7 @@ class Database:
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
             raise PatternProcessorError(problem, hint="`asterism rules create` makes one") from None
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, UnicodeError) as error:  # a driver may not be able to write what a shell gave
             # Whatever it was, the next attempt begins anew.
             self.close()
             raise self._failure(error) from None

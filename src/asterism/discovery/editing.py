@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from asterism.arguments import expect_text
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import (
     SUFFIXES,
@@ -120,9 +121,12 @@ class Rules(ABC):
 def rules_at(source: str, table: str = TABLE) -> Rules:
     """The rules in a file or a folder, or in the database of a URL.
 
-    :raises PatternProcessorError: the URL cannot be read
+    :raises PatternProcessorError: the URL cannot be read, or the name of the table cannot be one
     """
-    return SqlRules(Database(parsed_url(source)), table) if "://" in source else FileRules(Path(source))
+    if "://" not in source:
+        return FileRules(Path(source))
+    expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    return SqlRules(Database(parsed_url(source)), table)
 
 
 def _unknown(id: str, version: int | None) -> PatternProcessorError:
