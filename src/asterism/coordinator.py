@@ -38,7 +38,7 @@ from asterism.discovery_status import (
 )
 from asterism.durable import NotWrittenError, make_folder, replace_file
 from asterism.errors import AsterismError, PatternProcessorError, StateError
-from asterism.kill_list import WITHOUT, KillList, is_named
+from asterism.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.processor_sets import ProcessorSet
 from asterism.processors import (
     Discovered,
@@ -629,7 +629,7 @@ class Coordinator(PatternProcessorManager):
         if not killed:
             return ()
         known = [*processors, *(one for found in self.store.retained() for one in found.processors)]
-        names = {name for one in known for name in (one.id, f"{one.id}@{one.version}")}
+        names = {name for one in known for name in names_of(one)}
         return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 
     def _check_owner(self) -> None:

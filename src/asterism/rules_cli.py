@@ -310,7 +310,8 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
     """Take rules out of one query, wherever they come from.
 
     A query that runs drops them within seconds. One that a rule has brought down is started again without it: also in the
-    micro-batch that has failed. ID means all versions, ID@VERSION one.
+    micro-batch that has failed. ID means all versions, ID@VERSION one. An ID that itself ends in @ and a number, or in @, is
+    written with another @ behind it.
     """
     with errors_explained():
         from asterism import kill_list
@@ -321,7 +322,11 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
         for name in names:
             known = any(kill_list.is_named(one, [name]) for found in sets for one in found.processors)
             there = "" if known else "; no rule in force has this name, so far it means nothing"
-            click.echo(f"{printable(name)} killed{there}")
+            if any(
+                one.id == name and not kill_list.is_named(one, [name]) for found in sets for one in found.processors
+            ):
+                there += f"; the rule whose id is {name!r} is {name + '@'!r}"
+            click.echo(f"{printable(name)} killed{printable(there)}")
 
 
 @rules.command()

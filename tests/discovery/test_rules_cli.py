@@ -459,6 +459,17 @@ def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1, "victim@3")])
+    assert done("kill", tmp_path, "victim@3").endswith(
+        "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
+    )
+    assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
+    manager._look_at_killed()
+    assert manager.store.retained()[-1].killed == ("victim@3@",)
+
+
 def test_a_reason_that_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
     """A shell hands its bytes over as halves of surrogate pairs; in an emergency the rule is taken out all the same."""
     manager = coordinator(tmp_path)

@@ -201,6 +201,30 @@ def test_what_a_run_leaves_out_is_not_compiled_and_told(tmp_path: Path) -> None:
     assert FolderStore(str(tmp_path)).read_status().killed == {"ab": left_out, "cd": left_out}
 
 
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("victim", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@3", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@3@", ["victim", "victim@3@", "x@y"]),
+        ("victim@3@7", ["victim", "victim@3@", "x@y"]),
+        ("victim@3@@", ["victim", "victim@3", "x@y"]),
+        ("x@y", ["victim", "victim@3", "victim@3@"]),
+        ("x@y@", ["victim", "victim@3", "victim@3@"]),
+        ("x@y@3", ["victim", "victim@3", "victim@3@"]),
+        ("victim@", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@03", ["victim", "victim@3", "victim@3@", "x@y"]),
+    ],
+)
+def test_a_name_means_one_rule(name: str, left: list[str]) -> None:
+    """Also where an id ends as a name with a version does."""
+    versions = {"victim": 3, "victim@3": 7, "victim@3@": 7, "x@y": 3}
+    rules = [processor(id, number, chain("a")) for id, number in versions.items()]
+    running = Driver().batch(sets=rules).batch([e(1, "a")], sets=rules, killed=[name], watermark=2).end()
+    restarted = Driver(left_out={name: ALWAYS}).batch([e(1, "a")], sets=rules, watermark=2).end()
+    assert [one[0] for one in running.found] == [one[0] for one in restarted.found] == left
+
+
 @pytest.mark.parametrize("names", ["ab", [""], ["x" * 300], ["a\nb"], [5], 5])
 def test_names_are_names(names: Any) -> None:
     with pytest.raises(StreamDefinitionError, match=r"without is a list of names|is not the name"):
