@@ -150,6 +150,17 @@ def test_what_is_not_there_is_told(source: str, new: Path) -> None:
     assert in_use(source) == {"a": 1}
 
 
+@pytest.mark.parametrize("command", ["remove", "disable", "enable"])
+def test_several_rules_are_changed_all_or_none(source: str, new: Path, command: str) -> None:
+    off = command == "enable"
+    done("add", source, written(new, *(rule(id, enabled=not off) for id in "abc")))
+    before = in_use(source)
+    assert failed(command, source, "a", "b", "nope") == "Error: there is no processor 'nope'\n"
+    assert in_use(source) == before
+    assert len(done(command, source, "a", "c", "a").splitlines()) == 2
+    assert in_use(source) == ({"a": 1, "c": 1} if off else {"b": 1})
+
+
 def test_list_shows_all(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a", enabled=False), FULL))
     lines = [line for line in done("list", source).splitlines() if "│" in line]
