@@ -108,10 +108,10 @@ class PatternProcessor:
         return None if self.timestamp is None else (self.timestamp - _EPOCH) // timedelta(microseconds=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form."""
+        """Its JSON form, the same for processors that are equal: the timestamp is in UTC, in whatever zone it was given."""
         found: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
-            found["timestamp"] = self.timestamp.isoformat()
+            found["timestamp"] = _in_utc(self.timestamp).isoformat()
         if self.key is not None:
             found["key"] = list(self.key)
         found["pattern"] = decode(pattern_to_json(self.pattern))
@@ -187,6 +187,13 @@ def _is_text(value: Any) -> bool:
         return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.encode())
     except UnicodeEncodeError:
         return False
+
+
+def _in_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:  # within hours of the first or the last year that there is
+        return time
 
 
 def _timestamp(value: Any) -> datetime | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import pickle
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -20,6 +23,7 @@ from asterism.compiler import Semantics
 from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
 from asterism.errors import PatternProcessorError, StateError
 from asterism.outputs import TimeColumn
+from asterism.processor_sets import text_of
 from asterism.processors import (
     Discovered,
     PatternProcessor,
@@ -386,6 +390,50 @@ def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monk
     other = [processor("ab", number, chain("a", "c")) for number in (1, 4, 5)]
     assert [used.check(one) is None for one in other] == [True, False, False]
     assert used.check(processor("in use", 7, chain("a", "c"))) is not None
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ELSEWHERE = [NOON, NOON.astimezone(timezone(timedelta(hours=2))), NOON.astimezone(ZoneInfo("America/New_York"))]
+
+
+def test_an_instant_is_the_same_in_all_zones(tmp_path: Path) -> None:
+    """Whether the version is in force, or comes back."""
+    manager = coordinator(tmp_path)
+    for time_ in ELSEWHERE:
+        for late in (version(1, timestamp=time_), version(2)):
+            manager.on_pattern_processors_updated([late])
+            assert (manager.status.refused, manager.status.processors) == ({}, {"ab": late.version})
+    texts = {json.dumps(version(1, timestamp=time_).to_dict()) for time_ in ELSEWHERE}
+    assert len(texts) == 1
+    assert '"timestamp": "2026-01-31T12:00:00+00:00"' in texts.pop()
+    manager.on_pattern_processors_updated([version(1, timestamp=NOON + timedelta(seconds=1))])
+    assert "was another definition before" in manager.status.refused["ab"]
+
+
+@pytest.mark.parametrize("time", [datetime.min, datetime.max])
+@pytest.mark.parametrize("hours", [-14, 14])
+def test_an_instant_at_the_end_of_time_has_a_text(time: datetime, hours: int) -> None:
+    late = version(1, timestamp=time.replace(tzinfo=timezone(timedelta(hours=hours))))
+    assert PatternProcessor.from_dict(late.to_dict()) == late
+
+
+def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_path: Path) -> None:
+    """It has a digest of the text with that zone."""
+    late = version(1, timestamp=ELSEWHERE[1])
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([late])
+    manager.on_pattern_processors_updated([version(2)])
+    manager.committed(2)
+    told = text_of(late).replace("12:00:00+00:00", "14:00:00+02:00")
+    versions = tmp_path / "versions.json"
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (text_of(late), told)]
+    assert digests[0] in versions.read_text()
+    versions.write_text(versions.read_text().replace(*digests))
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"), timestamp=ELSEWHERE[1])])
+    assert "was another definition before" in manager.status.refused["ab"]
+    manager.on_pattern_processors_updated([late])
+    assert (manager.status.refused, manager.status.processors) == ({}, {"ab": 1})
 
 
 # ---------------------------------------------------------------------- files that are broken
