@@ -361,8 +361,8 @@ class Coordinator(PatternProcessorManager):
         self._watcher: threading.Thread | None = None
         self._ended = False
         """Has the discoverer said that nothing more will come?"""
-        self._look: tuple[float, str] | None = None
-        """When the look that is under way began, by the monotonic clock and as text; None also after it was told as too long."""
+        self._look: float | None = None
+        """When the look that is under way began, by the monotonic clock; None also after it was told as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
         self._used, self._knows_used = store.used_versions()
@@ -421,8 +421,7 @@ class Coordinator(PatternProcessorManager):
         self._watcher.start()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
         # What is looked at may never answer. To take what was found may last as long as it needs.
-        too_long = None if looked.wait(MAX_LOOK) else self._look_too_long()
-        error = too_long or taken.exception()
+        error = taken.exception() if looked.wait(MAX_LOOK) else _too_long()
         if error is not None:
             if not self.version:
                 failure = PatternProcessorError(
@@ -431,6 +430,7 @@ class Coordinator(PatternProcessorManager):
                 self._enter(OFF, str(failure))
                 self.close()
                 raise failure from error
+            self._watch_look()
             self._look_at_killed()
 
     def _begin(self, factory: PatternProcessorDiscovererFactory, looked: threading.Event, taken: Future[None]) -> None:
@@ -446,6 +446,7 @@ class Coordinator(PatternProcessorManager):
         except BaseException as error:  # also where a discoverer calls sys.exit
             try:
                 if not self.version:
+                    self._closed.set()  # the query does not begin, so nobody is to look again
                     return
                 self.on_discovery_failed(error)
             finally:
@@ -498,7 +499,7 @@ class Coordinator(PatternProcessorManager):
         """What is to be done from time to time, whatever the discoverer does."""
         while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
             self.keep_watching()
-            self._look_too_long()
+            self._watch_look()
             self._look_at_killed()
             with self._lock:
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
@@ -512,17 +513,13 @@ class Coordinator(PatternProcessorManager):
         self._enter(OFF)
 
     def on_look_begun(self) -> None:
-        self._look = time.monotonic(), now_text()
+        self._look = time.monotonic()
 
-    def _look_too_long(self) -> TimeoutError | None:
-        """Why discovery is interrupted, where the look that is under way has lasted too long. It goes on, in its thread."""
+    def _watch_look(self) -> None:
+        """Discovery is interrupted where the look that is under way lasts too long. It goes on, in its thread."""
         with self._lock:
-            if self._look is None or time.monotonic() - self._look[0] < MAX_LOOK:
-                return None
-            error = TimeoutError(f"the look of {self._look[1]} has not returned for more than {MAX_LOOK:g} seconds")
-            if self.version:
-                self.on_discovery_failed(error)  # which forgets the look: it is told once
-            return error
+            if self.version and self._look is not None and time.monotonic() - self._look >= MAX_LOOK:
+                self.on_discovery_failed(_too_long())  # which forgets the look: it is told once
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
         self._look = None
@@ -729,6 +726,10 @@ class Coordinator(PatternProcessorManager):
             except Exception as error:  # whatever a rule from outside brings about, it is alone in it
                 self._checked[new] = PatternProcessorError("it cannot be used", f"{type(error).__name__}: {error}")
         return self._checked[new] or self._used.check(new)
+
+
+def _too_long() -> TimeoutError:
+    return TimeoutError(f"a look has not returned for more than {MAX_LOOK:g} seconds")
 
 
 def _changes(

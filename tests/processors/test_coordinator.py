@@ -209,7 +209,7 @@ def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog
     looked = manager.status.looked
     assert "has not returned for more than 0.05 seconds" in str(FolderStore(str(tmp_path)).read_status().error)
     for _ in range(3):
-        manager._look_too_long()
+        manager._watch_look()
     assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
     blocked.free.set()
     until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
