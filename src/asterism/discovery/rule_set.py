@@ -134,8 +134,8 @@ class RuleSet:
                     version = version if isinstance(version, int) else None
                     refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
             if too_many:
-                error = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
-                refused.append(RefusedProcessor("…", error, unidentified=True))
+                rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+                refused.append(RefusedProcessor("…", rest, unidentified=True))
             # Whatever an unreadable one was meant to be, it is not removed.
             all_stay = any(one.unidentified for one in refused)
             stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
