@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +38,7 @@ from asterism.discovery_status import (
 )
 from asterism.durable import NotWrittenError, make_folder, replace_file
 from asterism.errors import AsterismError, PatternProcessorError, StateError
-from asterism.kill_list import WITHOUT, KillList, is_named
+from asterism.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.processor_sets import ProcessorSet
 from asterism.processors import (
     Discovered,
@@ -75,6 +76,8 @@ LOOK_AT_KILLED = 2.0
 """Seconds between two looks at the list of killed processors, and at what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a discoverer that has failed is made anew: at first, and at most."""
+MAX_LOOK = 120.0
+"""Seconds after which a look that has not returned is told of. Their own timeouts, of at most a minute, come before."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
 _RESTORE = "restore the folder as it was beside the checkpoint"
 _T = TypeVar("_T")
@@ -213,7 +216,7 @@ class FolderStore:
         if len(numbers) < 2:
             return
         kept = [n for n in numbers if n >= number] or numbers[-1:]
-        kept = sorted({*kept, *self._replaced_later(numbers)})
+        kept = sorted({*kept, *self._replaced_later(numbers, number)})
         if kept != numbers:
             self._write("retained.json", json.dumps(kept).encode())
 
@@ -221,9 +224,10 @@ class FolderStore:
         with suppress(OSError, NotWrittenError):  # then more is retained than is needed
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
-    def _replaced_later(self, numbers: Iterable[int]) -> set[int]:
+    def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
         """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
-        more. (Those of an earlier micro-batch did not know the sets after it; those of a later one have not begun yet.)
+        more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the sets after it;
+        those of a later one have not begun yet.)
         """
         said, in_force = 0, set[tuple[str, int]]()
         value = self._read("replaced.json")
@@ -231,7 +235,7 @@ class FolderStore:
             with suppress(ValueError, KeyError, TypeError, RecursionError):  # what cannot be read says nothing
                 told = json.loads(value)
                 said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
-        found: dict[str, set[int]] = {}
+        found: dict[str, dict[int, PatternProcessor]] = {}
         last = 0
         before: dict[str, PatternProcessor] = {}
         for number in numbers:
@@ -241,9 +245,15 @@ class FolderStore:
                 if new is None or (new.version != old.version and new.timestamp is None):
                     found.pop(name, None)
                 elif new.version != old.version and (number > said or (name, old.version) in in_force):
-                    found.setdefault(name, set()).add(last)
+                    found.setdefault(name, {})[last] = old
             last, before = number, now
-        return set().union(*found.values())
+        killed = {number: self.get(number).killed for number in numbers if number <= committed}
+        return {
+            number
+            for replaced in found.values()
+            for number, old in replaced.items()
+            if not any(is_named(old, names) for later, names in killed.items() if later > number)
+        }
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
         """What each version was, and whether the store knows it: one that an earlier release has made does not."""
@@ -256,12 +266,19 @@ class FolderStore:
     def write_used_versions(self, used: UsedVersions) -> None:
         self._write("versions.json", used.to_bytes())
 
+    def _read_or_tell(self, name: str) -> bytes | None:
+        """:raises StateError: it is there, and cannot be read"""
+        try:
+            return self._read(name)
+        except OSError as error:
+            raise StateError(f"{self.location}/{name} cannot be read", error.strerror or str(error)) from None
+
     def killed(self) -> KillList:
         """What a person has taken out.
 
         :raises StateError: the list cannot be read
         """
-        value = self._read("killed.json")
+        value = self._read_or_tell("killed.json")
         hint = "remove it, and kill again what must stay out: `asterism rules kill`"
         return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
 
@@ -273,7 +290,7 @@ class FolderStore:
 
         :raises StateError: it cannot be read
         """
-        value = self._read("status.json")
+        value = self._read_or_tell("status.json")
         if value is None:
             return Status()
         hint = "a query that runs writes it anew within seconds"
@@ -334,6 +351,9 @@ class Coordinator(PatternProcessorManager):
         self.compiler, self.store = compiler, store
         self._without = dict.fromkeys(without, WITHOUT)
         self._lock = threading.RLock()
+        """For what is told and changed at once; nobody has it for long."""
+        self._updating = threading.Lock()
+        """For one update after the other, which may take long; taken before the other lock."""
         self._name = uuid4().hex
         store.claim(self._name)
         self._closed = threading.Event()
@@ -341,12 +361,16 @@ class Coordinator(PatternProcessorManager):
         self._watcher: threading.Thread | None = None
         self._ended = False
         """Has the discoverer said that nothing more will come?"""
+        self._look: float | None = None
+        """When the look that is under way began, by the monotonic clock; None also after it was told as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
         self._used, self._knows_used = store.used_versions()
         self._killed = store.killed()
         self._discovered: Sequence[Discovered] | None = None
-        """What was found last."""
+        """What was found last,"""
+        self._taken_with = self._killed
+        """and what was killed when a set was made of it."""
         self._checked: dict[PatternProcessor, AsterismError | None] = {}
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
@@ -356,8 +380,11 @@ class Coordinator(PatternProcessorManager):
             version=self._set.version,
             processors={processor.id: processor.version for processor in self._set.processors},
             killed=self._reasons(),
+            since=now_text(),
             heartbeat=HEARTBEAT,
         )
+        # The first look may never return, or kill this process: what is there is of an earlier run.
+        self._write_status()
 
     @property
     def version(self) -> int:
@@ -383,21 +410,50 @@ class Coordinator(PatternProcessorManager):
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
 
-        :raises PatternProcessorError: discovery fails, and there is no set from an earlier run to go on with
+        :raises PatternProcessorError: discovery fails, or does not answer, and there is no set from an earlier run to go on with
         """
-        try:
-            self._discoverer = factory.create_pattern_processor_discoverer()
-            self.on_pattern_processors_updated(self._discoverer.initial_pattern_processors())
-        except Exception as error:
-            if not self.version:
-                raise PatternProcessorError(
-                    "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
-                ) from error
-            self.on_discovery_failed(error)
-            self._look_at_killed()
         self._factory = factory
-        self.keep_watching()
+        looked, taken = threading.Event(), Future[None]()
+        self.on_look_begun()
+        self._watcher = threading.Thread(
+            target=self._begin, args=[factory, looked, taken], name="pattern processors", daemon=True
+        )
+        self._watcher.start()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
+        # What is looked at may never answer. To take what was found may last as long as it needs.
+        error = taken.exception() if looked.wait(MAX_LOOK) else _too_long()
+        if error is not None:
+            if not self.version:
+                failure = PatternProcessorError(
+                    "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
+                )
+                self._enter(OFF, str(failure))
+                self.close()
+                raise failure from error
+            self._watch_look()
+            self._look_at_killed()
+
+    def _begin(self, factory: PatternProcessorDiscovererFactory, looked: threading.Event, taken: Future[None]) -> None:
+        """The first look, and then all others. *looked* is set when the look has returned."""
+        try:
+            try:
+                self._discoverer = factory.create_pattern_processor_discoverer()
+                found = self._discoverer.initial_pattern_processors()
+            finally:
+                looked.set()
+            if not self._closed.is_set():  # else nobody waits for it any more
+                self.on_pattern_processors_updated(found)
+        except BaseException as error:  # also where a discoverer calls sys.exit
+            try:
+                if not self.version:
+                    self._closed.set()  # the query does not begin, so nobody is to look again
+                    return
+                self.on_discovery_failed(error)
+            finally:
+                taken.set_exception(error)
+        else:
+            taken.set_result(None)
+        self._watch(factory)
 
     def keep_watching(self) -> None:
         """Replace the thread that looks for updates, if it is dead: whatever it died of, updates are not to stay away."""
@@ -419,6 +475,7 @@ class Coordinator(PatternProcessorManager):
             began = time.monotonic()
             try:
                 if self._discoverer is None:
+                    self.on_look_begun()
                     self._discoverer = factory.create_pattern_processor_discoverer()
                     self.on_pattern_processors_updated(self._discoverer.initial_pattern_processors())
                 if not self._closed.is_set():
@@ -442,6 +499,7 @@ class Coordinator(PatternProcessorManager):
         """What is to be done from time to time, whatever the discoverer does."""
         while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
             self.keep_watching()
+            self._watch_look()
             self._look_at_killed()
             with self._lock:
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
@@ -454,21 +512,35 @@ class Coordinator(PatternProcessorManager):
                 self._discoverer.close()
         self._enter(OFF)
 
+    def on_look_begun(self) -> None:
+        self._look = time.monotonic()
+
+    def _watch_look(self) -> None:
+        """Discovery is interrupted where the look that is under way lasts too long. It goes on, in its thread."""
+        with self._lock:
+            if self.version and self._look is not None and time.monotonic() - self._look >= MAX_LOOK:
+                self.on_discovery_failed(_too_long())  # which forgets the look: it is told once
+
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
+        self._look = None
         for item in pattern_processors:
             if not isinstance(item, PatternProcessor | RefusedProcessor):
                 raise PatternProcessorError(
                     f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
                 )
-        with self._lock:
-            self._take(pattern_processors, self._killed)
+        # Without what a class of the user's own adds: that would not come back from the store.
+        found = [found_at(one, one.place) if isinstance(one, PatternProcessor) else one for one in pattern_processors]
+        with self._updating:
+            self._take(found)
         self._enter(VALID, looked=True, write=True)
 
     def on_nothing_changed(self) -> None:
+        self._look = None
         self._enter(VALID, looked=True)
 
     def on_discovery_failed(self, error: BaseException) -> None:
         """It raises nothing: whoever calls it has an error already."""
+        self._look = None
         try:
             text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
         except Exception:
@@ -478,20 +550,53 @@ class Coordinator(PatternProcessorManager):
         self._enter(INTERRUPTED, text)
 
     def _look_at_killed(self) -> None:
-        with self._lock, self._tried("take out what was killed", Exception):
-            killed = self.store.killed()
-            if killed != self._killed or self._killed_of(self._set.processors, killed) != self._set.killed:
-                self._take(self._discovered, killed)
-                self._write_status()
+        with self._tried("take out what was killed", Exception):
+            with self._lock:
+                killed = self.store.killed()
+                if not self._set.version:  # the first set will be made without it
+                    self._killed = killed
+                    return
+                if killed != self._killed or self._named_by(killed, self._set.processors) != self._set.killed:
+                    self._publish(self._set.processors, None, killed)
+                    self._write_status()
+            # What may come in again; an update that is under way sees to it itself.
+            if self._taken_with != killed and self._updating.acquire(blocking=False):
+                try:
+                    if self._discovered is not None:
+                        self._take(self._discovered)
+                finally:
+                    self._updating.release()
+                with self._lock:
+                    self._write_status()
 
-    def _take(self, found: Sequence[Discovered] | None, killed: KillList) -> None:
-        """Make a set of what was found, or without that of what is in force, and of what was killed."""
-        before = {processor.id: processor for processor in self._set.processors}
-        if found is None:
-            after, refused = list(before.values()), self.status.refused
-        else:
+    def _take(self, found: Sequence[Discovered]) -> None:
+        """Make a set of what was found, and of what was killed. The caller holds *_updating*.
+
+        To try out thousands of rules takes minutes, in which others ask for the newest set, or kill one of its processors.
+        """
+        while True:
+            with self._lock:
+                known, killed = self._set, self._killed
+            before = {processor.id: processor for processor in known.processors}
             after, refused = self._accepted(found, before, {*self._without, *killed})
-        out = self._killed_of(after, killed)
+            with self._lock:
+                if self._set is known and self._killed is killed:
+                    self._publish(after, refused, killed)
+                    self._discovered, self._taken_with = found, killed
+                    return
+
+    def _publish(
+        self, after: Sequence[PatternProcessor], refused: Sequence[RefusedProcessor] | None, killed: KillList
+    ) -> None:
+        """Make a set, if it is another one. *refused* is None where nothing was looked at."""
+        before = {processor.id: processor for processor in self._set.processors}
+        reasons = self.status.refused
+        if refused is not None:
+            reasons = {one.id: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
+            for one in refused:
+                if self.status.refused.get(one.id) != reasons[one.id]:
+                    self._tell(logging.WARNING, f"refused: {one}")
+        out = self._named_by(killed, after)
         changed = [p.id for p in after] != list(before) or any(before[p.id] != p for p in after)
         if not self._set.version or changed or out != self._set.killed:
             self._check_owner()
@@ -507,20 +612,22 @@ class Coordinator(PatternProcessorManager):
             self._set, self._used = new, used
             for line in _changes(new.version, before, {p.id: p for p in after}):
                 self._tell(logging.INFO, line)
-        self._discovered, self._killed = found, killed
+        self._killed = killed
         self.status.processors = {processor.id: processor.version for processor in after}
-        self.status.refused, self.status.killed = refused, self._reasons()
+        self.status.refused, self.status.killed = reasons, self._reasons()
 
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
 
-    @staticmethod
-    def _killed_of(processors: Iterable[PatternProcessor], killed: KillList) -> tuple[str, ...]:
-        """The names on the list that mean one of *processors*."""
+    def _named_by(self, killed: KillList, processors: Iterable[PatternProcessor]) -> tuple[str, ...]:
+        """The names on the list that mean one of *processors*, or one of an older set: that may be in force until the time of its
+        successor. A name that the newest set has stays, so that it is not told as let in again when that time has come.
+        """
         if not killed:
             return ()
-        names = {name for one in processors for name in (one.id, f"{one.id}@{one.version}")}
-        return tuple(sorted(names & killed.keys()))
+        known = [*processors, *(one for found in self.store.retained() for one in found.processors)]
+        names = {name for one in known for name in names_of(one)}
+        return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 
     def _check_owner(self) -> None:
         if not self.store.belongs_to(self._name):
@@ -576,12 +683,10 @@ class Coordinator(PatternProcessorManager):
 
     def _accepted(
         self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]
-    ) -> tuple[list[PatternProcessor], dict[str, str]]:
-        """The processors of the next set, and for each id that was refused the reason."""
+    ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
+        """The processors of the next set, and what was refused; of an id the last."""
         after: dict[str, PatternProcessor] = {}
-        refused: dict[str, str] = {}
-        # Without what a class of the user's own adds: that would not come back from the store.
-        found = [found_at(item, item.place) if isinstance(item, PatternProcessor) else item for item in found]
+        refused: dict[str, RefusedProcessor] = {}
         for item in found:
             if isinstance(item, PatternProcessor) and item.id in after:
                 item = duplicate(item, after[item.id].place)
@@ -595,15 +700,13 @@ class Coordinator(PatternProcessorManager):
                 assert isinstance(item, PatternProcessor)
                 after[item.id] = item
                 continue
-            refused[item.id] = str(error) if item.place is None else f"{error}\n  In: {item.place}"
-            if self.status.refused.get(item.id) != refused[item.id]:
-                self._tell(logging.WARNING, f"refused: {RefusedProcessor(item.id, error, item.version, item.place)}")
+            refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
         self._checked = {item: self._checked[item] for item in found if item in self._checked}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
             after = {**before, **after}  # it may have been any of those that are missing
-        return list(after.values()), refused
+        return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
         if old is not None and new.version == old.version and new != old:
@@ -623,6 +726,10 @@ class Coordinator(PatternProcessorManager):
             except Exception as error:  # whatever a rule from outside brings about, it is alone in it
                 self._checked[new] = PatternProcessorError("it cannot be used", f"{type(error).__name__}: {error}")
         return self._checked[new] or self._used.check(new)
+
+
+def _too_long() -> TimeoutError:
+    return TimeoutError(f"a look has not returned for more than {MAX_LOOK:g} seconds")
 
 
 def _changes(

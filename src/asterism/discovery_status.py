@@ -20,7 +20,8 @@ class Status:
     """How discovery is.
 
     :param state: initializing; valid: the last look succeeded; interrupted: it failed, the last set goes on; stale: there was no
-        sign of life for three times *heartbeat*: the query was killed, hangs, or cannot reach its store; off: closed
+        sign of life for three times *heartbeat*: the query was killed, hangs, or cannot reach its store; or the last one is as
+        far in the future: clocks differ, and it says nothing; off: closed
     :param version: the number of the newest set
     :param processors: id to version of what is in it; a version with a timestamp may still wait for its time
     :param refused: id to reason and place, of what was found and cannot be used
@@ -74,10 +75,13 @@ class Status:
         if self.state == OFF or not self.heartbeat or not self.alive:
             return self
         alive = datetime.fromisoformat(self.alive)
-        if now - alive <= timedelta(seconds=MISSED * self.heartbeat):
+        if abs(now - alive) <= timedelta(seconds=MISSED * self.heartbeat):
             return self
+        why = f"no sign of life since {self.alive}"
+        if alive > now:
+            why = f"the last sign of life is of {self.alive}, which is still to come: clocks differ"
         before = f"it was {self.state}" + ("" if self.error is None else f": {self.error}")
-        return replace(self, state=STALE, error=f"no sign of life since {self.alive}; {before}", since=self.alive)
+        return replace(self, state=STALE, error=f"{why}; {before}", since=self.alive)
 
 
 def now_text() -> str:

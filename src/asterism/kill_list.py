@@ -1,5 +1,8 @@
 """Pattern processors that a person has taken out of a query: by ``id``, which means all versions, or by ``id@version``.
 
+An id may have an ``@`` in it. A name that ends in ``@`` and a number always means that version, so an id that ends so itself, or
+in an ``@``, is written with another ``@`` behind it: ``victim@3`` is version 3 of ``victim``, ``victim@3@`` all of ``victim@3``.
+
 A rule that fails can bring down the query, and its set is then part of the micro-batch that is repeated: to remove the rule where
 it came from does not help. Its name in ``killed.json`` of the query's store does, and so does ``run(..., without=[name])``.
 """
@@ -7,6 +10,7 @@ it came from does not help. Its name in ``killed.json`` of the query's store doe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,6 +29,7 @@ MAX_REASON = 1000
 MAX_NAME = MAX_ID + len("@2147483647")
 ALWAYS = 2**63 - 1
 """In place of the number of a set: for all sets."""
+_LIKE_A_VERSION = re.compile(r"@[0-9]*\Z")
 NO_REASON = "no reason was given"
 WITHOUT = "left out by run(without=...)"
 
@@ -48,7 +53,18 @@ def is_named(processor: PatternProcessor, names: Collection[str]) -> bool:
     >>> [is_named(PatternProcessor("a", 2, Pattern.begin("x")), [name]) for name in ("a", "a@2", "a@1")]
     [True, True, False]
     """
-    return bool(names) and (processor.id in names or f"{processor.id}@{processor.version}" in names)
+    return bool(names) and not names_of(processor).isdisjoint(names)
+
+
+def names_of(processor: PatternProcessor) -> frozenset[str]:
+    """What it is called on a kill list.
+
+    >>> from asterism import Pattern
+    >>> sorted(names_of(PatternProcessor("a@3", 2, Pattern.begin("x"))))
+    ['a@3@', 'a@3@2']
+    """
+    id = processor.id
+    return frozenset([f"{id}@{processor.version}", f"{id}@", *([] if _LIKE_A_VERSION.search(id) else [id])])
 
 
 def checked_names(names: Iterable[str]) -> frozenset[str]:
@@ -72,7 +88,8 @@ def _is_name(name: object) -> bool:
 
 def to_bytes(killed: Mapping[str, Killed]) -> bytes:
     found = {"killed": {name: asdict(one) for name, one in killed.items()}}
-    return json.dumps(found, ensure_ascii=False, indent=2).encode() + b"\n"
+    # Half of a surrogate pair, which a shell makes of a byte that is not UTF-8, can be written in JSON, and not in UTF-8.
+    return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
 
 
 def from_bytes(value: bytes) -> KillList:

@@ -7,7 +7,7 @@ event times. Given the sets in order, the entries are the same in every key grou
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -41,7 +41,11 @@ class ProcessorSet:
 @lru_cache(maxsize=MAX_PROCESSORS)
 def text_of(processor: PatternProcessor) -> str:
     """A processor as text, by which it is known in sets and in state."""
-    return json.dumps(processor.to_dict(), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return canonical_text(processor.to_dict())
+
+
+def canonical_text(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=MAX_PROCESSORS)

@@ -108,10 +108,10 @@ class PatternProcessor:
         return None if self.timestamp is None else (self.timestamp - _EPOCH) // timedelta(microseconds=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form."""
+        """Its JSON form, the same for processors that are equal: the timestamp is in UTC, in whatever zone it was given."""
         found: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
-            found["timestamp"] = self.timestamp.isoformat()
+            found["timestamp"] = _in_utc(self.timestamp).isoformat()
         if self.key is not None:
             found["key"] = list(self.key)
         found["pattern"] = decode(pattern_to_json(self.pattern))
@@ -189,6 +189,13 @@ def _is_text(value: Any) -> bool:
         return False
 
 
+def _in_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:  # within hours of the first or the last year that there is
+        return time
+
+
 def _timestamp(value: Any) -> datetime | None:
     """ISO 8601, or milliseconds since the epoch. FLIP-200's lowest number means: at once."""
     if value is None or (isinstance(value, int) and value <= -(2**63)):
@@ -242,6 +249,9 @@ class PatternProcessorManager(ABC):
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
 
+    def on_look_begun(self) -> None:  # noqa: B027 - a manager may ignore it
+        """A look has begun. It ends with one of the other calls; where none comes, what is looked at does not answer."""
+
     def on_nothing_changed(self) -> None:  # noqa: B027 - a manager may ignore it
         """A look has succeeded, and has found what was found last: discovery is not interrupted, or not any more."""
 
@@ -261,7 +271,8 @@ class PatternProcessorDiscoverer(ABC):
     @abstractmethod
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         """Watch, until :meth:`close`: call ``manager.on_pattern_processors_updated`` when something has changed, and
-        ``manager.on_discovery_failed`` when it cannot be known. Runs in a thread of its own. One that raises is closed, and
+        ``manager.on_discovery_failed`` when it cannot be known. One that tells ``manager.on_look_begun`` is taken for
+        interrupted where the look does not return. Runs in a thread of its own. One that raises is closed, and
         another one made, after some seconds; one that returns has ended, and its last set stays.
         """
 
@@ -326,6 +337,7 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
         changed = False
         while not self._closed.wait(wait.total_seconds()):
             try:
+                manager.on_look_begun()
                 # A change that the manager could not take is handed to it again.
                 changed = self.check_pattern_processor_update() or changed
                 if changed:

@@ -240,8 +240,8 @@ _version = click.option("--version", type=int, help="This version only.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_version
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
-    """Remove rules, with all their versions."""
-    _change(source, table, ids, lambda kept, id: kept.remove(id, version))
+    """Remove rules, with all their versions; all of them or, if there is no such rule, none."""
+    _change(source, table, ids, lambda kept, ids: kept.remove(ids, version))
 
 
 @rules.command()
@@ -249,7 +249,7 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def disable(source: str, table: str, ids: Sequence[str]) -> None:
     """Turn rules off: they stay where they are, and queries drop them."""
-    _change(source, table, ids, lambda kept, id: kept.disable(id))
+    _change(source, table, ids, lambda kept, ids: kept.disable(ids))
 
 
 @rules.command()
@@ -258,14 +258,15 @@ def disable(source: str, table: str, ids: Sequence[str]) -> None:
 @click.option("--version", type=int, help="Use this version; those above are turned off.  [default: the highest]")
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Turn rules on."""
-    _change(source, table, ids, lambda kept, id: kept.enable(id, version))
+    _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))
 
 
-def _change(source: str, table: str, ids: Sequence[str], change: Callable[[Rules, str], str]) -> None:
+def _change(
+    source: str, table: str, ids: Sequence[str], change: Callable[[Rules, Sequence[str]], Sequence[str]]
+) -> None:
     with errors_explained():
-        kept = _rules_at(source, table)
-        for id in ids:
-            click.echo(printable(change(kept, id)))
+        for done in change(_rules_at(source, table), list(dict.fromkeys(ids))):
+            click.echo(printable(done))
 
 
 # ---------------------------------------------------------------------- asterism rules status, kill, unkill, killed
@@ -310,7 +311,8 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
     """Take rules out of one query, wherever they come from.
 
     A query that runs drops them within seconds. One that a rule has brought down is started again without it: also in the
-    micro-batch that has failed. ID means all versions, ID@VERSION one.
+    micro-batch that has failed. ID means all versions, ID@VERSION one. An ID that itself ends in @ and a number, or in @, is
+    written with another @ behind it.
     """
     with errors_explained():
         from asterism import kill_list
@@ -321,7 +323,11 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
         for name in names:
             known = any(kill_list.is_named(one, [name]) for found in sets for one in found.processors)
             there = "" if known else "; no rule in force has this name, so far it means nothing"
-            click.echo(f"{printable(name)} killed{there}")
+            if any(
+                one.id == name and not kill_list.is_named(one, [name]) for found in sets for one in found.processors
+            ):
+                there += f"; the rule whose id is {name!r} is {name + '@'!r}"
+            click.echo(f"{printable(name)} killed{printable(there)}")
 
 
 @rules.command()

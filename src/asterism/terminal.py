@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +41,10 @@ def errors_explained() -> Iterator[None]:
         yield
     except AsterismError as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever reads the output has enough
+            raise
+        raise Failure(printable(str(error))) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise

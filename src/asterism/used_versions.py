@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.processor_sets import text_of
+from asterism.processor_sets import canonical_text, text_of
 from asterism.processors import PatternProcessor
 
 MAX_VERSIONS = 100_000
@@ -36,7 +36,7 @@ class UsedVersions:
     def check(self, new: PatternProcessor) -> PatternProcessorError | None:
         """Why *new* is refused: its version was another processor."""
         known = self._digests.get((new.id, new.version))
-        if known is None or known == _digest(new):
+        if known is None or known in (_digest(text_of(new)), _digest(_earlier_text_of(new))):
             return None
         return PatternProcessorError(
             f"version {new.version} of {new.id!r} was another definition before",
@@ -50,7 +50,7 @@ class UsedVersions:
         :param in_use: id and version of others that are not to be forgotten
         """
         keys = {(one.id, one.version): one for one in accepted}
-        new = {key: _digest(one) for key, one in keys.items() if key not in self._digests}
+        new = {key: _digest(text_of(one)) for key, one in keys.items() if key not in self._digests}
         if not new:
             return self
         found = self._digests | new
@@ -80,5 +80,13 @@ class UsedVersions:
         return cls(digests)
 
 
-def _digest(processor: PatternProcessor) -> str:
-    return hashlib.sha256(text_of(processor).encode()).hexdigest()[:32]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _earlier_text_of(processor: PatternProcessor) -> str:
+    """As earlier releases wrote it: with the timestamp in the zone in which it was given."""
+    found = processor.to_dict()
+    if processor.timestamp is not None:
+        found["timestamp"] = processor.timestamp.isoformat()
+    return canonical_text(found)

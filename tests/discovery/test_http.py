@@ -230,6 +230,22 @@ def test_health_tells_what_is_in_force(tmp_path: Path, monkeypatch: pytest.Monke
         assert client.ask("GET", "/health")[:2] == (200, {"status": "ok", "processors": 1, "in_force": {"a": 1}})
 
 
+def test_many_that_are_refused_are_few_lines_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asterism.discovery.rule_set.MAX_PROCESSORS", 100)
+    monkeypatch.setattr("asterism.discovery.http.MAX_LOGGED", 3)
+    with endpoint(tmp_path) as (client, manager):
+        client.ask("PUT", "/processors", [rule("kept")])
+        manager.wait_for({"kept": 1})
+        status, told, _ = client.ask("PUT", "/processors", [rule("a"), *[{"id": "b"}] * 200])
+        assert (status, told["accepted"], told["removed"], len(told["refused"])) == (207, ["a"], [], 100)
+        assert (told["refused"][-1]["id"], told["refused"][-1]["message"]) == ("…", "more than 100 processors")
+        manager.wait_for({"kept": 1, "a": 1})
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert (len(logged), logged[-1]) == (4, "refused: 97 more, which the answer tells")
+
+
 def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     made = factory(tmp_path)
     discoverer = made.create_pattern_processor_discoverer()

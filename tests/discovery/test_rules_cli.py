@@ -150,6 +150,17 @@ def test_what_is_not_there_is_told(source: str, new: Path) -> None:
     assert in_use(source) == {"a": 1}
 
 
+@pytest.mark.parametrize("command", ["remove", "disable", "enable"])
+def test_several_rules_are_changed_all_or_none(source: str, new: Path, command: str) -> None:
+    off = command == "enable"
+    done("add", source, written(new, *(rule(id, enabled=not off) for id in "abc")))
+    before = in_use(source)
+    assert failed(command, source, "a", "b", "nope") == "Error: there is no processor 'nope'\n"
+    assert in_use(source) == before
+    assert len(done(command, source, "a", "c", "a").splitlines()) == 2
+    assert in_use(source) == ({"a": 1, "c": 1} if off else {"b": 1})
+
+
 def test_list_shows_all(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a", enabled=False), FULL))
     lines = [line for line in done("list", source).splitlines() if "│" in line]
@@ -457,3 +468,49 @@ def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     assert "is no checkpoint of a query with pattern processors" in failed("status", tmp_path)
     assert "is no checkpoint of a query with pattern processors" in failed("kill", tmp_path / "nowhere", "ab")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1, "victim@3")])
+    assert done("kill", tmp_path, "victim@3").endswith(
+        "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
+    )
+    assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
+    manager._look_at_killed()
+    assert manager.store.retained()[-1].killed == ("victim@3@",)
+
+
+def test_a_reason_that_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
+    """A shell hands its bytes over as halves of surrogate pairs; in an emergency the rule is taken out all the same."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1)])
+    assert done("kill", tmp_path, "ab", "--reason", "zu gro\udcdf") == "ab killed\n"
+    assert done("kill", tmp_path, "ab@1") == "ab@1 killed\n"  # which reads it, and writes it again
+    manager._look_at_killed()
+    assert manager.store.retained()[-1].killed == ("ab", "ab@1")
+    assert "killed: ab: zu gro\\udcdf\n" in done("status", tmp_path)
+    assert r"zu gro\udcdf" in done("killed", tmp_path)
+    assert "this is not the name of a pattern processor" in failed("kill", tmp_path, "\udcff")
+
+
+@pytest.mark.parametrize("name", ["killed.json", "status.json", "retained.json"])
+def test_files_of_a_store_that_cannot_be_read_are_told(tmp_path: Path, name: str) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([ab(1)])
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    commands = {"killed.json": ["killed", "kill", "unkill"], "status.json": ["status"], "retained.json": ["kill"]}[name]
+    for command in commands:
+        told = failed(command, tmp_path, *(["ab"] if "kill" in command and command != "killed" else []))
+        assert name in told
+        assert "Is a directory" in told
+
+
+@pytest.mark.parametrize("command", ["list", "validate", "create", "remove", "enable", "disable"])
+def test_what_is_not_utf_8_is_no_name_in_a_database(tmp_path: Path, command: str) -> None:
+    source = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", source)
+    ids = ["a"] if command.endswith(("able", "ove")) else []
+    assert "half of a surrogate pair" in failed(command, source, *ids, "--table", "\udcff")
+    if ids:
+        assert "\\udcff" in failed(command, source, "\udcff")

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,19 @@ import pytest
 import sqlalchemy as sa
 
 from asterism import coordinator as coordinators
-from asterism.coordinator import INTERRUPTED, OFF, STALE, VALID, Coordinator, FolderStore, Status, status_of
+from asterism.coordinator import (
+    INITIALIZING,
+    INTERRUPTED,
+    OFF,
+    STALE,
+    VALID,
+    Coordinator,
+    FolderStore,
+    Status,
+    status_of,
+)
 from asterism.discovery import HttpPatternProcessorDiscovererFactory, file, http
+from asterism.errors import PatternProcessorError
 from asterism.processors import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -318,6 +330,7 @@ time.sleep(60)
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     until((tmp_path / "status.json").exists)
     try:
+        until(lambda: status_of(str(tmp_path)).state == VALID)
         first = status_of(str(tmp_path))
         until(lambda: status_of(str(tmp_path)).alive > first.alive)
         assert status_of(str(tmp_path)).state == VALID
@@ -335,9 +348,61 @@ def test_a_status_is_stale_after_three_heartbeats_that_are_missing(tmp_path: Pat
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert status.seen_at(at + timedelta(seconds=30)).state == VALID
     assert status.seen_at(at + timedelta(seconds=31)).state == STALE
+    assert status.seen_at(at - timedelta(seconds=30)).state == VALID
+    early = status.seen_at(at - timedelta(seconds=31))
+    assert (early.state, str(early.error).endswith("which is still to come: clocks differ; it was valid")) == (
+        STALE,
+        True,
+    )
     status.state = OFF
     assert status.seen_at(at + timedelta(days=31)).state == OFF
     assert Status(VALID).seen_at(at).state == VALID  # an earlier release said nothing of its heart
+
+
+def test_a_run_has_a_status_before_its_first_look(tmp_path: Path) -> None:
+    """It may never return, or kill the process: then what an earlier run has written would stay."""
+    manager, _ = started(tmp_path, lambda manager: time.sleep(60))
+    manager.close()
+    before = status_of(str(tmp_path))
+    Coordinator(compiler_of(), FolderStore(str(tmp_path)))
+    status = status_of(str(tmp_path))
+    assert (before.state, status.state, status.processors) == (OFF, INITIALIZING, {"ab": 1})
+    assert status.alive >= status.since >= before.since
+    assert status.seen_at(datetime.now(UTC) + timedelta(minutes=1)).state == STALE
+
+
+def test_a_process_gives_signs_of_life_during_its_first_look(tmp_path: Path) -> None:
+    began, free = threading.Event(), threading.Event()
+
+    class Waits(OwnFactory):
+        def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+            began.set()
+            free.wait(15)
+            return super().create_pattern_processor_discoverer()
+
+    manager = Coordinator(compiler_of(), FolderStore(str(tmp_path)))
+    thread = threading.Thread(target=manager.start, args=[Waits(lambda manager: time.sleep(60))])
+    thread.start()
+    began.wait()
+    first = status_of(str(tmp_path))
+    until(lambda: status_of(str(tmp_path)).alive > first.alive)
+    assert (status_of(str(tmp_path)).state, manager.version) == (INITIALIZING, 0)
+    free.set()
+    thread.join()
+    assert status_of(str(tmp_path)).state == VALID
+    manager.close()
+
+
+def test_a_run_that_could_not_begin_says_why(tmp_path: Path) -> None:
+    class Fails(OwnFactory):
+        def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+            raise ConnectionError("gone")
+
+    manager = Coordinator(compiler_of(), FolderStore(str(tmp_path)))
+    with pytest.raises(PatternProcessorError, match="could be discovered\n  ConnectionError: gone"):
+        manager.start(Fails(lambda manager: None))
+    status = status_of(str(tmp_path))
+    assert (status.state, "ConnectionError: gone" in str(status.error)) == (OFF, True)
 
 
 def test_the_newest_status_is_written_when_the_store_can_be_written_again(tmp_path: Path, faults: Faults) -> None:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from asterism import coordinator as coordinators
+from asterism import kill_list
 from asterism.bound_processors import ProcessorCompiler
 from asterism.compiler import Semantics
 from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
 from asterism.errors import PatternProcessorError, StateError
 from asterism.outputs import TimeColumn
+from asterism.processor_sets import text_of
 from asterism.processors import (
     Discovered,
     PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
+    PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
 from asterism.used_versions import UsedVersions
-from tests.discovery.kit import until
+from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor
 
 
@@ -155,6 +163,134 @@ def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
     assert manager.status.processors == {"ab": 1}
 
 
+# ---------------------------------------------------------------------- what is looked at does not answer
+
+
+class Blocked(PeriodicPatternProcessorDiscoverer):
+    """Looks that wait until they are *free*: the first one, or those *later*."""
+
+    def __init__(self, *, later: bool) -> None:
+        super().__init__(interval=timedelta(milliseconds=5))
+        self.later, self.free = later, threading.Event()
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        assert self.later or self.free.wait(SOON)
+        return [version(1)]
+
+    def check_pattern_processor_update(self) -> bool:
+        assert self.free.wait(SOON)
+        return True
+
+    def latest_pattern_processors(self) -> Sequence[Discovered]:
+        return [version(2)]
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        made = self
+
+        class Factory(PatternProcessorDiscovererFactory):
+            def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+                return made
+
+        return Factory()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "MAX_LOOK", 0.5)
+    monkeypatch.setattr(coordinators, "LOOK_AT_KILLED", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once, and over when the look returns."""
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    manager.start(blocked.factory())
+    until(lambda: manager.store.read_status().state == INTERRUPTED)
+    looked = manager.status.looked
+    assert manager.store.read_status().error == "TimeoutError: a look has not returned for more than 0.5 seconds"
+    for _ in range(3):
+        manager._watch_look()
+    assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    assert manager.status.looked > looked
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_whose_first_look_does_not_return_goes_on_with_its_set(tmp_path: Path) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([version(0)])
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    manager.start(blocked.factory())
+    assert (manager.version, manager.status.state, manager.status.processors) == (1, INTERRUPTED, {"ab": 0})
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_without_a_set_does_not_wait_for_ever(tmp_path: Path) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    with pytest.raises(PatternProcessorError, match=r"could be discovered\n  TimeoutError: .* has not returned"):
+        manager.start(blocked.factory())
+    blocked.free.set()
+    assert manager._watcher is not None
+    manager._watcher.join(SOON)
+    assert (manager.version, manager._watcher.is_alive()) == (0, False)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    blocked.close()
+    try_out = manager.compiler.try_out
+
+    def slow(one: PatternProcessor) -> Any:
+        time.sleep(0.6)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
+    manager.start(blocked.factory())
+    assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
+    manager.close()
+
+
+def test_nobody_waits_while_rules_are_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try out thousands takes minutes, in which a rule can be killed, and the query asks for its newest set."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    try_out, tried, free = manager.compiler.try_out, threading.Event(), threading.Event()
+
+    def slow(one: PatternProcessor) -> Any:
+        tried.set()
+        assert free.wait(SOON)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
+    new = [version(2), version(2, "cd"), version(1, "ef")]
+    update = threading.Thread(target=manager.on_pattern_processors_updated, args=[new])
+    update.start()
+    assert tried.wait(SOON)
+
+    def others() -> None:
+        kill_list.kill(manager.store, ["cd@1", "ef"])
+        manager._look_at_killed()
+        manager.committed(manager.version)
+        manager.on_nothing_changed()
+        manager._write_status()
+
+    other = threading.Thread(target=others)
+    other.start()
+    other.join(SOON)
+    assert not other.is_alive()
+    assert (manager.version, manager.store.retained()[-1].killed) == (2, ("cd@1",))
+    assert FolderStore(str(tmp_path)).read_status().processors == {"ab": 1, "cd": 1}
+    free.set()
+    update.join(SOON)
+    assert (manager.version, manager.status.processors) == (3, {"ab": 2, "cd": 2})
+    assert manager.status.killed.keys() == {"cd@1", "ef"}
+
+
 def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PatternProcessorError, match="the discoverer has found 5"):
         coordinator(tmp_path).on_pattern_processors_updated([5])  # type: ignore[list-item]
@@ -254,6 +390,50 @@ def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monk
     other = [processor("ab", number, chain("a", "c")) for number in (1, 4, 5)]
     assert [used.check(one) is None for one in other] == [True, False, False]
     assert used.check(processor("in use", 7, chain("a", "c"))) is not None
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ELSEWHERE = [NOON, NOON.astimezone(timezone(timedelta(hours=2))), NOON.astimezone(ZoneInfo("America/New_York"))]
+
+
+def test_an_instant_is_the_same_in_all_zones(tmp_path: Path) -> None:
+    """Whether the version is in force, or comes back."""
+    manager = coordinator(tmp_path)
+    for time_ in ELSEWHERE:
+        for late in (version(1, timestamp=time_), version(2)):
+            manager.on_pattern_processors_updated([late])
+            assert (manager.status.refused, manager.status.processors) == ({}, {"ab": late.version})
+    texts = {json.dumps(version(1, timestamp=time_).to_dict()) for time_ in ELSEWHERE}
+    assert len(texts) == 1
+    assert '"timestamp": "2026-01-31T12:00:00+00:00"' in texts.pop()
+    manager.on_pattern_processors_updated([version(1, timestamp=NOON + timedelta(seconds=1))])
+    assert "was another definition before" in manager.status.refused["ab"]
+
+
+@pytest.mark.parametrize("time", [datetime.min, datetime.max])
+@pytest.mark.parametrize("hours", [-14, 14])
+def test_an_instant_at_the_end_of_time_has_a_text(time: datetime, hours: int) -> None:
+    late = version(1, timestamp=time.replace(tzinfo=timezone(timedelta(hours=hours))))
+    assert PatternProcessor.from_dict(late.to_dict()) == late
+
+
+def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_path: Path) -> None:
+    """It has a digest of the text with that zone."""
+    late = version(1, timestamp=ELSEWHERE[1])
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([late])
+    manager.on_pattern_processors_updated([version(2)])
+    manager.committed(2)
+    told = text_of(late).replace("12:00:00+00:00", "14:00:00+02:00")
+    versions = tmp_path / "versions.json"
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (text_of(late), told)]
+    assert digests[0] in versions.read_text()
+    versions.write_text(versions.read_text().replace(*digests))
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"), timestamp=ELSEWHERE[1])])
+    assert "was another definition before" in manager.status.refused["ab"]
+    manager.on_pattern_processors_updated([late])
+    assert (manager.status.refused, manager.status.processors) == ({}, {"ab": 1})
 
 
 # ---------------------------------------------------------------------- files that are broken

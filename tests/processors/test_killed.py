@@ -134,6 +134,40 @@ def test_what_is_killed_is_killed_in_the_next_set(tmp_path: Path) -> None:
         kill_list.unkill(FolderStore(str(tmp_path)), ["cd"])
 
 
+@pytest.mark.parametrize("name", ["ab", "ab@1", "ab@2"])
+def test_what_is_killed_while_a_successor_waits_is_out_as_after_a_restart(tmp_path: Path, name: str) -> None:
+    """The version in force is in an older set alone."""
+    manager = coordinator(tmp_path)
+    for number, later in ((1, None), (2, at(100))):
+        manager.on_pattern_processors_updated([version(number, timestamp=later)])
+    manager.committed(2)
+    events = [*FIRST, e(101, "a"), e(102, "b")]
+    begun = [list(one.processors) for one in manager.store.retained()]
+    restarted = Driver(left_out={name: 2})
+    restarted.batch(sets=begun[0]).batch(sets=begun[1]).batch(events, watermark=200).end()
+    kill_list.kill(manager.store, [name], "it is on fire")
+    assert names_of(looked(manager)) == ({"ab": 2}, (name,))
+    assert looked(manager).version == 3
+    running = Driver().batch(sets=begun[0]).batch(sets=begun[1])
+    running.batch(sets=begun[1], killed=manager.store.retained()[-1].killed).batch(events, watermark=200).end()
+    first, second = AB_FOUND[0], ("ab", 2, ("ann",), "a101 b102")
+    assert running.found == restarted.found == {"ab": [], "ab@1": [second], "ab@2": [first]}[name]
+
+
+def test_a_set_is_not_kept_for_a_version_that_was_killed(tmp_path: Path) -> None:
+    """Otherwise its conditions would be evaluated until the time of its successor. That it is gone is no news."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(100))])
+    kill_list.kill(manager.store, ["ab@1"])
+    looked(manager).committed(2)
+    assert manager.store.numbers() == [1, 2, 3]
+    manager.committed(3)
+    assert manager.store.numbers() == [3]
+    assert names_of(looked(manager)) == ({"ab": 2}, ("ab@1",))
+    assert manager.version == 3
+
+
 def test_a_version_that_comes_while_it_is_killed_is_looked_at_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +199,30 @@ def test_what_a_run_leaves_out_is_not_compiled_and_told(tmp_path: Path) -> None:
     assert names_of(manager) == ({"ab": 1}, ())
     left_out = "left out by run(without=...)"
     assert FolderStore(str(tmp_path)).read_status().killed == {"ab": left_out, "cd": left_out}
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("victim", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@3", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@3@", ["victim", "victim@3@", "x@y"]),
+        ("victim@3@7", ["victim", "victim@3@", "x@y"]),
+        ("victim@3@@", ["victim", "victim@3", "x@y"]),
+        ("x@y", ["victim", "victim@3", "victim@3@"]),
+        ("x@y@", ["victim", "victim@3", "victim@3@"]),
+        ("x@y@3", ["victim", "victim@3", "victim@3@"]),
+        ("victim@", ["victim@3", "victim@3@", "x@y"]),
+        ("victim@03", ["victim", "victim@3", "victim@3@", "x@y"]),
+    ],
+)
+def test_a_name_means_one_rule(name: str, left: list[str]) -> None:
+    """Also where an id ends as a name with a version does."""
+    versions = {"victim": 3, "victim@3": 7, "victim@3@": 7, "x@y": 3}
+    rules = [processor(id, number, chain("a")) for id, number in versions.items()]
+    running = Driver().batch(sets=rules).batch([e(1, "a")], sets=rules, killed=[name], watermark=2).end()
+    restarted = Driver(left_out={name: ALWAYS}).batch([e(1, "a")], sets=rules, watermark=2).end()
+    assert [one[0] for one in running.found] == [one[0] for one in restarted.found] == left
 
 
 @pytest.mark.parametrize("names", ["ab", [""], ["x" * 300], ["a\nb"], [5], 5])

@@ -71,6 +71,8 @@ class Database:
         if url.drivername == "postgresql+psycopg":
             # Nothing is prepared, so that it works through a pooler of connections, too.
             arguments = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "prepare_threshold": None}
+            # A machine that is gone while it computes an answer would be waited for, for hours.
+            arguments |= {"keepalives_idle": TIMEOUT, "keepalives_interval": TIMEOUT, "keepalives_count": 3}
         arguments |= connect_args or {}
         secrets = [url.password, *(value for name, value in arguments.items() if "pass" in name)]
         secrets += [value for name, value in url.query.items() if "pass" in name]
@@ -119,7 +121,7 @@ class Database:
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
             raise PatternProcessorError(problem, hint="`asterism rules create` makes one") from None
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, UnicodeError) as error:  # a driver may not be able to write what a shell gave
             # Whatever it was, the next attempt begins anew.
             self.close()
             raise self._failure(error) from None

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from asterism.arguments import expect_text
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import (
     SUFFIXES,
@@ -92,7 +94,7 @@ class Addition:
 
 
 class Rules(ABC):
-    """A place where rules are kept. What changes them returns what was done, in words.
+    """A place where rules are kept. What changes them does all or nothing, and returns what was done, in words; ids are distinct.
 
     All methods raise :class:`~asterism.errors.PatternProcessorError` where the place cannot be read or written, or there is no
     such rule.
@@ -102,27 +104,33 @@ class Rules(ABC):
     def all(self) -> list[Rule]: ...
 
     @abstractmethod
-    def add(self, additions: Sequence[Addition]) -> list[str]:
-        """All or none."""
+    def add(self, additions: Sequence[Addition]) -> list[str]: ...
 
     @abstractmethod
-    def remove(self, id: str, version: int | None = None) -> str:
-        """Remove a rule, or one version of it."""
+    def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
+        """Remove rules, or one version of them."""
 
     @abstractmethod
-    def disable(self, id: str) -> str: ...
+    def disable(self, ids: Sequence[str]) -> list[str]: ...
 
     @abstractmethod
-    def enable(self, id: str, version: int | None = None) -> str:
-        """Use the highest version of a rule; or *version*, and none above."""
+    def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
+        """Use the highest version of each rule; or *version*, and none above."""
 
 
 def rules_at(source: str, table: str = TABLE) -> Rules:
     """The rules in a file or a folder, or in the database of a URL.
 
-    :raises PatternProcessorError: the URL cannot be read
+    :raises PatternProcessorError: the URL cannot be read, or the name of the table cannot be one
     """
-    return SqlRules(Database(parsed_url(source)), table) if "://" in source else FileRules(Path(source))
+    if "://" not in source:
+        return FileRules(Path(source))
+    expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    return SqlRules(Database(parsed_url(source)), table)
+
+
+def _removed(id: str, version: int | None) -> str:
+    return f"{id} removed" if version is None else f"{id} version {version} removed"
 
 
 def _unknown(id: str, version: int | None) -> PatternProcessorError:
@@ -179,34 +187,42 @@ class FileRules(Rules):
         items[at] = new.item
         return f"{new} added, in place of version {version}"
 
-    def remove(self, id: str, version: int | None = None) -> str:
+    def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with alone_in(self._folder()):
-            found = self._find(id, version)
-            for one in reversed(found):
+            documents = self._documents()
+            found = [one for id in ids for one in _find(documents, id, version)]
+            for one in sorted(found, key=attrgetter("at"), reverse=True):
                 del one.items[one.at]
             _write({one.path: one.items for one in found})
-        return f"{id} removed" if version is None else f"{id} version {version} removed"
+        return [_removed(id, version) for id in ids]
 
-    def disable(self, id: str) -> str:
+    def disable(self, ids: Sequence[str]) -> list[str]:
         with alone_in(self._folder()):
-            found = self._find(id)
-            # All of them: otherwise another one would come into use.
+            documents = self._documents()
+            # All with an id: otherwise another one would come into use.
+            found = [one for id in ids for one in _find(documents, id)]
             for one in found:
                 one.items[one.at] = {**one.item, "enabled": False}
             _write({one.path: one.items for one in found})
-        return f"{id} disabled"
+        return [f"{id} disabled" for id in ids]
 
-    def enable(self, id: str, version: int | None = None) -> str:
+    def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with alone_in(self._folder()):
-            chosen, *others = self._find(id, version)
-            others += [one for one in self._find(id) if not one.is_(version) and one.item.get("enabled") is not False]
-            if others:
-                where = ", ".join(dict.fromkeys(str(one.path) for one in (chosen, *others)))
-                hint = "disable them and enable one with --version, or remove all but one"
-                raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
-            chosen.items[chosen.at] = {name: value for name, value in chosen.item.items() if name != "enabled"}
-            _write({chosen.path: chosen.items})
-        return f"{id} enabled"
+            documents = self._documents()
+            found = [self._enable(documents, id, version) for id in ids]
+            _write({one.path: one.items for one in found})
+        return [f"{id} enabled" for id in ids]
+
+    @staticmethod
+    def _enable(documents: _Documents, id: str, version: int | None) -> _Found:
+        chosen, *others = _find(documents, id, version)
+        others += [one for one in _find(documents, id) if not one.is_(version) and one.item.get("enabled") is not False]
+        if others:
+            where = ", ".join(dict.fromkeys(str(one.path) for one in (chosen, *others)))
+            hint = "disable them and enable one with --version, or remove all but one"
+            raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
+        chosen.items[chosen.at] = {name: value for name, value in chosen.item.items() if name != "enabled"}
+        return chosen
 
     def _folder(self) -> Path:
         """Where files are changed."""
@@ -222,13 +238,12 @@ class FileRules(Rules):
             raise PatternProcessorError(f"{self.path} cannot be read", error.strerror) from None
         return sorted(found)
 
-    def _find(self, id: str, version: int | None = None) -> list[_Found]:
-        documents = [(path, list(_read(path).items)) for path in self._paths()]
-        found = [_Found(path, items, at) for path, items in documents for at in range(len(items))]
-        found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
-        if not found:
-            raise _unknown(id, version)
-        return found
+    def _documents(self) -> _Documents:
+        return [(path, list(_read(path).items)) for path in self._paths()]
+
+
+_Documents = Sequence[tuple[Path, list[Any]]]
+"""The items of each file."""
 
 
 class _Found(NamedTuple):
@@ -244,6 +259,14 @@ class _Found(NamedTuple):
 
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
+
+
+def _find(documents: _Documents, id: str, version: int | None = None) -> list[_Found]:
+    found = [_Found(path, items, at) for path, items in documents for at in range(len(items))]
+    found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
+    if not found:
+        raise _unknown(id, version)
+    return found
 
 
 def _write(files: Mapping[Path, Sequence[Any]]) -> None:
@@ -421,30 +444,37 @@ class SqlRules(Rules):
         )
         return f"{new} added"
 
-    def remove(self, id: str, version: int | None = None) -> str:
+    def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
-            where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
-            if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
-                raise _unknown(id, version)
-        return f"{id} removed" if version is None else f"{id} version {version} removed"
+            for id in ids:
+                where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
+                if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
+                    raise _unknown(id, version)
+        return [_removed(id, version) for id in ids]
 
-    def disable(self, id: str) -> str:
+    def disable(self, ids: Sequence[str]) -> list[str]:
         with self._target() as target:
-            # All versions: otherwise the one below would come into use.
-            if target.enable(False, target.is_rule(id)) == 0:
-                raise _unknown(id, None)
-        return f"{id} disabled"
+            for id in ids:
+                # All versions: otherwise the one below would come into use.
+                if target.enable(False, target.is_rule(id)) == 0:
+                    raise _unknown(id, None)
+        return [f"{id} disabled" for id in ids]
 
-    def enable(self, id: str, version: int | None = None) -> str:
+    def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
-            versions = target.versions(id)
-            chosen = max(versions, default=-1) if version is None else version
-            if chosen not in versions:
-                raise _unknown(id, version)
-            target.enable(True, target.is_rule(id), target.column("version") == chosen)
-            if chosen < max(versions):
-                target.enable(False, target.is_rule(id), target.column("version") > chosen)
-        return f"{id} version {chosen} enabled"
+            chosen = [self._enable(target, id, version) for id in ids]
+        return [f"{id} version {number} enabled" for id, number in zip(ids, chosen, strict=True)]
+
+    @staticmethod
+    def _enable(target: _Target, id: str, version: int | None) -> int:
+        versions = target.versions(id)
+        chosen = max(versions, default=-1) if version is None else version
+        if chosen not in versions:
+            raise _unknown(id, version)
+        target.enable(True, target.is_rule(id), target.column("version") == chosen)
+        if chosen < max(versions):
+            target.enable(False, target.is_rule(id), target.column("version") > chosen)
+        return chosen
 
     @contextmanager
     def _target(self) -> Iterator[_Target]:

@@ -61,6 +61,7 @@ TOTAL_TIMEOUT = 60  # seconds to send a body, and to take in an answer
 MAX_CONNECTIONS = 32
 MAX_TURNED_AWAY = 100
 TURNED_AWAY = 1  # seconds for which the connection of who was turned away stays open
+MAX_LOGGED = 20  # processors of one request that are refused with a line each; the answer has all
 MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants
 RETRY = timedelta(seconds=1)
 """How soon the endpoint tries again to start, or to hand over what it has got, and looks whether it still listens."""
@@ -517,8 +518,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
         report = self.server.rules.put_all(document.items, self._condition())
         self.server.changed.set()
-        for one in report.refused:
+        for one in report.refused[:MAX_LOGGED]:
             _log.warning("refused: %s", one)
+        if len(report.refused) > MAX_LOGGED:
+            _log.warning("refused: %d more, which the answer tells", len(report.refused) - MAX_LOGGED)
         refused = [{"id": one.id, "version": one.version, **_told(one.error)} for one in report.refused]
         found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
         return _json(HTTPStatus.MULTI_STATUS if refused else HTTPStatus.OK, found)

@@ -110,10 +110,12 @@ class RuleSet:
         return new
 
     def put_all(self, items: Sequence[Any], condition: Condition = lambda text: True) -> Report:
-        """Put a set; what is refused stays as it was."""
+        """Put a set; what is refused stays as it was. Items beyond the limit of a set are refused as one, and none is removed."""
         accepted: dict[str, Any] = {}
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
+        too_many = len(items) > MAX_PROCESSORS
+        items = items[:MAX_PROCESSORS]
         # It may take long, and depends on nothing that is there.
         tried = [self._tried(item) for item in items]
         with self._lock:
@@ -131,6 +133,9 @@ class RuleSet:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
                     refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
+            if too_many:
+                rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+                refused.append(RefusedProcessor("…", rest, unidentified=True))
             # Whatever an unreadable one was meant to be, it is not removed.
             all_stay = any(one.unidentified for one in refused)
             stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
