@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.arguments import expect, expect_text
+from asterism.arguments import described, expect, expect_text
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
@@ -263,7 +263,7 @@ class MatchOutput:
         try:
             rows = function(table)
         except Exception as error:
-            raise InvalidEventError(f"match function {name} failed", f"{type(error).__name__}: {error}") from error
+            raise InvalidEventError(f"match function {name} failed", described(error)) from error
         if not isinstance(rows, pa.Table) or rows.schema.names != self.schema.names:
             raise InvalidEventError(
                 f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
