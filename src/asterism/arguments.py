@@ -24,6 +24,18 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
+def described(error: BaseException) -> str:
+    """What an exception of a user's function says: its class, and its text.
+
+    >>> described(ValueError("no price"))
+    'ValueError: no price'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # a class of somebody else's may fail at this
+        return f"{type(error).__name__}, whose text failed"
+
+
 def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what: str, hint: str | None = None) -> None:
     """Refuse a *value* that is not of *kind*; a bool is no number.
 

@@ -94,7 +94,7 @@ class CepOperator(KeyGroupOperator):
         expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
         check_outputs(outputs)
         check_limit(max_partial_matches)
-        if on_limit not in get_args(OnLimit):
+        if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
         expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):

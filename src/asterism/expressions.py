@@ -208,6 +208,8 @@ def parse(text: str) -> exp.Expr:
         raise ExpressionSyntaxError.at(f"the expression does not parse ({type(error).__name__})", text) from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
+    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark reads one expression, and nothing that ends it
+        raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
     tree: exp.Expr = trees[0]
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
@@ -364,6 +366,22 @@ def _check(node: exp.Expr, text: str) -> None:
         close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
         hint = f"did you mean {close[0]}?" if close else DOCUMENTATION
         raise ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
+        unit = node.expressions[0]
+        if isinstance(unit, exp.Literal) and unit.is_string:
+            name = str(node.this)
+            raise ExpressionSyntaxError.at(
+                f"the unit of {name} is a word, without quotes",
+                text,
+                position_of(unit),
+                f"{name}({unit.name}, ..., ...)",
+            )
+    if (
+        "called" in node.meta and node.args.get("format") is not None
+    ):  # a CAST; with it the parser makes other nodes of some
+        raise ExpressionSyntaxError.at(
+            "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
+        )
     consumed = _CONSUMED.get(type(node))
     others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
     if isinstance(node, exp.DataType) or consumed is None or others:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from asterism.arguments import described
 from asterism.calls import POINTER, Calls
 from asterism.compiler import Semantics, compile_pattern
 from asterism.conditions import (
@@ -294,7 +295,7 @@ class Matcher:
         try:
             answer = condition.function(events)
         except Exception as error:
-            raise InvalidEventError(f"condition {name} failed", f"{type(error).__name__}: {error}") from error
+            raise InvalidEventError(f"condition {name} failed", described(error)) from error
         if isinstance(answer, pa.Array | pa.ChunkedArray):
             mask = (
                 mask_of(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
@@ -445,7 +446,7 @@ class Matcher:
         stages = ", ".join(f'"{stage.name}"' for stage in _all_stages(self.pattern) if _asks(stage, condition))
         what = f"condition {getattr(condition.function, '__qualname__', condition.function)} of stage {stages}"
         if error is not None:
-            raise InvalidEventError(f"{what} failed", f"{type(error).__name__}: {error}\n{where}") from error
+            raise InvalidEventError(f"{what} failed", f"{described(error)}\n{where}") from error
         raise InvalidEventError(
             f"{what} did not return True or False",
             f"It returned {reprlib.repr(answer)}.\n{where}",

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.arguments import described
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
 from asterism.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
 from asterism.keyed_state import Ints, State, StateSpec, StateTable
@@ -140,9 +141,7 @@ class MultipleInputOperator(KeyGroupOperator):
             self._runtime.operator.open()
         except Exception as error:
             self._runtime = None
-            raise OperatorError(
-                f"{type(self.operator).__name__}.open failed", f"{type(error).__name__}: {error}"
-            ) from error
+            raise OperatorError(f"{type(self.operator).__name__}.open failed", described(error)) from error
 
     def close(self) -> None:
         if self._runtime is not None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.arguments import expect, expect_text
+from asterism.arguments import described, expect, expect_text
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
@@ -40,6 +40,7 @@ MATCH_ID = "match_id"
 MILLISECONDS = "milliseconds"
 TIME_UNITS = {"seconds": 1_000_000_000, MILLISECONDS: 1_000_000, "microseconds": 1000, "nanoseconds": 1}
 """What an integer that is an event time can count, in nanoseconds."""
+_TIMESTAMPS = {"s": "seconds", "ms": MILLISECONDS, "us": "microseconds", "ns": "nanoseconds"}
 TIME_UNIT = b"time_unit"
 """In the metadata of a schema: the unit of its event time."""
 FAR = 2**62
@@ -103,9 +104,10 @@ class TimeColumn:
 
     @property
     def written(self) -> pa.DataType:
-        """The type of times in results: a deadline may be finer than the seconds or milliseconds of the events."""
-        coarse = pa.types.is_timestamp(self.type) and self.type.unit in ("s", "ms")
-        return pa.timestamp("us", self.type.tz) if coarse else self.type
+        """The type of times in results: a deadline may be finer than the seconds or milliseconds of the events, and later than
+        nanoseconds can say.
+        """
+        return pa.timestamp("us", self.type.tz) if pa.types.is_timestamp(self.type) else self.type
 
     def to_micros(self, column: pa.ChunkedArray, *, lenient: bool = False) -> pa.ChunkedArray:
         """Microseconds since 1970-01-01 UTC; null for null.
@@ -113,16 +115,12 @@ class TimeColumn:
         :param lenient: null, too, for what is out of range
         :raises InvalidEventError: a time is out of range
         """
-        if pa.types.is_timestamp(self.type):
-            # Spark knows microseconds; what is finer, from elsewhere, is cut off.
-            found = column.cast(pa.timestamp("us", self.type.tz), safe=False).cast(pa.int64())
-            each, of = 1, 1
-        elif pa.types.is_date32(self.type):
+        if pa.types.is_date32(self.type):
             found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
         else:
-            nanos = TIME_UNITS[self.unit]
-            found, each, of = column, nanos // 1000, 1000 // nanos
-        if of > 1:  # towards the past, also before 1970
+            nanos = TIME_UNITS[_TIMESTAMPS[self.type.unit] if pa.types.is_timestamp(self.type) else self.unit]
+            found, each, of = column.cast(pa.int64()), nanos // 1000, 1000 // nanos
+        if of > 1:  # Spark knows microseconds: what is finer is cut off, towards the past, also before 1970
             cut = pc.divide(found, of)
             found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
         limit = FAR // max(each, 1)
@@ -144,9 +142,7 @@ class TimeColumn:
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
         """Times as the column has them; of what is finer than they can be, the last before it."""
         if pa.types.is_timestamp(self.type):
-            return (
-                pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(pa.timestamp("us", self.type.tz)).cast(self.written)
-            )
+            return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(self.written)
         if pa.types.is_date32(self.type):
             days = np.minimum(values, LAST_TIMESTAMP) // 86_400_000_000
             return pa.array(days.astype(np.int32)).cast(pa.date32())
@@ -267,7 +263,7 @@ class MatchOutput:
         try:
             rows = function(table)
         except Exception as error:
-            raise InvalidEventError(f"match function {name} failed", f"{type(error).__name__}: {error}") from error
+            raise InvalidEventError(f"match function {name} failed", described(error)) from error
         if not isinstance(rows, pa.Table) or rows.schema.names != self.schema.names:
             raise InvalidEventError(
                 f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from asterism.arguments import described
 from asterism.errors import OperatorError
 from asterism.operator import BEFORE_TIME, END_OF_TIME
 from asterism.trigger_plan import COLUMN, KIND, NO_MOMENT, PARENT, WORD, Part, Plan
@@ -280,7 +281,7 @@ def _written(memories: list[_Memory]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise OperatorError(
             "what a trigger remembers of a window cannot be kept",
-            f"{type(error).__name__}: {error}",
+            described(error),
             "ctx.state may hold text, numbers, Booleans, None, times, and lists and dicts of them",
         ) from None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from asterism.arguments import expect
+from asterism.arguments import described, expect
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.json_format import pattern_from_json, pattern_to_json
 from asterism.json_text import decode
@@ -384,7 +384,7 @@ class ProcessorRegistry:
         except AsterismError:
             raise
         except Exception as error:
-            raise PatternProcessorError(f"{class_name} failed", f"{type(error).__name__}: {error}") from error
+            raise PatternProcessorError(f"{class_name} failed", described(error)) from error
 
 
 def processors_from(

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from asterism.arguments import described, expect_text
 from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.key_group import LATE
 from asterism.keyed_state import FOREVER, MISFITS, Ints, State, StateKind, StateSpec, StateTable
@@ -80,6 +81,13 @@ class InputSelection(frozenset[str]):
 
     @classmethod
     def of(cls, *names: str) -> InputSelection:
+        """
+        :raises StreamDefinitionError: a name is no text
+        """
+        for name in names:
+            expect_text(
+                StreamDefinitionError, name, "an InputSelection is of names of inputs", 'InputSelection.of("a", "b")'
+            )
         return cls(names)
 
 
@@ -778,7 +786,7 @@ class Runtime:
             self._back_to_the_key(error)
             raise OperatorError(
                 f"{type(self.operator).__name__}.{function} failed",
-                f"{type(error).__name__}: {error}\n{self.place(function)}",
+                f"{described(error)}\n{self.place(function)}",
             ) from error
 
     def _back_to_the_key(self, error: Exception) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
 from asterism.cep import EVENTS as EVENTS_INPUT
@@ -36,7 +37,7 @@ from asterism.key_group import KEY_HASH
 from asterism.matcher import group_codes
 from asterism.multiple_input import MultipleInputOperator, Wire
 from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now, Operator, Result
-from asterism.outputs import LAST_TIMESTAMP, MATCH_ID, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec, TimeColumn
+from asterism.outputs import MATCH_ID, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec, TimeColumn
 from asterism.pattern import Pattern
 from asterism.schemas import schema_of
 from asterism.state import MemoryStore, Page
@@ -191,7 +192,7 @@ class Literals:
         else:
             after += self.step // _MICROSECOND
         if self.time in schema.names:
-            column = TimeColumn(self.time, schema.field(self.time).type)
+            column = TimeColumn.of(self.time, schema)
             row[self.time] = column.from_micros(np.array([after]))[0].as_py()
         return row, after
 
@@ -522,8 +523,7 @@ class OperatorHarness:
 
         :raises StreamDefinitionError: there is no such output
         """
-        rows: list[Row] = self.output(name).to_pylist()
-        return rows
+        return _rows(self.output(name))
 
     def snapshot(self) -> Snapshot:
         """State, time and what came out so far."""
@@ -1043,12 +1043,12 @@ class PatternHarness(OperatorHarness):
         return self
 
     def times(self, events: pa.Table) -> list[int | None]:
-        """The times of events, in microseconds since the epoch."""
+        """The times of events, in microseconds since the epoch; None: it is null, or out of range."""
         _check_table(events)
         if self.literals.time not in self.cep.schema.names:
             return [None] * events.num_rows
-        column = TimeColumn(self.literals.time, self.cep.schema.field(self.literals.time).type)
-        times: list[int | None] = column.to_micros(events.column(column.name)).to_pylist()
+        column = TimeColumn.of(self.literals.time, self.cep.schema)
+        times: list[int | None] = column.to_micros(events.column(column.name), lenient=True).to_pylist()
         return times
 
     def advance_watermark(self, to: Time | None = None) -> Self:
@@ -1110,8 +1110,16 @@ class PatternHarness(OperatorHarness):
                 time,
                 {stage: [self.literals.text(event) for event in row[stage]] for stage in stages if row[stage]},
             )
-            for row, time in zip(table.to_pylist(), _micros(table.column(decided)), strict=True)
+            for row, time in zip(_rows(table), self._times_of(table.column(decided)), strict=True)
         ]
+
+    def _times_of(self, column: pa.ChunkedArray) -> list[int]:
+        """The times of an output, in which the end of time is written as the largest value that the column can hold."""
+        time = replace(self.cep.time, type=self.cep.time.written)
+        last = time.from_micros(np.array([END_OF_TIME]))[0]
+        ends = pc.equal(column, last).to_pylist()
+        micros = time.to_micros(column, lenient=True).to_pylist()
+        return [END_OF_TIME if end else each for end, each in zip(ends, micros, strict=True)]
 
     # ------------------------------------------------------------------ what is under way
 
@@ -1129,7 +1137,7 @@ class PatternHarness(OperatorHarness):
         for store in self.stores:
             for stored in store.pages.values():
                 page = Page.from_bytes(stored, self.cep.key_schema, self.cep.matcher.event_schema)
-                events = page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names]).to_pylist()
+                events = _rows(page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names]))
                 for node in getattr(page, rows)[:, 1]:
                     taken: list[tuple[int, str]] = []
                     while node >= 0:
@@ -1139,12 +1147,23 @@ class PatternHarness(OperatorHarness):
                         yield [word for _, word in sorted(taken, key=lambda pair: pair[0])]
 
 
-def _micros(times: pa.ChunkedArray) -> list[int]:
-    """The times of an output, in which the end of time is written as the largest value that the column can hold."""
-    if pa.types.is_int64(times.type):
-        return [END_OF_TIME if time == END_OF_TIME else time * 1000 for time in times.to_pylist()]
-    values = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
-    return [END_OF_TIME if time == LAST_TIMESTAMP else time for time in values]
+def _rows(table: pa.Table) -> list[Row]:
+    try:
+        rows: list[Row] = table.to_pylist()
+    except OverflowError:
+        columns = [[_python(value) for value in column] for column in table.columns]
+        rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def _python(value: pa.Scalar) -> Any:
+    """A value as Python has it; of a time beyond the years of Python its number."""
+    try:
+        return value.as_py()
+    except OverflowError:
+        if isinstance(value, pa.StructScalar):
+            return {name: _python(part) for name, part in value.items()}
+        return [_python(part) for part in value] if isinstance(value, pa.ListScalar) else value.value
 
 
 def _in_order(found: Iterable[Finding]) -> list[Finding]:

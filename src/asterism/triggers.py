@@ -38,6 +38,7 @@ from datetime import datetime, timedelta
 from typing import Any as Value
 from typing import NamedTuple, NoReturn, Self
 
+from asterism.arguments import expect
 from asterism.errors import AsterismError, StreamDefinitionError
 
 MAX_DEPTH = 100
@@ -259,6 +260,9 @@ class BuiltIn(Trigger, metaclass=_Spelled):
     mode: Mode | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        expect(
+            StreamDefinitionError, self.mode, Mode | None, "the mode of a trigger is a Mode, or None", ".discarding()"
+        )
         self._check()
         if _depth(self) > MAX_DEPTH:
             raise StreamDefinitionError(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import described
 from asterism.errors import OperatorError
 from asterism.sql.types import name_of as type_name
 
@@ -28,7 +29,7 @@ def function_name(function: object) -> str:
 
 def failed(what: str, error: Exception) -> OperatorError:
     """*what* (a function of a user's) raised *error*: that, and the line of the user's at which it did."""
-    return OperatorError(f"{what} failed", f"{type(error).__name__}: {error}{_place(error)}")
+    return OperatorError(f"{what} failed", f"{described(error)}{_place(error)}")
 
 
 def _place(error: Exception) -> str:

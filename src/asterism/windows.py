@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from asterism.arguments import expect, expect_number, shown
 from asterism.errors import StreamDefinitionError
 from asterism.operator import END_OF_TIME
 from asterism.triggers import check_delta, code, duration, micros, name_of
@@ -27,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 DAY = timedelta(days=1)
 MAX_WINDOWS = 10_000
 """How many sliding windows an element may belong to."""
+MAX_KEPT = micros(timedelta(days=1_000_000))
+"""Of the longest duration, in microseconds."""
 Gap = str | Callable[[pa.Table], Any]
 
 
@@ -89,6 +92,18 @@ class _Aligned(Windows):
     offset: timedelta = timedelta(0)
     zone: str | None = None
 
+    def __post_init__(self) -> None:
+        where = f"{type(self).__name__}.{'of_months' if isinstance(self.slide, int) else 'of'}"
+        texts = []
+        for length in (self.size, self.slide):
+            if isinstance(self.slide, int):
+                _check_months(where, length)
+                texts.append(f"{length} months")
+            else:
+                texts.append(code(duration(length, where)))
+        _check_slide(where, self.size, self.slide, *texts)
+        _check_calendar(where, self.size, self.slide, self.offset, self.zone)
+
     @property
     def grid(self) -> _Grid:
         months = isinstance(self.slide, int)
@@ -138,9 +153,7 @@ class TumblingWindows(_Aligned):
         >>> TumblingWindows.of(timedelta(days=1), zone="Europe/Berlin")
         TumblingWindows.of(timedelta(days=1), zone='Europe/Berlin')
         """
-        where = "TumblingWindows.of"
-        duration(size, where)
-        _check_calendar(where, size, size, offset, zone)
+        duration(size, "TumblingWindows.of")
         return cls(size, size, offset, zone)
 
     @classmethod
@@ -154,9 +167,7 @@ class TumblingWindows(_Aligned):
         >>> TumblingWindows.of_months(1, zone="America/New_York")
         TumblingWindows.of_months(1, zone='America/New_York')
         """
-        where = "TumblingWindows.of_months"
-        _check_months(where, months)
-        _check_calendar(where, months, months, offset, zone)
+        _check_months("TumblingWindows.of_months", months)
         return cls(months, months, offset, zone)
 
     def __repr__(self) -> str:
@@ -186,11 +197,8 @@ class SlidingWindows(_Aligned):
         >>> SlidingWindows.of(timedelta(hours=1), timedelta(minutes=5))
         SlidingWindows.of(timedelta(hours=1), timedelta(minutes=5))
         """
-        where = "SlidingWindows.of"
         for length in (size, slide):
-            duration(length, where)
-        _check_slide(where, size, slide, f"{code(size)}", f"{code(slide)}")
-        _check_calendar(where, size, slide, offset, zone)
+            duration(length, "SlidingWindows.of")
         return cls(size, slide, offset, zone)
 
     @classmethod
@@ -204,11 +212,8 @@ class SlidingWindows(_Aligned):
         >>> SlidingWindows.of_months(12, 1)
         SlidingWindows.of_months(12, 1)
         """
-        where = "SlidingWindows.of_months"
         for number in (months, slide):
-            _check_months(where, number)
-        _check_slide(where, months, slide, f"{months} months", f"{slide} months")
-        _check_calendar(where, months, slide, offset, zone)
+            _check_months("SlidingWindows.of_months", number)
         return cls(months, slide, offset, zone)
 
     def __repr__(self) -> str:
@@ -227,6 +232,15 @@ class SessionWindows(Windows):
     """
 
     gap: timedelta | Gap
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gap, timedelta):
+            duration(self.gap, "SessionWindows.with_gap")
+        elif not isinstance(self.gap, str) and not callable(self.gap):
+            raise StreamDefinitionError(
+                f"SessionWindows.with_dynamic_gap takes an expression or a function, not {shown(self.gap)}",
+                hint="SessionWindows.with_gap(timedelta(minutes=30)), where it is the same for all elements",
+            )
 
     @classmethod
     def with_gap(cls, gap: timedelta) -> SessionWindows:
@@ -249,11 +263,6 @@ class SessionWindows(Windows):
         >>> SessionWindows.with_dynamic_gap("CASE WHEN mobile THEN 600 ELSE 1800 END")
         SessionWindows.with_dynamic_gap('CASE WHEN mobile THEN 600 ELSE 1800 END')
         """
-        if not isinstance(gap, str) and not callable(gap):
-            raise StreamDefinitionError(
-                f"SessionWindows.with_dynamic_gap takes an expression or a function, not {gap!r}",
-                hint="SessionWindows.with_gap(timedelta(minutes=30)), where it is the same for all elements",
-            )
         return cls(gap)
 
     @property
@@ -318,6 +327,22 @@ class Evictor:
     distance: Any = None
     after: bool = field(default=False)
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("count", "time", "delta"):
+            raise StreamDefinitionError(
+                f"an evictor is of the kind count, time or delta, not {shown(self.kind)}",
+                hint="Evictor.count(100), Evictor.time(timedelta(seconds=10)), Evictor.delta(2.5, 'price')",
+            )
+        expect(StreamDefinitionError, self.after, bool, "after is True or False")
+        if self.kind == "delta":
+            check_delta(self.threshold, self.distance, "Evictor.delta")
+            if not self.threshold:
+                raise StreamDefinitionError("Evictor.delta: a threshold of 0 would drop all elements")
+        elif self.kind == "count" and (isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1):
+            raise StreamDefinitionError(f"Evictor.count takes a number of elements, 1 or more, not {shown(self.keep)}")
+        else:
+            expect_number(StreamDefinitionError, self.keep, "what an evictor keeps", least=1, most=MAX_KEPT)
+
     @classmethod
     def count(cls, elements: int, *, after: bool = False) -> Evictor:
         """Keep the last *elements*.
@@ -327,8 +352,6 @@ class Evictor:
         >>> Evictor.count(100)
         Evictor.count(100)
         """
-        if isinstance(elements, bool) or not isinstance(elements, int) or elements < 1:
-            raise StreamDefinitionError(f"Evictor.count takes a number of elements, 1 or more, not {elements!r}")
         return cls("count", elements, after=after)
 
     @classmethod
@@ -353,8 +376,6 @@ class Evictor:
         Evictor.delta(2.5, 'price')
         """
         check_delta(threshold, delta, "Evictor.delta")
-        if not threshold:
-            raise StreamDefinitionError("Evictor.delta: a threshold of 0 would drop all elements")
         return cls("delta", 0, float(threshold), delta, after)
 
     def __repr__(self) -> str:
@@ -376,7 +397,7 @@ def _steps(value: timedelta | int) -> int:
 
 def _check_months(where: str, months: object) -> None:
     if isinstance(months, bool) or not isinstance(months, int) or not 1 <= months <= 12_000:
-        raise StreamDefinitionError(f"{where} takes a number of months, 1 or more, not {months!r}")
+        raise StreamDefinitionError(f"{where} takes a number of months, 1 or more, not {shown(months)}")
 
 
 def _check_slide(where: str, size: Any, slide: Any, size_text: str, slide_text: str) -> None:
@@ -399,7 +420,7 @@ def _check_calendar(
     where: str, size: timedelta | int, slide: timedelta | int, offset: timedelta, zone: str | None
 ) -> None:
     if not isinstance(offset, timedelta):
-        raise StreamDefinitionError(f"{where}: the offset must be a timedelta, not {offset!r}")
+        raise StreamDefinitionError(f"{where}: the offset must be a timedelta, not {shown(offset)}")
     longest = timedelta(days=28 * slide) if isinstance(slide, int) else slide
     if abs(offset) >= longest:
         raise StreamDefinitionError(
@@ -411,7 +432,9 @@ def _check_calendar(
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, TypeError, OSError):
-        raise StreamDefinitionError(f"{where}: unknown time zone {zone!r}", hint='"Europe/Berlin", "UTC"') from None
+        raise StreamDefinitionError(
+            f"{where}: unknown time zone {shown(zone)}", hint='"Europe/Berlin", "UTC"'
+        ) from None
     if isinstance(size, timedelta) and isinstance(slide, timedelta) and (size % DAY or slide % DAY):
         raise StreamDefinitionError(
             f"{where}: a time zone needs windows of whole days or months",

@@ -22,20 +22,31 @@ import asterism.discovery
 import asterism.testing
 from asterism import (
     AfterMatchSkipStrategy,
+    All,
     BroadcastInput,
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
     Evictor,
     FilePatternProcessorDiscovererFactory,
+    GlobalWindows,
     HttpPatternProcessorDiscovererFactory,
     Input,
+    InputSelection,
     IterativeCondition,
     ListState,
     MapState,
+    NeverTrigger,
     Output,
     Pattern,
     PatternProcessor,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
     ReducingState,
     Semantics,
     SessionWindows,
@@ -46,6 +57,7 @@ from asterism import (
     UrlPatternProcessorDiscovererFactory,
     ValueState,
 )
+from asterism import Any as AnyTrigger
 from asterism.compiler import compile_pattern
 from asterism.conditions import NotCondition, SqlCondition
 from asterism.discovery import create_pattern_processor_table
@@ -65,6 +77,8 @@ from asterism.testing import (
     match,
     table_of,
 )
+from asterism.trigger_plan import plan_of
+from asterism.window_answers import failed
 
 SECOND = timedelta(seconds=1)
 WRONG: list[Any] = [
@@ -125,6 +139,10 @@ def use_pattern(pattern: Any) -> object:
 
 def use_skip(skip: AfterMatchSkipStrategy) -> object:
     return use_pattern(Pattern.begin("a", skip))
+
+
+def use_trigger(trigger: Any) -> object:
+    return repr(trigger), plan_of(trigger), trigger.discarding()
 
 
 class Counts(StreamOperator):
@@ -286,6 +304,55 @@ CALLS: dict[str, Call] = {
     ),
     "SessionWindows.with_gap": Call(SessionWindows.with_gap, {"gap": SECOND}),
     "SessionWindows.with_dynamic_gap": Call(SessionWindows.with_dynamic_gap, {"gap": "INTERVAL 1 SECOND"}),
+    "TumblingWindows": Call(TumblingWindows, {"size": SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}),
+    "TumblingWindows, months": Call(TumblingWindows, {"size": 1, "slide": 1, "offset": timedelta(0), "zone": None}),
+    "SlidingWindows": Call(SlidingWindows, {"size": 2 * SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}),
+    "SessionWindows": Call(SessionWindows, {"gap": SECOND}),
+    **{
+        f"Evictor {kind}": Call(Evictor, {"kind": kind, "keep": 2, "threshold": 1.0, "distance": "x", "after": False})
+        for kind in ("count", "time", "delta")
+    },
+    "CountTrigger.at_least": Call(CountTrigger.at_least, {"count": 2}),
+    "CountTrigger": Call(CountTrigger, {"count": 2, "mode": None}, use_trigger),
+    **{
+        f"{kind.__name__}.after_first_element": Call(kind.after_first_element, {"delay": SECOND}, use_trigger)
+        for kind in (EventTimeTrigger, ProcessingTimeTrigger)
+    },
+    **{
+        f"{kind.__name__}.with_early_trigger": Call(
+            kind.after_end_of_window().with_early_trigger, {"trigger": CountTrigger.at_least(2)}, use_trigger
+        )
+        for kind in (EventTimeTrigger, ProcessingTimeTrigger)
+    },
+    "EventTimeTrigger.with_late_trigger": Call(
+        EventTimeTrigger.after_end_of_window().with_late_trigger, {"trigger": CountTrigger.at_least(2)}, use_trigger
+    ),
+    "EventTimeTrigger": Call(EventTimeTrigger, {"delay": None, "early": None, "late": None, "mode": None}, use_trigger),
+    "ProcessingTimeTrigger": Call(ProcessingTimeTrigger, {"delay": None, "early": None, "mode": None}, use_trigger),
+    **{
+        f"{kind.__name__}{name}": Call(make, {"interval": SECOND}, use_trigger)
+        for kind in (ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger)
+        for name, make in (("", kind), (".of", kind.of))
+    },
+    **{
+        f"DeltaTrigger{name}": Call(make, {"threshold": 1.0, "delta": "x"}, use_trigger)
+        for name, make in (("", DeltaTrigger), (".of", DeltaTrigger.of))
+    },
+    **{
+        f"PurgingTrigger{name}": Call(make, {"trigger": CountTrigger.at_least(2)}, use_trigger)
+        for name, make in (("", PurgingTrigger), (".of", PurgingTrigger.of))
+    },
+    **{
+        kind.__name__: Call(
+            lambda one, other, kind=kind: kind(one, other),
+            {"one": CountTrigger.at_least(2), "other": EventTimeTrigger.after_end_of_window()},
+            use_trigger,
+        )
+        for kind in (All, AnyTrigger)
+    },
+    "NeverTrigger": Call(NeverTrigger, {"mode": None}, use_trigger),
+    "GlobalWindows": Call(GlobalWindows),
+    "InputSelection.of": Call(lambda **names: InputSelection.of(*names.values()), {"one": "a", "other": "b"}),
     "Evictor.count": Call(Evictor.count, {"elements": 2, "after": False}),
     "Evictor.time": Call(Evictor.time, {"length": SECOND, "after": False}),
     "Evictor.delta": Call(Evictor.delta, {"threshold": 1.0, "delta": "x", "after": False}),
@@ -361,12 +428,8 @@ CALLS: dict[str, Call] = {
 
 ELSEWHERE = {
     "made and used by operators and triggers while they run, which tests/windows and tests/errors look at": {
-        "Context", "Counter", "Element", "InputSelection", "StreamOperator", "TimeSpan", "Timer", "Trigger", "TriggerContext",
+        "Context", "Counter", "Element", "StreamOperator", "TimeSpan", "Timer", "Trigger", "TriggerContext",
         "TriggerResult",
-    },
-    "triggers: tests/errors/test_window_texts.py": {
-        "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
-        "EventTimeTrigger", "GlobalWindows", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "never",
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream", "Side",
@@ -427,3 +490,21 @@ def test_wrong_types_give_errors_of_asterism(name: str, tmp_path: Path, monkeypa
         except Exception as error:
             raw.append(f"{parameter}={arguments[parameter]!r:.80}: {type(error).__name__}: {error!s:.80}")
     assert raw == []
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def fails(*arguments: Any) -> Any:
+    raise UnspeakableError
+
+
+def test_an_exception_of_a_function_need_not_have_a_text() -> None:
+    text = "UnspeakableError, whose text failed"
+    with pytest.raises(AsterismError, match=text):
+        match(Pattern.begin("a").where(IterativeCondition(fails)), "a1")
+    with pytest.raises(AsterismError, match=text):
+        match(Pattern.begin("a").where(fails), "a1")
+    assert text in str(failed("the window function", UnspeakableError()))

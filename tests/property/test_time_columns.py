@@ -72,6 +72,15 @@ def test_timestamps_of_all_years(zone: str | None, year: int) -> None:
     assert column.from_micros(np.array([exact])).cast(pa.int64()).to_pylist() == [exact]
 
 
+@given(value=LONGS, unit=st.sampled_from(["s", "ms", "us", "ns"]))
+def test_timestamps_of_all_units_never_wrap(value: int, unit: str) -> None:
+    each = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit]
+    exact = value * each // 1000
+    (found,) = micros(TimeColumn("t", pa.timestamp(unit)), value)
+    limit = FAR // max(each // 1000, 1) * max(each // 1000, 1)
+    assert found == (exact if -limit <= exact <= limit else None)
+
+
 def test_the_unit_is_in_the_metadata_of_the_schema() -> None:
     schema = pa.schema([("t", pa.int64())])
     assert TimeColumn.of("t", schema).unit == "milliseconds"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 
 from asterism import (
     CEP,
@@ -140,6 +141,24 @@ def test_wrong_types_give_errors_of_asterism(spark: SparkSession, name: str) -> 
             except Exception as error:
                 raw.append(f"{parameter}={value!r:.60}: {type(error).__name__}: {error!s:.80}")
     assert raw == []
+
+
+def test_a_column_is_no_option(spark: SparkSession) -> None:
+    """It refuses to be compared: that is not asked of it."""
+    column = col("kind")
+    discovered = FilePatternProcessorDiscovererFactory("rules.json")
+    calls: list[Callable[[], Any]] = [
+        lambda: windowed(spark, in_order=column),
+        lambda: connected(spark, co_partitioned=column),
+        lambda: CEP.pattern(keyed(spark), Pattern.begin("a"), on_limit=column),
+        lambda: CEP.pattern_processors(keyed(spark), discovered, on_limit=column),
+        lambda: CEP.pattern_processors(keyed(spark), discovered, on_error=column),
+        lambda: CEP.pattern_processors(keyed(spark), discovered, functions=column),
+        lambda: side(spark, how=column),
+    ]
+    for call in calls:
+        with pytest.raises(AsterismError):
+            call()
 
 
 def test_a_surprise_is_told_where_the_query_is_described(spark: SparkSession) -> None:

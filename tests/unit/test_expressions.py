@@ -308,6 +308,42 @@ def test_nothing_but_expressions_over_events(text: str) -> None:
         Matcher(Pattern.begin("a").where(text), SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n = 1;", "unexpected token"),
+        ("n = 1 ; ", "unexpected token"),
+        ("timestampadd('DAY', 1, at) > at", "the unit of timestampadd is a word, without quotes"),
+        ("datediff('DAY', at, at) = 1", "the unit of datediff is a word, without quotes"),
+        ("CAST(s AS INT FORMAT 'x') = 1", "FORMAT is not supported here"),
+        ("TRY_CAST(s AS INT FORMAT 'x') = 1", "FORMAT is not supported here"),
+        ("CAST(s AS DATE FORMAT 'x') IS NULL", "FORMAT is not supported here"),
+    ],
+)
+def test_what_spark_does_not_read_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ExpressionSyntaxError) as error:
+        parse(text)
+    assert str(error.value).splitlines()[0] == message
+
+
+@pytest.mark.parametrize("text", ["get(items, l) = 1", "unix_date(at) = 1", "unix_date(ntz) = 1"])
+def test_types_that_spark_does_not_take_are_refused(text: str) -> None:
+    schema = pa.schema(
+        {"items": pa.list_(pa.int64()), "l": pa.int64(), "at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}
+    )
+    with pytest.raises(ExpressionTypeError):
+        Matcher(Pattern.begin("a").where(text), schema)
+
+
+@pytest.mark.parametrize("items", [None, [1, 2]])
+def test_the_largest_index_is_outside(items: list[int] | None) -> None:
+    schema = pa.schema({"items": pa.list_(pa.int64()), "i": pa.int32()})
+    events = pa.Table.from_pylist([{"items": items, "i": 2**31 - 1}], schema)
+    scope, vectorized, text = Scope(schema), Vectorized(schema), "get(items, i)"
+    vectorized.add(scope.resolve(parse(text), text), text)
+    assert vectorized.evaluate(events)[0].to_pylist() == [None]
+
+
 def test_conjuncts() -> None:
     """What AND joins at the top, however it is bracketed."""
     assert [part.sql() for part in conjuncts(parse("(n > 1 AND (x > 2 AND b)) AND (n < 3 OR b)"))] == [

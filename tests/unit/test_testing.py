@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics
 from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StateError
 from asterism.operator import END_OF_TIME, Arrival, InputSpec, Now, Operator, Result
-from asterism.outputs import OutputKind, OutputSpec
+from asterism.outputs import TIME_UNIT, TIME_UNITS, OutputKind, OutputSpec
 from asterism.state import StateStore
 from asterism.testing import (
     EVENTS,
@@ -275,6 +275,54 @@ def test_measures() -> None:
 
 def test_order_by_settles_equal_times() -> None:
     assert match(AB, "b2@1s a1@1s", order_by=["value"]).matches == ["a1 b2"]
+
+
+ZONED = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "America/New_York")]
+
+
+def timed(kind: pa.DataType, unit: str | None = None) -> pa.Schema:
+    metadata = None if unit is None else {TIME_UNIT: unit}
+    fields = [("key", pa.string()), ("ts", kind), ("kind", pa.string()), ("value", pa.int64())]
+    return pa.schema(fields, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [*map(timed, [*ZONED, pa.int64(), pa.date32()]), *(timed(pa.int64(), unit) for unit in TIME_UNITS)],
+    ids=str,
+)
+def test_event_times_of_every_type(schema: pa.Schema) -> None:
+    soon = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").within(timedelta(days=2))
+    harness = match(soon, "a1@2024-01-01 b2@2024-01-02 | a3@1969-12-30 a4@2024-01-09", schema=schema)
+    day = 86_400_000_000
+    first = 19_723 * day  # 2024-01-01
+    assert (harness.matches, harness.timed_out, harness.late) == (["a1 b2"], ["a4"], ["a3"])
+    assert [found.time for found in harness.found()] == [first + day]
+    assert [found.time for found in harness.found("timed_out")] == [first + 10 * day]
+    assert [time for table in harness.sent for time in harness.times(table)] == [
+        first, first + day, -2 * day, first + 8 * day,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*ZONED, pa.int64(), pa.date32()], ids=str)
+@pytest.mark.parametrize("value", [2**62 + 1, -(2**62) - 1, 2**63 - 1, -(2**63)])
+def test_event_times_out_of_range_are_late(kind: pa.DataType, value: int) -> None:
+    """Nanoseconds cannot be so far away."""
+    if kind == pa.date32():
+        value //= 2**32
+    times = pa.array([value, None], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    events = pa.table({"key": ["k", "k"], "ts": times, "kind": ["a", "b"], "value": [1, 2]}, timed(kind))
+    harness = match(Pattern.begin("x"), events)
+    near = str(kind).startswith("timestamp[ns")
+    assert (harness.matches, harness.late) == ((["k.a1"], ["k.b2"]) if near else ([], ["k.a1", "k.b2"]))
+
+
+def test_a_time_that_python_does_not_have_is_shown_as_its_number() -> None:
+    kind = pa.timestamp("s")
+    events = pa.table({"key": ["k"], "ts": pa.array([10**12]).cast(kind), "kind": ["a"], "value": [1]}, timed(kind))
+    harness = match(Pattern.begin("x"), events)
+    assert harness.matches == ["k.a1"]
+    assert [row["x"][0]["ts"] for row in harness.rows("matches")] == [10**12]
 
 
 def test_the_end_of_time_is_written_as_such() -> None:

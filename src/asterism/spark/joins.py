@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from asterism.arguments import expect, expect_texts
+from asterism.arguments import expect, expect_texts, shown
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.spark.plan import quoted
 
@@ -50,9 +50,9 @@ class Side:
             expect_texts(
                 StreamDefinitionError, self.select, "select is a list of columns", 'Side(..., select=["name"])'
             )
-        if self.how not in (*BRINGING, *FILTERING):
+        if not isinstance(self.how, str) or self.how not in (*BRINGING, *FILTERING):
             raise StreamDefinitionError(
-                f"a broadcast table cannot be joined as {self.how!r}",
+                f"a broadcast table cannot be joined as {shown(self.how)}",
                 "Whether one of its rows has no partner, only a task that sees all of the probe could tell.",
                 f"one of {', '.join((*BRINGING, *FILTERING))}",
             )

@@ -143,12 +143,12 @@ class CEP:
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
         expect(StreamDefinitionError, drain, bool, "drain is True or False")
-        if on_error not in ("fail", "disable"):
-            raise StreamDefinitionError(f'on_error is "fail" or "disable", not {on_error!r}')
-        if on_limit not in ("fail", "disable"):
-            raise StreamDefinitionError(f'on_limit is "disable" or "fail", not {on_limit!r}')
+        for name, value in (("on_error", on_error), ("on_limit", on_limit)):
+            # A Column is equal to nothing, not even unequal.
+            if not isinstance(value, str) or value not in ("fail", "disable"):
+                raise StreamDefinitionError(f'{name} is "fail" or "disable", not {shown(value)}')
         return PatternProcessorStream(
-            stream, factory, store, semantics, functions or {}, key_groups, on_error == "disable", drain,
+            stream, factory, store, semantics, {} if functions is None else functions, key_groups, on_error == "disable", drain,
             max_partial_matches, on_limit == "disable",
         )  # fmt: skip
 

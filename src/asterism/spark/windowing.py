@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.operator import BEFORE_TIME, TIME, Arrival
 from asterism.spark.exchange import BATCH_GROUP
@@ -129,6 +130,7 @@ class WindowedStream:
         self.key_groups, self.pages, self.drain = key_groups, pages, drain
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
+        expect(StreamDefinitionError, in_order, bool | None, "in_order is True, False or None")
         self.in_order = bool(in_order)
         # Everything that is wrong but what is computed is said now, not when a result is asked for.
         operator = self._operator(_NOTHING, False, self.schema)

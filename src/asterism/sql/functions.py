@@ -689,14 +689,19 @@ def _timestampdiff(zone: str, unit: Sql, start: Sql, end: Sql) -> Sql:
     return strict(f"(({{1}} - {{0}}) // {_MICROS[name]})", BIGINT, a, b, raises=True)
 
 
-@function(_WHEN, "date_add(day, n)", "dateadd", note="date_add(unit, n, when): as timestampadd")
+@function(
+    _WHEN,
+    "date_add(day, n)",
+    "dateadd",
+    note="fails beyond the days of a DATE, where Spark's wrap; date_add(unit, n, when): as timestampadd",
+)
 def _date_add(zone: str, when: Sql, n: Sql, moved: Sql | None = None) -> Sql:
     if moved is not None:
         return _timestampadd(zone, when, n, moved)
     return add_days(day(when, zone), integer(n, zone), zone)
 
 
-@function(_WHEN, "date_sub(day, n)")
+@function(_WHEN, "date_sub(day, n)", note="likewise")
 def _date_sub(zone: str, when: Sql, n: Sql) -> Sql:
     return add_days(day(when, zone), integer(n, zone), zone, "-")
 
@@ -762,6 +767,8 @@ def _unix_micros(zone: str, value: Sql) -> Sql:
 
 @function(_WHEN, "unix_date(day)", note="days since 1970")
 def _unix_date(zone: str, value: Sql) -> Sql:
+    if pa.types.is_timestamp(value.type):
+        raise UnsupportedError(f"a DATE is needed, not {name_of(value.type)}", "CAST(... AS DATE)")
     return int_of("({0} - DATE '1970-01-01')", day(value, zone))
 
 
@@ -830,9 +837,11 @@ def _array_contains(zone: str, array: Sql, value: Sql) -> Sql:
     return strict(found, BOOLEAN, array, value, nulls=True, guarded=True)
 
 
-@function("Arrays and maps", "get(array, i)", note="from 0; NULL outside")
+@function("Arrays and maps", "get(array, i)", note="from 0; NULL outside; i is no BIGINT")
 def _get(zone: str, array: Sql, i: Sql) -> Sql:
-    return _picked("CASE WHEN {1} >= 0 THEN list_extract({0}, {1} + 1) END", _array(array), integer(i, zone, BIGINT))
+    # One more than the largest INT is none.
+    text = "CASE WHEN {1} >= 0 THEN list_extract({0}, CAST({1} AS BIGINT) + 1) END"
+    return _picked(text, _array(array), integer(i, zone))
 
 
 @function(
