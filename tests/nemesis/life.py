@@ -33,13 +33,14 @@ KILL, STOP, ERROR, CLOCK = "kill", "stop", "error", "clock"
 
 BOTH = ("before", "after")
 COMMON = [
-    *(f"{name}.{when}" for name in ("source.offset", "source.partitions", "source.commit") for when in BOTH),
+    *(f"{name}.{when}" for name in ("source.offset", "source.commit") for when in BOTH),
     *(f"{name}.{when}" for name in ("pack.prepare", "state.call", "state.operator", "state.flush") for when in BOTH),
     "state.init.after", "sink.before", "sink.middle", "sink.after", "batch.end",
     "file.offset", "file.state", "file.commit",
 ]  # fmt: skip
 RULES = [
-    "source.read.before", "source.read.after",
+    # Without rules a control source has nothing to read between the first micro-batch and the end of input.
+    *(f"{name}.{when}" for name in ("source.partitions", "source.read") for when in BOTH),
     *(f"{name}.{when}" for name in ("rules.claim", "rules.updated", "rules.committed") for when in BOTH),
     *(f"{name}.{when}" for name in ("store.put", "store.write", "store.move", "store.status") for when in BOTH),
 ]  # fmt: skip
