@@ -87,7 +87,7 @@ def main(folder: Path, kind: str, seed: int) -> None:
             while running.isActive and not (folder / FINISH).exists():
                 time.sleep(0.05)
                 if os.getppid() != parent:
-                    return
+                    os._exit(4)  # without waiting for the query, which would go on
             if running.exception() is not None:
                 raise running.exception()
             running.stop()
