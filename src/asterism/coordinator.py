@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from asterism import kill_list
+from asterism.arguments import described
 from asterism.bound_processors import ProcessorCompiler
 from asterism.discovery_status import (
     HEARTBEAT,
@@ -424,9 +425,7 @@ class Coordinator(PatternProcessorManager):
         error = taken.exception() if looked.wait(MAX_LOOK) else _too_long()
         if error is not None:
             if not self.version:
-                failure = PatternProcessorError(
-                    "no pattern processors could be discovered", f"{type(error).__name__}: {error}"
-                )
+                failure = PatternProcessorError("no pattern processors could be discovered", described(error))
                 self._enter(OFF, str(failure))
                 self.close()
                 raise failure from error
@@ -541,10 +540,7 @@ class Coordinator(PatternProcessorManager):
     def on_discovery_failed(self, error: BaseException) -> None:
         """It raises nothing: whoever calls it has an error already."""
         self._look = None
-        try:
-            text = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
-        except Exception:
-            text = type(error).__name__
+        text = printable(described(error)[:MAX_REASON])
         if self.status.error != text:
             self._tell(logging.WARNING, f"pattern processors: discovery failed, set {self.version} goes on: {text}")
         self._enter(INTERRUPTED, text)
@@ -724,7 +720,7 @@ class Coordinator(PatternProcessorManager):
             except AsterismError as error:
                 self._checked[new] = error
             except Exception as error:  # whatever a rule from outside brings about, it is alone in it
-                self._checked[new] = PatternProcessorError("it cannot be used", f"{type(error).__name__}: {error}")
+                self._checked[new] = PatternProcessorError("it cannot be used", described(error))
         return self._checked[new] or self._used.check(new)
 
 

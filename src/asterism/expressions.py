@@ -376,9 +376,8 @@ def _check(node: exp.Expr, text: str) -> None:
                 position_of(unit),
                 f"{name}({unit.name}, ..., ...)",
             )
-    if (
-        "called" in node.meta and node.args.get("format") is not None
-    ):  # a CAST; with it the parser makes other nodes of some
+    # A CAST; with it the parser makes other nodes of some.
+    if "called" in node.meta and node.args.get("format") is not None:
         raise ExpressionSyntaxError.at(
             "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
         )
@@ -967,7 +966,9 @@ class Vectorized:
         """Expressions by their numbers: together, but for those that make too many texts of these rows to do so at once."""
         rows = min(table.num_rows, _VECTOR)
         making = [number for number in numbers if self.costs[number].room(1)]
-        longest = {number: _longest(table, self.texts[number]) for number in making}
+        read = {number: [n for n in columns_of(self.texts[number]) if n < table.num_columns] for number in making}
+        lengths = {n: _longest(table.column(n)) for n in set().union(*read.values())}
+        longest = {number: max((lengths[n] for n in read[number]), default=0) for number in making}
         needed = {number: self.costs[number].room(longest[number]) for number in making}
         heavy = set(making) if rows * sum(needed.values()) > AT_ONCE else set()
         together = [number for number in numbers if number not in heavy]
@@ -1013,10 +1014,9 @@ class Vectorized:
         return column.cast(known, safe=False).cast(stored_type(known))
 
 
-def _longest(table: pa.Table, text: str) -> int:
-    """The bytes of the longest text in the columns that an expression reads."""
-    columns = (table.column(number) for number in columns_of(text) if number < table.num_columns)
-    return max((_longest_in(chunk) for column in columns for chunk in column.chunks), default=0)
+def _longest(column: pa.ChunkedArray) -> int:
+    """The bytes of the longest text in a column."""
+    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
 
 
 def _longest_in(array: pa.Array) -> int:

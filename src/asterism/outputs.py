@@ -96,11 +96,14 @@ class TimeColumn:
     @property
     def resolution(self) -> int:
         """What lies between two neighbouring times, in microseconds; at least one."""
-        if pa.types.is_timestamp(self.type):
-            return {"s": 1_000_000, "ms": 1000}.get(self.type.unit, 1)
         if pa.types.is_date32(self.type):
             return 1000  # windows may be shorter than days
-        return max(TIME_UNITS[self.unit] // 1000, 1)
+        return max(self._nanos // 1000, 1)
+
+    @property
+    def _nanos(self) -> int:
+        """The nanoseconds that a timestamp or an integer counts by."""
+        return TIME_UNITS[_TIMESTAMPS[self.type.unit] if pa.types.is_timestamp(self.type) else self.unit]
 
     @property
     def written(self) -> pa.DataType:
@@ -118,8 +121,7 @@ class TimeColumn:
         if pa.types.is_date32(self.type):
             found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
         else:
-            nanos = TIME_UNITS[_TIMESTAMPS[self.type.unit] if pa.types.is_timestamp(self.type) else self.unit]
-            found, each, of = column.cast(pa.int64()), nanos // 1000, 1000 // nanos
+            found, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
         if of > 1:  # Spark knows microseconds: what is finer is cut off, towards the past, also before 1970
             cut = pc.divide(found, of)
             found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
@@ -146,9 +148,8 @@ class TimeColumn:
         if pa.types.is_date32(self.type):
             days = np.minimum(values, LAST_TIMESTAMP) // 86_400_000_000
             return pa.array(days.astype(np.int32)).cast(pa.date32())
-        nanos = TIME_UNITS[self.unit]
-        if nanos >= 1000:
-            found = values // (nanos // 1000)
+        if self._nanos >= 1000:
+            found = values // (self._nanos // 1000)
         else:
             last = END_OF_TIME // 1000
             found = np.clip(values, -last, last) * 1000

@@ -319,13 +319,11 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
 
         store = _store_at(checkpoint)
         kill_list.kill(store, names, reason)
-        sets = store.retained()
+        known = [one for found in store.retained() for one in found.processors]
         for name in names:
-            known = any(kill_list.is_named(one, [name]) for found in sets for one in found.processors)
-            there = "" if known else "; no rule in force has this name, so far it means nothing"
-            if any(
-                one.id == name and not kill_list.is_named(one, [name]) for found in sets for one in found.processors
-            ):
+            named = [one for one in known if kill_list.is_named(one, [name])]
+            there = "" if named else "; no rule in force has this name, so far it means nothing"
+            if any(one.id == name and one not in named for one in known):
                 there += f"; the rule whose id is {name!r} is {name + '@'!r}"
             click.echo(f"{printable(name)} killed{printable(there)}")
 

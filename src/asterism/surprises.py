@@ -74,8 +74,9 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
     for at, stage in enumerate(stages):
         before = stages[at - 1] if at else None
         after = stages[at + 1] if at + 1 < len(stages) else None
+        may_end = ends and _may_be_left_out(stages[at + 1 :])
         if stage.group is not None:
-            yield from _chains(stage.group.stages, is_pattern=False, ends=ends and _may_be_left_out(stages[at + 1 :]))
+            yield from _chains(stage.group.stages, is_pattern=False, ends=may_end)
         elif stage.contiguity is Contiguity.NOT_NEXT and not _parts(stage.condition):
             yield Surprise(
                 stage.name,
@@ -89,9 +90,7 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
             yield from _not_next_after_loop(before, stage)
         elif stage.contiguity is Contiguity.NOT_FOLLOW and before is not None:
             waits = is_pattern and after is None and (stage.window is not None or stage.gap_window is not None)
-            if waits or not (
-                ends and _may_be_left_out(stages[at + 1 :])
-            ):  # otherwise the event that is taken is a match
+            if waits or not may_end:  # otherwise the event that is taken is a match
                 yield from _not_followed_by_after_loop(before, stage)
             if after is not None:
                 last = is_pattern and at + 2 == len(stages)

@@ -36,7 +36,8 @@ class UsedVersions:
     def check(self, new: PatternProcessor) -> PatternProcessorError | None:
         """Why *new* is refused: its version was another processor."""
         known = self._digests.get((new.id, new.version))
-        if known is None or known in (_digest(text_of(new)), _digest(_earlier_text_of(new))):
+        # The earlier text is written only where the digest is another one: it is not kept, as the other is.
+        if known is None or known == _digest(text_of(new)) or known == _digest(_earlier_text_of(new)):
             return None
         return PatternProcessorError(
             f"version {new.version} of {new.id!r} was another definition before",

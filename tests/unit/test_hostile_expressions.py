@@ -83,11 +83,8 @@ def test_what_is_usual_has_room() -> None:
     assert bound(text).evaluate(rows("abc"))[0].to_pylist()[0].startswith("ABC-abc-===")
 
 
-def test_texts_that_grow_are_made_for_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers do not depend on it, nor does what is computed beside them."""
-    vectorized = bound("repeat(s, 50)", "n + 1", "concat(s, s)")
-    table = rows(*(chr(97 + number % 26) * (number % 7) for number in range(5000)))
-    at_once = [column.to_pylist() for column in vectorized.evaluate(table)]
+def sizes_of_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """From now on: of each run of DuckDB, how many expressions it computes, of how many rows."""
     sizes = []
     run = Vectorized._run
 
@@ -96,6 +93,15 @@ def test_texts_that_grow_are_made_for_a_few_rows_at_a_time(monkeypatch: pytest.M
         return run(self, texts, types, part, keep=keep)
 
     monkeypatch.setattr(Vectorized, "_run", counted)
+    return sizes
+
+
+def test_texts_that_grow_are_made_for_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers do not depend on it, nor does what is computed beside them."""
+    vectorized = bound("repeat(s, 50)", "n + 1", "concat(s, s)")
+    table = rows(*(chr(97 + number % 26) * (number % 7) for number in range(5000)))
+    at_once = [column.to_pylist() for column in vectorized.evaluate(table)]
+    sizes = sizes_of_runs(monkeypatch)
     monkeypatch.setattr(expressions, "AT_ONCE", 100_000)
     assert [column.to_pylist() for column in vectorized.evaluate(table)] == at_once
     assert (1, 5000) in sizes
@@ -114,16 +120,10 @@ def test_texts_on_the_way_count_too(text: str, monkeypatch: pytest.MonkeyPatch) 
     """They do not grow, and are as many as the expression is long."""
     vectorized = bound(text)
     table = rows(*["a" * 100] * 1000)
-    sizes = []
-    run = Vectorized._run
-
-    def counted(self: Vectorized, texts: list[str], types: Any, part: pa.Table, *, keep: bool) -> Any:
-        sizes.append(part.num_rows)
-        return run(self, texts, types, part, keep=keep)
-
-    monkeypatch.setattr(Vectorized, "_run", counted)
+    runs = sizes_of_runs(monkeypatch)
     monkeypatch.setattr(expressions, "AT_ONCE", 500_000)
     assert vectorized.evaluate(table)[0].to_pylist() == [False] * 1000
+    sizes = [count for _, count in runs]
     assert sum(sizes) == 1000
     assert max(sizes) <= 250  # of 20 texts of 100 bytes each
 
