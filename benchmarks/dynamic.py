@@ -32,7 +32,7 @@ from asterism.discovery import (
     create_pattern_processor_table,
 )
 from asterism.discovery.editing import Addition, rules_at
-from asterism.processors import PatternProcessor
+from asterism.rules.processor import PatternProcessor
 from asterism.spark.plan import Sink
 from benchmarks import harness, rules, streaming
 from benchmarks.gen_data import SIZES, Parameters

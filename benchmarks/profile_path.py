@@ -24,13 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from asterism.cep import EVENTS, CepOperator
-from asterism.key_group import KEY_HASH
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.spark.exchange import pack, results
-from asterism.spark.key_groups import label
-from asterism.state import MemoryStore, batch_from_bytes
+from asterism.spark.partitioning import label
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.workloads import DISORDER, KEY, TIME, WORKLOADS, Workload

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from asterism import CEP, KeyedStream, Pattern
+from asterism.spark.patterns import PatternStream
 from asterism.spark.plan import DEFAULT_KEY_GROUPS
-from asterism.spark.query import PatternStream
 
 KEY, TIME = "user_id", "ts"
 DISORDER = timedelta(seconds=5)

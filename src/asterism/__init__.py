@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any as Value
 
-from asterism.compiler import Semantics
-from asterism.conditions import IterativeCondition
-from asterism.pattern import AfterMatchSkipStrategy, Contiguity, Pattern, WithinType
+from asterism.patterns.conditions import IterativeCondition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
 
 if TYPE_CHECKING:
     from asterism.discovery import (
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
-    from asterism.keyed_state import (
+    from asterism.operators.keyed_state import (
         BroadcastListState,
         BroadcastMapState,
         BroadcastValueState,
@@ -26,22 +27,7 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
-    from asterism.processors import (
-        PatternProcessor,
-        PatternProcessorDiscoverer,
-        PatternProcessorDiscovererFactory,
-        PatternProcessorManager,
-        PeriodicPatternProcessorDiscoverer,
-        ProcessorRegistry,
-        RefusedProcessor,
-    )
-    from asterism.spark.connect import OperatorStream, connect
-    from asterism.spark.dynamic import PatternProcessorStream
-    from asterism.spark.joins import Side, multi_broadcast_join
-    from asterism.spark.query import CEP, PatternStream
-    from asterism.spark.streams import BroadcastStream, KeyedStream
-    from asterism.spark.windowing import WindowedStream, window
-    from asterism.stream_operator import (
+    from asterism.operators.stream_operator import (
         BroadcastInput,
         Context,
         Counter,
@@ -52,7 +38,24 @@ if TYPE_CHECKING:
         StreamOperator,
         Timer,
     )
-    from asterism.triggers import (
+    from asterism.rules.processor import (
+        PatternProcessor,
+        PatternProcessorDiscoverer,
+        PatternProcessorDiscovererFactory,
+        PatternProcessorManager,
+        PeriodicPatternProcessorDiscoverer,
+        ProcessorRegistry,
+        RefusedProcessor,
+    )
+    from asterism.spark.joins import Side, multi_broadcast_join
+    from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+    from asterism.spark.operators import OperatorStream, connect
+    from asterism.spark.patterns import CEP, PatternStream
+    from asterism.spark.rules import PatternProcessorStream
+    from asterism.spark.windows import WindowedStream, window
+    from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+    from asterism.windows.evictors import Evictor
+    from asterism.windows.triggers import (
         All,
         Any,
         ContinuousEventTimeTrigger,
@@ -69,7 +72,6 @@ if TYPE_CHECKING:
         TriggerResult,
         never,
     )
-    from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 
 __all__ = [
     "CEP",
@@ -143,28 +145,29 @@ _LATE = {
         "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
         "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
     ],
-    "keyed_state": [
+    "operators.keyed_state": [
         "BroadcastListState", "BroadcastMapState", "BroadcastValueState", "ListState", "MapState", "ReducingState", "ValueState",
     ],
-    "stream_operator": [
+    "operators.stream_operator": [
         "BroadcastInput", "Context", "Counter", "Element", "Input", "InputSelection", "Output", "StreamOperator", "Timer",
     ],
-    "processors": [
+    "rules.processor": [
         "PatternProcessor", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
-    "spark.connect": ["OperatorStream", "connect"],
-    "spark.dynamic": ["PatternProcessorStream"],
+    "spark.operators": ["OperatorStream", "connect"],
+    "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],
-    "spark.query": ["CEP", "PatternStream"],
-    "spark.streams": ["BroadcastStream", "KeyedStream"],
-    "spark.windowing": ["WindowedStream", "window"],
-    "triggers": [
+    "spark.patterns": ["CEP", "PatternStream"],
+    "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
+    "spark.windows": ["WindowedStream", "window"],
+    "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
         "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "TimeSpan", "Trigger", "TriggerContext",
         "TriggerResult", "never",
     ],
-    "windows": ["Evictor", "GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.evictors": ["Evictor"],
 }  # fmt: skip
 """Where to find what is imported when it is asked for: patterns and operators can be written and tested without Spark."""
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

@@ -27,8 +27,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
+PACKAGE_FOLDER = str(Path(__file__).parent)
+"""The code of this library: what is outside of it is a user's."""
 MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote what came from outside
 MAX_DETAIL = 20_000
 

@@ -29,20 +29,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
-from asterism.cep import EVENTS as EVENTS_INPUT
-from asterism.cep import MAX_PAGES, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
-from asterism.compiler import Semantics
+from asterism.columns.groups import KEY_HASH, group_codes
+from asterism.columns.schemas import schema_of
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, PatternWarning, StreamDefinitionError
-from asterism.key_group import KEY_HASH
-from asterism.matcher import group_codes
-from asterism.multiple_input import MultipleInputOperator, Wire
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now, Operator, Result
-from asterism.outputs import MATCH_ID, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec, TimeColumn
-from asterism.pattern import Pattern
-from asterism.schemas import schema_of
-from asterism.state import MemoryStore, Page
-from asterism.stream_operator import Input, StreamOperator
-from asterism.surprises import warn
+from asterism.matching.operator import EVENTS as EVENTS_INPUT
+from asterism.matching.operator import MAX_PAGES, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
+from asterism.matching.outputs import MATCH_ID, MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
+from asterism.matching.page import Page
+from asterism.operators.multiple_input import MultipleInputOperator, Wire
+from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.state_store import MemoryStore
+from asterism.operators.stream_operator import Input, StreamOperator
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.warnings import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,6 @@ _TIMES = "10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
 _EVENTS = '"a1 b2", dicts, a pyarrow.Table or a pandas DataFrame'
 _CONNECTED = 'inputs={"orders": {"key": "id", "time": "ts"}}'
 _SECOND = timedelta(seconds=1)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 __all__ = [
@@ -137,7 +137,7 @@ class Literals:
         expect(StreamDefinitionError, self.label, str | None, "label is the name of a column")
         expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value is True or False")
         expect(StreamDefinitionError, self.step, timedelta, "step is a timedelta", "timedelta(seconds=1)")
-        if self.step < _MICROSECOND:
+        if self.step < MICROSECOND:
             raise StreamDefinitionError(f"step must be positive, not {self.step}")
 
     def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
@@ -190,7 +190,7 @@ class Literals:
         elif self.timed_by_value and found["value"] is not None:
             after = self.micros(found["value"])
         else:
-            after += self.step // _MICROSECOND
+            after += self.step // MICROSECOND
         if self.time in schema.names:
             column = TimeColumn.of(self.time, schema)
             row[self.time] = column.from_micros(np.array([after]))[0].as_py()
@@ -214,26 +214,26 @@ class Literals:
 
     def _micros(self, time: Any) -> int | None:
         if isinstance(time, timedelta):
-            return time // _MICROSECOND
+            return time // MICROSECOND
         if isinstance(time, datetime):
             moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
+            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // MICROSECOND
         if not isinstance(time, str):
             return None
         if re.fullmatch(r"-?\d+", time):
-            return int(time) * (self.step // _MICROSECOND)
+            return int(time) * (self.step // MICROSECOND)
         if found := _DURATION.fullmatch(time):
             numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, found.groups(), strict=True)}
-            return timedelta(**numbers) // _MICROSECOND * (-1 if time.startswith("-") else 1)
+            return timedelta(**numbers) // MICROSECOND * (-1 if time.startswith("-") else 1)
         if found := _CLOCK.fullmatch(time):
             clock = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
-            return clock // _MICROSECOND
+            return clock // MICROSECOND
         return self._micros(datetime.fromisoformat(time))
 
     def time_text(self, micros: int) -> str:
         """A point in time as one would write it in a word."""
         _check_micros(micros)
-        step = self.step // _MICROSECOND
+        step = self.step // MICROSECOND
         if micros == END_OF_TIME:
             return "end"
         if self.timed_by_value and micros % step == 0:
@@ -602,7 +602,7 @@ Step: TypeAlias = Send | Watermark | Clock | End
 
 
 class StreamOperatorHarness(OperatorHarness):
-    """A :class:`~asterism.stream_operator.StreamOperator` with its state and time, to be fed step by step.
+    """A :class:`~asterism.operators.stream_operator.StreamOperator` with its state and time, to be fed step by step.
 
     :param inputs: to what each input is connected, by name, with what ``KeyedStream`` and ``BroadcastStream`` are told: ``key``
         (a column or several), ``time`` and ``idle_after``; and with ``columns``, Spark SQL or an Arrow schema, where the stream
@@ -613,8 +613,8 @@ class StreamOperatorHarness(OperatorHarness):
     Times, also those in timestamp columns of rows, are texts as in words (``"10s"``, see :class:`Literals`), the time since 1970,
     or datetimes.
 
-    >>> from asterism.keyed_state import ValueState
-    >>> from asterism.stream_operator import Input, Output, StreamOperator
+    >>> from asterism.operators.keyed_state import ValueState
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
     >>> class Unpaid(StreamOperator):
     ...     orders = Input("id BIGINT, ts TIMESTAMP")
     ...     payments = Input("id BIGINT")
@@ -781,7 +781,7 @@ def _wire(
             raise ColumnNotFoundError.from_missing_and_available(
                 column, schema.names, f'of the input "{name}"; if its stream has more columns, say them: columns="..."'
             )
-    return Wire(schema, keys, time, None if idle_after is None else idle_after // _MICROSECOND)
+    return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND)
 
 
 def _known(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -818,7 +818,7 @@ def check_operator_independence(
     :return: the harness to which the elements were sent whole, at its end
     :raises AssertionError: two ways give different rows, or counts
 
-    >>> from asterism.stream_operator import Input, Output, StreamOperator
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
     >>> class Number(StreamOperator):
     ...     clicks = Input("user STRING")
     ...     numbered = Output("user STRING, number BIGINT")
@@ -935,7 +935,7 @@ class PatternHarness(OperatorHarness):
     :param literals: how events are written as words
     :param outputs: what is asked for, by name, instead of matches, timed-out partial matches and late events
     :param pages: pages of state per key group; *key_groups*: as on Spark. The answers must not depend on them
-    :param max_partial_matches: and *on_limit*: see :class:`asterism.cep.CepOperator`
+    :param max_partial_matches: and *on_limit*: see :class:`asterism.matching.operator.CepOperator`
 
     Warns with :class:`~asterism.errors.PatternWarning` where the pattern surely does not mean what it says.
 

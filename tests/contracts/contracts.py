@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.keyed_state import (
+from asterism.operators.keyed_state import (
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -24,7 +24,7 @@ from asterism.keyed_state import (
     ReducingState,
     ValueState,
 )
-from asterism.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
+from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
 from asterism.testing import Clock, End, Row, Send, Step, Watermark
 
 ITEM = "k STRING, t TIMESTAMP, v BIGINT"

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism.keyed_state import BroadcastListState, BroadcastMapState, ListState, ValueState
-from asterism.schemas import schema_of
-from asterism.spark.connect import OperatorStream, connect
-from asterism.spark.streams import BroadcastStream, KeyedStream
-from asterism.stream_operator import BroadcastInput, Counter, Input, Output, StreamOperator
+from asterism.columns.schemas import schema_of
+from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, ListState, ValueState
+from asterism.operators.stream_operator import BroadcastInput, Counter, Input, Output, StreamOperator
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import Row, StreamOperatorHarness
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

@@ -17,14 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism.key_group import KEY_HASH
-from asterism.operator import END_OF_TIME, Arrival, Now, Result
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.operator import Arrival, Now, Result
+from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.spark import CHUNKS
 from asterism.spark.exchange import pack
 from asterism.spark.host import NO_TIME, OperatorHost
-from asterism.spark.key_groups import group_of, label
+from asterism.spark.partitioning import group_of, label
 from asterism.spark.plan import Use, stateful
-from asterism.state import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.testing import WORDS, End, Send, StreamOperatorHarness, Watermark, key_hashes
 from tests.contracts.contracts import Contract
 

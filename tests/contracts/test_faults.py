@@ -18,10 +18,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.contracts.ledger
-from asterism.keyed_state import BroadcastValueState, ListState, ValueState
-from asterism.spark.connect import connect
-from asterism.spark.streams import BroadcastStream, KeyedStream
-from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.operators.keyed_state import BroadcastValueState, ListState, ValueState
+from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.operators import connect
 from tests.contracts.ledger import (
     DELAY,
     FEES,

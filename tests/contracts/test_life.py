@@ -14,12 +14,12 @@ from pyspark import cloudpickle
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-import asterism.state
+import asterism.operators.state_store
 import tests.contracts.ledger
-from asterism.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
-from asterism.spark.connect import connect
-from asterism.spark.streams import BroadcastStream, KeyedStream
-from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
+from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.operators import connect
 from asterism.testing import Row, StreamOperatorHarness
 from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, source, write
 from tests.contracts.test_faults import Collect, ledger_sinks, partitions, utc, wait_for
@@ -171,12 +171,12 @@ def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_r
 
 @contextmanager
 def newer_release() -> Iterator[None]:
-    before = asterism.state.LAYOUT
-    asterism.state.LAYOUT = before + 1
+    before = asterism.operators.state_store.LAYOUT
+    asterism.operators.state_store.LAYOUT = before + 1
     try:
         yield
     finally:
-        asterism.state.LAYOUT = before
+        asterism.operators.state_store.LAYOUT = before
 
 
 class OfNewerRelease(Ledger):

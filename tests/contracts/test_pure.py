@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asterism.stream_operator import Output
+from asterism.operators.stream_operator import Output
 from asterism.testing import check_operator_independence
 from tests.contracts.contracts import CONTRACTS, Contract
 

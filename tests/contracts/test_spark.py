@@ -18,13 +18,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import tests.contracts.contracts
 import tests.contracts.spark_host
-from asterism.operator import InputSpec
-from asterism.schemas import schema_of
+from asterism.columns.schemas import schema_of
+from asterism.operators.operator import InputSpec
+from asterism.operators.state_store import batch_from_bytes
+from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark import plan
-from asterism.spark.connect import OperatorStream, connect
-from asterism.spark.streams import BroadcastStream, KeyedStream
-from asterism.state import batch_from_bytes
-from asterism.stream_operator import Input, Output, StreamOperator
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from asterism.processors import (
+from asterism.rules.processor import (
     Discovered,
     PatternProcessor,
     PatternProcessorDiscoverer,

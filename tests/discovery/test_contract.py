@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import AsterismError
-from asterism.processors import PatternProcessor
+from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, UrlPlace
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from asterism.discovery import documents
 from asterism.discovery.documents import read_document, read_file, written
 from asterism.discovery.polling import Items
-from asterism.durable import NotWrittenError, replace_file
 from asterism.errors import PatternProcessorError
+from asterism.rules.durable_files import NotWrittenError, replace_file
 
 
 def items(text: str | bytes, name: str = "rules.yaml") -> Any:

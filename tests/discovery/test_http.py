@@ -19,14 +19,15 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from asterism.bound_processors import ProcessorCompiler
-from asterism.compiler import Semantics
-from asterism.coordinator import Coordinator, FolderStore
-from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory, rule_set
-from asterism.discovery import http as module
-from asterism.discovery.rule_set import RuleSet
+from asterism.columns.time import TimeColumn
+from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
+from asterism.discovery import http_endpoint as module
+from asterism.discovery import rule_file as rule_set
+from asterism.discovery.rule_file import RuleSet
 from asterism.errors import PatternProcessorError
-from asterism.outputs import TimeColumn
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.coordinator import Coordinator, FolderStore
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, until, versions, watching
 
 TOKEN = "correct-horse-battery-staple"
@@ -233,8 +234,8 @@ def test_health_tells_what_is_in_force(tmp_path: Path, monkeypatch: pytest.Monke
 def test_many_that_are_refused_are_few_lines_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asterism.discovery.rule_set.MAX_PROCESSORS", 100)
-    monkeypatch.setattr("asterism.discovery.http.MAX_LOGGED", 3)
+    monkeypatch.setattr("asterism.discovery.rule_file.MAX_PROCESSORS", 100)
+    monkeypatch.setattr("asterism.discovery.http_endpoint.MAX_LOGGED", 3)
     with endpoint(tmp_path) as (client, manager):
         client.ask("PUT", "/processors", [rule("kept")])
         manager.wait_for({"kept": 1})

@@ -13,10 +13,10 @@ import pytest
 
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery import sql as module
+from asterism.discovery import sql_table as module
 from asterism.discovery.database import Database, parsed_url
 from asterism.errors import PatternProcessorError
-from asterism.processors import PatternProcessor, ProcessorRegistry
+from asterism.rules.processor import PatternProcessor, ProcessorRegistry
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import PostgresqlPlace
 from tests.discovery.postgresql import USER, Server

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
-from asterism.cli import main
+from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.editing import Addition, rules_at
-from asterism.durable import LOCK
-from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory
+from asterism.rules.durable_files import LOCK
+from asterism.rules.processor import PatternProcessor, PatternProcessorDiscovererFactory
 from tests.discovery.kit import Rule, graph, rule, versions
 from tests.discovery.postgresql import Server
 from tests.processors.test_coordinator import coordinator

@@ -13,10 +13,10 @@ import pytest
 
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery import sql as module
+from asterism.discovery import sql_table as module
 from asterism.discovery.rows import called
 from asterism.errors import PatternProcessorError
-from asterism.processors import Discovered, PatternProcessor, ProcessorRegistry
+from asterism.rules.processor import Discovered, PatternProcessor, ProcessorRegistry
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import INSERT, SqlitePlace, row
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.aggregates import Aggregates
 from asterism.errors import AsterismError
+from asterism.expressions.aggregates import Aggregates
 from tests.errors.conftest import GOLDEN, Golden
 
 SCHEMA = pa.schema(

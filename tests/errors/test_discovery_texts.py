@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from asterism.cli import main
+from asterism.cli.main import main
 from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
     HttpPatternProcessorDiscovererFactory,
@@ -25,10 +25,15 @@ from asterism.discovery import (
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.discovery.rule_set import RuleSet
+from asterism.discovery.rule_file import RuleSet
 from asterism.errors import AsterismError
-from asterism.pattern import Pattern
-from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
+from asterism.patterns.pattern import Pattern
+from asterism.rules.processor import (
+    PatternProcessor,
+    PatternProcessorDiscovererFactory,
+    ProcessorRegistry,
+    RefusedProcessor,
+)
 from tests.errors.conftest import GOLDEN, Golden
 from tests.errors.test_error_texts import graph, node
 

@@ -19,20 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.cep import EVENTS, CepOperator
-from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import Condition, Context, Event, IterativeCondition, as_condition
+from asterism.cli.event_files import read_events
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import AsterismError
-from asterism.files import read_events
-from asterism.json_format import pattern_from_json
-from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
-from asterism.sql.types import TIME_ZONE
-from asterism.state import GroupHeader, MemoryStore, Page
+from asterism.expressions.types import TIME_ZONE
+from asterism.matching.matcher import Matcher
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.matching.page import Page
+from asterism.operators.key_group import GroupHeader
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import Condition, Context, Event, IterativeCondition, as_condition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
 from asterism.testing import match
-from asterism.trace import trace
+from asterism.trace.report import trace
 from tests.errors.conftest import Golden
 
 Json = dict[str, Any]
@@ -292,7 +296,7 @@ DOCUMENTS: dict[str, Any] = {
 
 
 def reading(document: Any) -> Provocation:
-    return lambda: pattern_from_json(document)
+    return lambda: Pattern.from_json(document)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from asterism.columns.schemas import schema_of, type_of
 from asterism.errors import AsterismError
-from asterism.keyed_state import (
+from asterism.operators.keyed_state import (
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -24,9 +25,8 @@ from asterism.keyed_state import (
     ReducingState,
     ValueState,
 )
-from asterism.multiple_input import MultipleInputOperator, Wire
-from asterism.schemas import schema_of, type_of
-from asterism.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
+from asterism.operators.multiple_input import MultipleInputOperator, Wire
+from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
 from asterism.testing import Clock, End, Send, Step, StreamOperatorHarness, Watermark
 from tests.errors.conftest import GOLDEN, Golden
 
@@ -376,9 +376,9 @@ KIT: dict[str, Provocation] = {
 
 
 def on_spark(spark: SparkSession) -> dict[str, Provocation]:
-    from asterism.spark.connect import connect
     from asterism.spark.joins import Side
-    from asterism.spark.streams import BroadcastStream, KeyedStream
+    from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+    from asterism.spark.operators import connect
 
     df = spark.createDataFrame(
         [(1, NEW_YEAR, 0.5, date(2025, 1, 1))], "id BIGINT, at TIMESTAMP, price DOUBLE, day DATE"

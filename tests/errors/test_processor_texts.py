@@ -16,14 +16,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import CEP, KeyedStream, Pattern, kill_list
-from asterism.bound_processors import ProcessorCompiler
-from asterism.cep import PROCESSING_TIME
-from asterism.compiler import Semantics
-from asterism.coordinator import Coordinator, FolderStore, store_at
+from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import FilePatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
 from asterism.errors import AsterismError
-from asterism.processors import (
+from asterism.matching.operator import PROCESSING_TIME
+from asterism.patterns.semantics import Semantics
+from asterism.rules import kill_list
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.coordinator import Coordinator, FolderStore, store_at
+from asterism.rules.processor import (
     Discovered,
     PatternProcessor,
     PatternProcessorDiscoverer,
@@ -170,7 +171,7 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
     if name == "refused_version_of_another":
         manager.on_pattern_processors_updated([rule()])
         manager.on_pattern_processors_updated([rule(version=7)])
-    with caplog.at_level(logging.WARNING, "asterism.processors"):
+    with caplog.at_level(logging.WARNING, "asterism.rules.processor"):
         manager.on_pattern_processors_updated(REFUSED[name])
     (line,) = caplog.messages
     assert "\n" not in line

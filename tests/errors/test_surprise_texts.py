@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from asterism.surprises import surprises
+from asterism.patterns.warnings import surprises
 from tests.errors.conftest import GOLDEN, Golden
 from tests.unit.test_surprises import FAILS, NEVER, WITHOUT
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from asterism.cli import main
+from asterism.cli.main import main
 from tests.errors.conftest import GOLDEN, Golden
 from tests.errors.test_error_texts import edge, graph, node
 

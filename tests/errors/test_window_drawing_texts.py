@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from asterism.errors import StreamDefinitionError
-from asterism.window_drawing import MAX_STEPS, draw
-from asterism.windows import TumblingWindows
+from asterism.windows.assigners import TumblingWindows
+from asterism.windows.drawing import MAX_STEPS, draw
 from tests.errors.conftest import GOLDEN, Golden
 
 STEPS = {

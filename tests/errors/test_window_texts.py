@@ -17,7 +17,10 @@ import pytest
 
 from asterism.errors import AsterismError
 from asterism.testing import OperatorHarness
-from asterism.triggers import (
+from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows.evictors import Evictor
+from asterism.windows.operator import WindowOperator
+from asterism.windows.triggers import (
     All,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -31,9 +34,7 @@ from asterism.triggers import (
     TriggerContext,
     TriggerResult,
 )
-from asterism.triggers import Any as AnyOf
-from asterism.window_operator import WindowOperator
-from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows.triggers import Any as AnyOf
 from tests.errors.conftest import GOLDEN, Golden
 from tests.errors.user_functions import event_time_timer, fails, processing_time_timer, timer_without_zone
 
@@ -229,7 +230,7 @@ RUNNING: dict[str, Provocation] = {
 
 
 def many_firings() -> object:
-    with patch("asterism.window_call.MAX_FIRINGS", 100):
+    with patch("asterism.windows.firing.MAX_FIRINGS", 100):
         return run(TumblingWindows.of(DAY), trigger=ContinuousEventTimeTrigger.of(SECOND))
 
 

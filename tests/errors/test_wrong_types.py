@@ -58,10 +58,10 @@ from asterism import (
     ValueState,
 )
 from asterism import Any as AnyTrigger
-from asterism.compiler import compile_pattern
-from asterism.conditions import NotCondition, SqlCondition
 from asterism.discovery import create_pattern_processor_table
 from asterism.errors import AsterismError
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import NotCondition, SqlCondition
 from asterism.testing import (
     Clock,
     End,
@@ -77,8 +77,8 @@ from asterism.testing import (
     match,
     table_of,
 )
-from asterism.trigger_plan import plan_of
-from asterism.window_answers import failed
+from asterism.windows.trigger_table import trigger_table_of
+from asterism.windows.user_functions import failed
 
 SECOND = timedelta(seconds=1)
 WRONG: list[Any] = [
@@ -142,7 +142,7 @@ def use_skip(skip: AfterMatchSkipStrategy) -> object:
 
 
 def use_trigger(trigger: Any) -> object:
-    return repr(trigger), plan_of(trigger), trigger.discarding()
+    return repr(trigger), trigger_table_of(trigger), trigger.discarding()
 
 
 class Counts(StreamOperator):

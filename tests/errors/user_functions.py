@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from asterism.triggers import TriggerResult
+from asterism.windows.triggers import TriggerResult
 
 
 def fails(*_: Any) -> Any:

@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism import Pattern, kernels, matcher, matcher_set
-from asterism.cep import EVENTS, CepOperator
+from asterism import Pattern
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import LimitExceededError
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import AfterMatchSkipStrategy
-from asterism.state import MemoryStore
+from asterism.matching import kernels, matcher
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.sequence import AfterMatchSkipStrategy
+from asterism.rules import matcher as matcher_set
 
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("kind", pa.string()), ("x", pa.int64())])
 

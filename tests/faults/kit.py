@@ -173,7 +173,7 @@ class FaultyFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
 
 def store_class(faults: Faults) -> Any:
     """A store whose folder is on such a file system, wherever it is made."""
-    from asterism.coordinator import FolderStore
+    from asterism.rules.coordinator import FolderStore
 
     class ArrowStore(FolderStore):
         def _open(self) -> fs.FileSystem:

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from asterism import Pattern
-from asterism.cep import EVENTS, CepOperator
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.state import MemoryStore
+from asterism.columns.time import END_OF_TIME
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("kind", pa.string()), ("x", pa.int64()), ("y", pa.int64())])
 ROOM = 700 * 2**20

@@ -17,21 +17,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from asterism import coordinator as coordinators
-from asterism.coordinator import (
-    INITIALIZING,
-    INTERRUPTED,
-    OFF,
-    STALE,
-    VALID,
-    Coordinator,
-    FolderStore,
-    Status,
-    status_of,
-)
-from asterism.discovery import HttpPatternProcessorDiscovererFactory, file, http
+from asterism.discovery import HttpPatternProcessorDiscovererFactory, file
+from asterism.discovery import http_endpoint as http
 from asterism.errors import PatternProcessorError
-from asterism.processors import (
+from asterism.rules import coordinator as coordinators
+from asterism.rules.coordinator import Coordinator, FolderStore, status_of
+from asterism.rules.discovery_status import INITIALIZING, INTERRUPTED, OFF, STALE, VALID, Status
+from asterism.rules.processor import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
@@ -321,7 +313,7 @@ def test_the_status_of_a_process_that_was_killed_is_stale(tmp_path: Path) -> Non
     program = """
 import sys, time
 from pathlib import Path
-from asterism import coordinator
+from asterism.rules import coordinator
 coordinator.HEARTBEAT, coordinator.LOOK_AT_KILLED = 0.3, 0.05
 from tests.faults.test_discovery import started
 started(Path(sys.argv[1]), lambda manager: time.sleep(60))

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from asterism import kill_list
-from asterism.coordinator import INTERRUPTED, VALID, Coordinator, FolderStore
-from asterism.discovery.rule_set import ConflictError, RuleSet
-from asterism.durable import NotWrittenError, replace_file
+from asterism.discovery.rule_file import ConflictError, RuleSet
 from asterism.errors import AsterismError
-from asterism.processors import PatternProcessor
+from asterism.rules import kill_list
+from asterism.rules.coordinator import Coordinator, FolderStore
+from asterism.rules.discovery_status import INTERRUPTED, VALID
+from asterism.rules.durable_files import NotWrittenError, replace_file
+from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import graph, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
 from tests.processors.test_coordinator import version

@@ -13,15 +13,16 @@ import traceback
 
 import pyarrow as pa
 
-from asterism.bound_processors import ProcessorCompiler
-from asterism.compiler import Semantics
+from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError
-from asterism.expressions import sample
-from asterism.json_text import JsonTextError, decode, line_and_column, offset_of, text_of
-from asterism.matcher import Matcher
-from asterism.outputs import MatchOutput, OutputKind, OutputSpec, TimeColumn
-from asterism.pattern import Pattern
-from asterism.validation import check, check_processor
+from asterism.expressions.evaluation import sample
+from asterism.matching.matcher import Matcher
+from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.validation import check, check_processor
+from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, text_of
 from tests.property.sql_expressions import arrow_schema
 
 MAX_MEMORY = 6 * 1024**3  # address space; DuckDB, Arrow and numba reserve much and use little of it

@@ -20,16 +20,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream, Pattern
+from asterism.columns.schemas import schema_of
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.processors import PatternProcessor
-from asterism.schemas import schema_of
-from asterism.spark.connect import connect
+from asterism.rules.processor import PatternProcessor
+from asterism.spark.keyed_stream import BroadcastStream
+from asterism.spark.operators import connect
 from asterism.spark.plan import Sink
-from asterism.spark.streams import BroadcastStream
-from asterism.spark.windowing import window
-from asterism.triggers import CountTrigger, EventTimeTrigger
-from asterism.window_operator import FIRINGS, LATE_ELEMENTS
-from asterism.windows import TumblingWindows
+from asterism.spark.windows import window
+from asterism.windows.assigners import TumblingWindows
+from asterism.windows.operator import LATE_ELEMENTS
+from asterism.windows.plan import FIRINGS
+from asterism.windows.triggers import CountTrigger, EventTimeTrigger
 from tests.contracts.ledger import FEES, MOVES, Ledger
 from tests.spark.dynamic import INTERVAL, SCHEMA, at, chain
 

@@ -21,16 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
-from asterism.coordinator import FolderStore
-from asterism.dynamic_cep import PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.key_group import KEY_HASH
-from asterism.matcher import micros
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
-from asterism.spark.dynamic import STORE
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.coordinator import STORE, FolderStore
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.key_groups import group_of
-from asterism.state import MemoryStore, batch_from_bytes
+from asterism.spark.partitioning import group_of
 from tests.nemesis.queries import Query, text
 
 Rows = dict[str, list[dict[str, Any]]]

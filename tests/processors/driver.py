@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from asterism import Pattern
-from asterism.dynamic_cep import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.key_group import KEY_HASH
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
-from asterism.processor_sets import ProcessorSet
-from asterism.processors import PatternProcessor
-from asterism.state import MemoryStore
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.rules.operator import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import ProcessorSet
 
 SCHEMA = pa.schema(
     [

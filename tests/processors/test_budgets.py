@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import Pattern, dynamic_cep, kernels
-from asterism.dynamic_cep import ERRORS, MATCHES
+from asterism import Pattern
 from asterism.errors import LimitExceededError, PatternProcessorError, StreamDefinitionError
-from asterism.processors import PatternProcessor
+from asterism.matching import kernels
+from asterism.rules import operator as dynamic_cep
+from asterism.rules.operator import ERRORS, MATCHES
+from asterism.rules.processor import PatternProcessor
 from tests.processors.driver import Driver, Event, chain, cuts, processor
 
 GOOD = processor("good", 1, chain("a", "z", within=None))
@@ -184,8 +186,8 @@ def test_many_that_explode_cost_one_more_call(monkeypatch: pytest.MonkeyPatch) -
 
 def test_held_back_matches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One partial match that never ends holds back all matches that began later."""
-    from asterism import matcher
-    from asterism.pattern import AfterMatchSkipStrategy
+    from asterism.matching import matcher
+    from asterism.patterns.sequence import AfterMatchSkipStrategy
 
     monkeypatch.setattr(matcher, "LEAST_PARTIAL_MATCHES", 10)
     pattern = Pattern.begin("a").where("kind IN ('a', 'o')").followed_by("b").where("kind = 'b' AND LAST(a.kind) = 'a'")
@@ -283,17 +285,18 @@ def test_slices_of_any_size_give_the_same(seed: int, size: int, monkeypatch: pyt
         return found, driver.metrics, [(store.header, store.pages) for store in driver.stores]
 
     whole = run()
-    monkeypatch.setattr("asterism.matcher_set.SLICE", size)
+    monkeypatch.setattr("asterism.rules.matcher.SLICE", size)
     assert run() == whole
     assert whole[0][MATCHES]
 
 
 def test_results_are_handed_on_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written before the last one."""
-    from asterism.operator import END_OF_TIME, Now
-    from asterism.state import MemoryStore
+    from asterism.columns.time import END_OF_TIME
+    from asterism.operators.operator import Now
+    from asterism.operators.state_store import MemoryStore
 
-    monkeypatch.setattr("asterism.matcher_set.SLICE", 4)
+    monkeypatch.setattr("asterism.rules.matcher.SLICE", 4)
     driver = Driver().batch([e(n, "a") for n in range(10)] + [e(n, "z") for n in range(10, 20)], sets=[GOOD])
     (store,) = driver.stores
     before = MemoryStore(store.header, dict(store.pages))

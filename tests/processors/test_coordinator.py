@@ -16,15 +16,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from asterism import coordinator as coordinators
-from asterism import kill_list
-from asterism.bound_processors import ProcessorCompiler
-from asterism.compiler import Semantics
-from asterism.coordinator import INTERRUPTED, KEPT_FILES, OFF, VALID, Coordinator, FolderStore
+from asterism.columns.time import TimeColumn
 from asterism.errors import PatternProcessorError, StateError
-from asterism.outputs import TimeColumn
-from asterism.processor_sets import text_of
-from asterism.processors import (
+from asterism.patterns.semantics import Semantics
+from asterism.rules import coordinator as coordinators
+from asterism.rules import kill_list
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.coordinator import KEPT_FILES, Coordinator, FolderStore
+from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
+from asterism.rules.processor import (
     Discovered,
     PatternProcessor,
     PatternProcessorDiscoverer,
@@ -33,7 +33,8 @@ from asterism.processors import (
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
-from asterism.used_versions import UsedVersions
+from asterism.rules.sets import text_of
+from asterism.rules.used_versions import UsedVersions
 from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor
 
@@ -51,7 +52,7 @@ def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
 
 
 def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.processors")
+    caplog.set_level(logging.INFO, "asterism.rules.processor")
     manager = coordinator(tmp_path)
     bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
@@ -381,7 +382,7 @@ def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> 
 
 
 def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asterism.used_versions.MAX_VERSIONS", 3)
+    monkeypatch.setattr("asterism.rules.used_versions.MAX_VERSIONS", 3)
     used = UsedVersions()
     for number in range(1, 6):
         used = used.with_([version(7, "in use"), version(number)])

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
-from asterism.dynamic_cep import ERRORS, LATE, MATCHES, TIMED_OUT
 from asterism.errors import PatternProcessorError
-from asterism.processors import PatternProcessor
+from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT
+from asterism.rules.processor import PatternProcessor
 from tests.processors.driver import Driver, Event, at, chain, cuts, processor
 
 AB = processor("ab", 1, chain("a", "b"))

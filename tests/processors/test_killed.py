@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from asterism import Pattern, kill_list
-from asterism.coordinator import Coordinator, FolderStore
+from asterism import Pattern
 from asterism.errors import PatternProcessorError, StreamDefinitionError
-from asterism.kill_list import ALWAYS
-from asterism.processors import PatternProcessor
+from asterism.rules import kill_list
+from asterism.rules.coordinator import Coordinator, FolderStore
+from asterism.rules.kill_list import ALWAYS
+from asterism.rules.processor import PatternProcessor
 from tests.processors.driver import Driver, Event, at, chain, processor
 from tests.processors.test_coordinator import coordinator, version
 

@@ -11,19 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism.cep import EVENTS, CepOperator
-from asterism.compiler import Semantics
-from asterism.conformance import SCHEMA, Case, events_of, pieces, read_cases
-from asterism.dynamic_cep import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.columns.groups import KEY_HASH
+from asterism.conformance.corpus import SCHEMA, Case, events_of, pieces, read_cases
 from asterism.errors import AsterismError
-from asterism.json_format import pattern_from_json
-from asterism.key_group import KEY_HASH
-from asterism.operator import Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import Pattern
-from asterism.processor_sets import ProcessorSet
-from asterism.processors import PatternProcessor
-from asterism.state import MemoryStore
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import ProcessorSet
 
 CORPUS = Path(__file__).parents[1] / "conformance"
 FILES = sorted(path.stem for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")
@@ -87,7 +86,7 @@ def test_together_as_alone(name: str, semantics: Semantics) -> None:
     patterns: dict[str, Pattern] = {}
     for case in chosen:
         try:
-            pattern = pattern_from_json(case["pattern"])
+            pattern = Pattern.from_json(case["pattern"])
             CepOperator(pattern, SCHEMA, time="ts", outputs={}, semantics=semantics)
         except AsterismError:  # what only Flink accepts
             continue

@@ -15,7 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism import Pattern
-from asterism.dynamic_cep import (
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.errors import InvalidEventError
+from asterism.operators.operator import Arrival, Now, Result
+from asterism.operators.state_store import MemoryStore
+from asterism.rules.operator import (
     EVENTS,
     LATE,
     MATCHES,
@@ -25,12 +30,8 @@ from asterism.dynamic_cep import (
     _entries_from,
     prepared_set,
 )
-from asterism.errors import InvalidEventError
-from asterism.key_group import KEY_HASH
-from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now, Result
-from asterism.processor_sets import ProcessorSet
-from asterism.processors import PatternProcessor
-from asterism.state import MemoryStore
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import ProcessorSet
 from tests.processors.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.processors.test_dynamic_cep import AB, DIVIDES, e
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asterism.operator import BEFORE_TIME
-from asterism.processor_sets import Entry, ProcessorSet, passed, updated
-from asterism.processors import PatternProcessor
+from asterism.columns.time import BEFORE_TIME
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import Entry, ProcessorSet, passed, updated
 from tests.processors.driver import Driver, Event, at, chain, processor
 from tests.processors.test_dynamic_cep import AB, e
 

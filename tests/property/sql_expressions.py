@@ -23,8 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from asterism.errors import ExpressionError, InvalidEventError
-from asterism.expressions import Scope, Vectorized, parse
-from asterism.sql.types import TIME_ZONE
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import parse
+from asterism.expressions.types import TIME_ZONE
 
 ROW = "row"
 

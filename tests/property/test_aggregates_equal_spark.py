@@ -24,8 +24,8 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism.aggregates import FUNCTIONS, Aggregates
 from asterism.errors import InvalidEventError
+from asterism.expressions.aggregates import FUNCTIONS, Aggregates
 from tests.property.sql_expressions import SPARK_SCHEMA, table
 
 pytestmark = pytest.mark.spark

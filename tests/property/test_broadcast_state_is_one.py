@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import OperatorError
-from asterism.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
-from asterism.multiple_input import BROADCAST_PAGE
-from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
+from asterism.operators.multiple_input import BROADCAST_PAGE
+from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 
 SECOND = timedelta(seconds=1)

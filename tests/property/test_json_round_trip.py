@@ -14,14 +14,16 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
-from asterism.conformance import run_kernel
+from asterism.conformance.corpus import run_kernel
 from asterism.errors import AsterismError, MalformedPatternError, PatternError
-from asterism.json_format import pattern_from_json, pattern_json_schema, pattern_to_json, read_graph
-from asterism.json_text import decode, offset_of
-from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
-from asterism.validation import check
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.json_graph import pattern_json_schema, read_graph
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
+from asterism.rules.validation import check
+from asterism.text.strict_json import decode, offset_of
 from tests.property.strategies import Json, chance, events, patterns
 from tests.reference.event import Accepted, Event
 from tests.reference.sql import parse_condition
@@ -45,7 +47,7 @@ def durations() -> st.SearchStrategy[timedelta]:
 def fluent_patterns(draw: st.DrawFn) -> Pattern:
     """Patterns that can be read from a graph, with more of what Python can say."""
     try:
-        pattern = pattern_from_json(draw(patterns()))
+        pattern = Pattern.from_json(draw(patterns()))
     except AsterismError:
         assume(False)
     *_, last = pattern.stages
@@ -64,10 +66,10 @@ def fluent_patterns(draw: st.DrawFn) -> Pattern:
 
 @given(pattern=fluent_patterns())
 def test_what_is_written_reads_as_the_same_pattern(pattern: Pattern) -> None:
-    text = pattern_to_json(pattern)
-    assert pattern_from_json(text) == pattern
+    text = pattern.to_json()
+    assert Pattern.from_json(text) == pattern
     assert list(SCHEMA.iter_errors(json.loads(text))) == []
-    assert pattern_to_json(pattern_from_json(text)) == text
+    assert Pattern.from_json(text).to_json() == text
 
 
 CALLS = (
@@ -122,8 +124,8 @@ def test_every_pattern_that_compiles_can_be_written(said: Pattern, semantics: Se
         compile_pattern(said, semantics)
     except MalformedPatternError:
         return
-    text = pattern_to_json(said)
-    assert pattern_from_json(text) == said
+    text = said.to_json()
+    assert Pattern.from_json(text) == said
     assert list(SCHEMA.iter_errors(json.loads(text))) == []
 
 
@@ -157,7 +159,7 @@ def conditions() -> st.SearchStrategy[Condition]:
 
 
 def holds(condition: Condition, event: Event, accepted: Accepted) -> bool:
-    """As :mod:`asterism.conditions` says it: that a text is not TRUE is settled before anything is built from it."""
+    """As :mod:`asterism.patterns.conditions` says it: that a text is not TRUE is settled before anything is built from it."""
     match condition:
         case SqlCondition(text):
             return parse_condition(text)(event, accepted)
@@ -174,7 +176,7 @@ def holds(condition: Condition, event: Event, accepted: Accepted) -> bool:
 def test_one_text_means_what_the_conditions_meant(condition: Condition, rows: list[list[Any]]) -> None:
     """To the slow matcher's SQL, which is that of the conformance corpus."""
     pattern = Pattern.begin("s").followed_by_any("a").where(condition)
-    text = json.loads(pattern_to_json(pattern))["nodes"][1]["condition"]["expression"]
+    text = json.loads(pattern.to_json())["nodes"][1]["condition"]["expression"]
     joined = parse_condition(text)
     for first, second in combinations([Event(*row) for row in rows], 2):
         accepted = (("s", first),)
@@ -184,7 +186,7 @@ def test_one_text_means_what_the_conditions_meant(condition: Condition, rows: li
 @settings(max_examples=max(1, settings().max_examples // 3))
 @given(condition=conditions(), rows=events())
 def test_the_engine_finds_the_same(condition: Condition, rows: list[list[Any]]) -> None:
-    graph = json.loads(pattern_to_json(Pattern.begin("s").followed_by_any("a").where(condition)))
+    graph = json.loads(Pattern.begin("s").followed_by_any("a").where(condition).to_json())
     rows = sorted(rows, key=lambda row: row[1])
     steps = [{"events": [row[0] for row in rows], "watermark": 2**63 - 1}]
     case: Json = {"pattern": graph, "events": rows, "steps": steps}
@@ -249,7 +251,7 @@ def test_what_the_schema_refuses_the_parser_refuses(graph: Json) -> None:
     """And whatever it refuses, it says so with an error of its own, at a place that is there."""
     allowed = SCHEMA.is_valid(graph)
     text = json.dumps(graph)
-    problems = read_graph(decode(text)).problems
+    problems = read_graph(Pattern, decode(text)).problems
     event(f"schema {'accepts' if allowed else 'refuses'}, parser {'refuses' if problems else 'accepts'}")
     assert allowed or problems
     for problem in problems:

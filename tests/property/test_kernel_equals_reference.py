@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given, settings
 
-from asterism.compiler import Semantics, compile_pattern
-from asterism.conformance import CUTS, normalized, run_kernel
+from asterism.conformance.corpus import CUTS, normalized, run_kernel
 from asterism.errors import AsterismError
-from asterism.json_format import pattern_from_json
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
 from tests.property.strategies import cases
 from tests.reference.matcher import run_case
 
@@ -26,7 +27,7 @@ Json = dict[str, Any]
 def is_accepted(case: Json, semantics: Semantics) -> bool:
     """Patterns that mean nothing are not what this is about."""
     try:
-        compile_pattern(pattern_from_json(case["pattern"]), semantics)
+        compile_pattern(Pattern.from_json(case["pattern"]), semantics)
     except AsterismError:
         return False
     return True

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asterism.compiler import Semantics, compile_pattern
-from asterism.conformance import SCHEMA, cut, to_micros
+from asterism.columns.time import END_OF_TIME
+from asterism.conformance.corpus import SCHEMA, cut, to_micros
 from asterism.errors import AsterismError
-from asterism.json_format import pattern_from_json
-from asterism.operator import END_OF_TIME, Now
+from asterism.operators.operator import Now
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
 from asterism.testing import PatternHarness
 from tests.property.strategies import events, patterns, steps
 
@@ -64,7 +66,7 @@ class Run(PatternHarness):
 
 
 def run_of(case: Json, semantics: Semantics, **options: Any) -> Run:
-    return Run(pattern_from_json(case["pattern"]), KEYED, keys=["key"], semantics=semantics, **options)
+    return Run(Pattern.from_json(case["pattern"]), KEYED, keys=["key"], semantics=semantics, **options)
 
 
 @st.composite
@@ -72,7 +74,7 @@ def keyed_cases(draw: st.DrawFn, semantics: Semantics) -> tuple[Json, dict[int, 
     """A case whose pattern means something, and the key of each event."""
     pattern = draw(patterns())
     try:
-        compile_pattern(pattern_from_json(pattern), semantics)
+        compile_pattern(Pattern.from_json(pattern), semantics)
     except AsterismError:
         assume(False)
     rows = draw(events(shortest=6, longest=14))

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.keyed_state import BroadcastMapState, ListState, ValueState
-from asterism.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.operators.keyed_state import BroadcastMapState, ListState, ValueState
+from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 
 SECOND = timedelta(seconds=1)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
-from asterism.compiler import Semantics, compile_pattern
-from asterism.conditions import Context, Event, IterativeCondition, SqlCondition
-from asterism.conformance import read_cases
+from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError
-from asterism.json_format import pattern_from_json
-from asterism.pattern import Pattern, Stage
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import Context, Event, IterativeCondition, SqlCondition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import Stage
 from tests.property.strategies import cases
 from tests.reference.event import Event as PlainEvent
 from tests.reference.matcher import run_case
@@ -66,7 +67,7 @@ def test_flinks_answers_with_conditions_in_python(name: str) -> None:
     for case in read_cases([file]):
         if "error" in case["expected"]:
             continue
-        answer = run_engine(in_python(pattern_from_json(case["pattern"])), case, Semantics.FLINK, "random")
+        answer = run_engine(in_python(Pattern.from_json(case["pattern"])), case, Semantics.FLINK, "random")
         if comparable(answer) != comparable(case["expected"]):
             failing.append(case["id"])
     assert failing == []
@@ -78,7 +79,7 @@ def test_flinks_answers_with_conditions_in_python(name: str) -> None:
 def test_python_instead_of_sql_changes_nothing(semantics: Semantics, case: dict[str, Any]) -> None:
     """Random patterns and streams, with some of the conditions in Python."""
     try:
-        pattern = pattern_from_json(case["pattern"])
+        pattern = Pattern.from_json(case["pattern"])
         compile_pattern(pattern, semantics)
     except AsterismError:
         assume(False)

@@ -9,14 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import IterativeCondition, Semantics, matcher
-from asterism.cep import EVENTS, CepOperator
-from asterism.conformance import events_of, operator_for, pieces, read_cases
-from asterism.key_group import KEY_HASH
-from asterism.operator import END_OF_TIME, Arrival, Now, Result
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import AfterMatchSkipStrategy
-from asterism.state import MemoryStore
+from asterism import IterativeCondition, Semantics
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import END_OF_TIME
+from asterism.conformance.corpus import events_of, operator_for, pieces, read_cases
+from asterism.matching import matcher
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now, Result
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.sequence import AfterMatchSkipStrategy
 from tests.unit.harness import SCHEMA, chain, ms, stage
 
 CORPUS = sorted((Path(__file__).parent.parent / "conformance").glob("*.jsonl"))

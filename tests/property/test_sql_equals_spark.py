@@ -19,7 +19,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism.sql.functions import FUNCTIONS, UNIT_FIRST
+from asterism.expressions.functions import FUNCTIONS, UNIT_FIRST
 from tests.property.sql_expressions import Comparison, Expressions, table
 
 pytestmark = pytest.mark.spark

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.cep import EVENTS, CepOperator
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import ExpressionError, InvalidEventError
-from asterism.expressions import Scope, Vectorized, parse
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import Pattern
-from asterism.state import MemoryStore
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import parse
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.pattern import Pattern
 from tests.property.sql_expressions import Expressions, table
 
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""What the id of a match is, event by event: the slow twin of :mod:`asterism.match_ids`."""
+"""What the id of a match is, event by event: the slow twin of :mod:`asterism.matching.match_ids`."""
 
 from __future__ import annotations
 

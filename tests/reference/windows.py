@@ -10,7 +10,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from asterism import triggers as t
+from asterism.windows import triggers as t
 
 END = 2**63 - 1
 BEFORE = -(2**63) + 1

@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.coordinator import FolderStore, Status
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.processors import PatternProcessor, PatternProcessorDiscovererFactory
-from asterism.spark.dynamic import STORE, PatternProcessorStream
+from asterism.rules.coordinator import STORE, FolderStore
+from asterism.rules.discovery_status import Status
+from asterism.rules.processor import PatternProcessor, PatternProcessorDiscovererFactory
+from asterism.spark.rules import PatternProcessorStream
 from tests.spark.streams import Collect
 
 SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from asterism.cli import main
+from asterism.cli.main import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -22,15 +22,15 @@ from pyspark.sql import functions as F
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.errors import StreamDefinitionError
-from asterism.keyed_state import ValueState
-from asterism.processors import PatternProcessor
-from asterism.spark.connect import OperatorStream, connect
-from asterism.spark.dynamic import PatternProcessorStream
+from asterism.operators.keyed_state import ValueState
+from asterism.operators.stream_operator import Input, Output, StreamOperator
+from asterism.rules.processor import PatternProcessor
 from asterism.spark.joins import Side, multi_broadcast_join
-from asterism.spark.query import PatternStream
-from asterism.spark.windowing import WindowedStream, window
-from asterism.stream_operator import Input, Output, StreamOperator
-from asterism.windows import TumblingWindows
+from asterism.spark.operators import OperatorStream, connect
+from asterism.spark.patterns import PatternStream
+from asterism.spark.rules import PatternProcessorStream
+from asterism.spark.windows import WindowedStream, window
+from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark

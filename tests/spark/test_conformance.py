@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism.conformance import pieces, read_cases, rng_for
-from asterism.spark.conformance import micro_batches, run_cases
+from asterism.conformance.corpus import pieces, read_cases, rng_for
+from asterism.conformance.on_spark import micro_batches, run_cases
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from asterism import CEP
-from asterism.json_format import pattern_from_json
+from asterism import CEP, Pattern
 from examples import ssh_attacks as demo
 
 pytestmark = pytest.mark.spark
@@ -67,14 +66,14 @@ def test_sessions_left_open_are_found(spark: SparkSession, files: Path, tmp_path
 
 
 def test_the_json_form_asks_the_same_of_the_whole_log(spark: SparkSession) -> None:
-    pattern = pattern_from_json((PATTERNS / "brute_force.json").read_bytes())
+    pattern = Pattern.from_json((PATTERNS / "brute_force.json").read_bytes())
     log = spark.read.schema(demo.COLUMNS).csv(str(demo.LOG), header=True)
     found = CEP.pattern(demo.keyed(log), pattern).select("FIRST(fails.event_id)", "COUNT(fails.*)", "login.event_id")
     assert [tuple(row) for row in found.collect()] == [(ATTACK.ip, ATTACK.first_id, ATTACK.failures, ATTACK.last_id)]
 
 
 def test_the_json_form_of_the_open_session_is_the_same_pattern() -> None:
-    assert pattern_from_json((PATTERNS / "left_open.json").read_bytes()) == demo.LEFT_OPEN
+    assert Pattern.from_json((PATTERNS / "left_open.json").read_bytes()) == demo.LEFT_OPEN
 
 
 def test_the_tables_fit_a_terminal_of_80_columns() -> None:

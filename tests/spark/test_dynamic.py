@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tests.spark.dynamic_victim
 from asterism import Pattern
-from asterism.coordinator import INTERRUPTED, OFF, FolderStore
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
-from asterism.processors import PatternProcessor, ProcessorRegistry
-from asterism.spark.dynamic import STORE, PatternProcessorStream
+from asterism.rules.coordinator import STORE, FolderStore
+from asterism.rules.discovery_status import INTERRUPTED, OFF
+from asterism.rules.processor import PatternProcessor, ProcessorRegistry
+from asterism.spark.rules import PatternProcessorStream
 from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server
 from tests.spark.dynamic import INTERVAL, Event, Found, Watch, at, chain, e, found, rule, until
@@ -110,7 +111,7 @@ def test_killed_when_a_new_key_has_been_seen(spark: SparkSession, tmp_path: Path
     assert progress.stateOperators[0].numShufflePartitions == 3
 
     for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
-        assert log_text.count(f"INFO asterism.processors: pattern processors {line}\n") == 1
+        assert log_text.count(f"INFO asterism.rules.processor: pattern processors {line}\n") == 1
     told = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {tmp_path / "plan", tmp_path / "progress"} < told.keys()
     assert b"StreamingRelationV2" in told[tmp_path / "plan"]

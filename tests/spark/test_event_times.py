@@ -14,13 +14,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.outputs import TIME_UNIT, TIME_UNITS, TimeColumn
-from asterism.spark.connect import connect
+from asterism.columns.time import TIME_UNIT, TIME_UNITS, TimeColumn
+from asterism.operators.stream_operator import Input, Output, StreamOperator
+from asterism.spark.operators import connect
 from asterism.spark.plan import arrow_schema, quoted
 from asterism.spark.times import event_micros
-from asterism.spark.windowing import window
-from asterism.stream_operator import Input, Output, StreamOperator
-from asterism.windows import TumblingWindows
+from asterism.spark.windows import window
+from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark

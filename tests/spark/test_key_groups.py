@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism.spark.key_groups import label
+from asterism.spark.partitioning import label
 
 
 def test_sparks_hash_of_a_label_is_the_key_group(spark: SparkSession) -> None:

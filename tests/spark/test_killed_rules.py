@@ -14,9 +14,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from asterism import Pattern
-from asterism.cli import main
-from asterism.coordinator import OFF, status_of
-from asterism.processors import PatternProcessor
+from asterism.cli.main import main
+from asterism.rules.coordinator import status_of
+from asterism.rules.discovery_status import OFF
+from asterism.rules.processor import PatternProcessor
 from tests.spark.dynamic import Watch, e, rule, until
 
 pytestmark = pytest.mark.spark

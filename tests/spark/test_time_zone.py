@@ -13,13 +13,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.cep import CepOperator
-from asterism.outputs import OutputKind, OutputSpec
+from asterism.expressions.types import TIME_ZONE
+from asterism.matching.operator import CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.spark.plan import zone_asked
-from asterism.spark.windowing import window
-from asterism.sql.types import TIME_ZONE
-from asterism.window_operator import WindowOperator
-from asterism.windows import TumblingWindows
+from asterism.spark.windows import window
+from asterism.windows.assigners import TumblingWindows
+from asterism.windows.operator import WindowOperator
 from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from asterism.cli import main
-from asterism.pattern import Pattern
+from asterism.cli.main import main
+from asterism.patterns.pattern import Pattern
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -40,7 +40,8 @@ from asterism import (
 )
 from asterism.errors import StreamDefinitionError
 from asterism.testing import OperatorHarness
-from asterism.window_operator import FIRINGS, WindowOperator
+from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
 from tests.reference.windows import END
 from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_files
 from tests.windows.driver import SCHEMA as ELEMENTS

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.compiler import Semantics
-from asterism.outputs import OutputSpec
-from asterism.pattern import Pattern
+from asterism.matching.outputs import OutputSpec
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
 from asterism.testing import Literals, PatternHarness
 
 SCHEMA = pa.schema(

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.aggregates import Aggregates
 from asterism.errors import ExpressionError, InvalidEventError
-from asterism.sql.types import TIME_ZONE
+from asterism.expressions.aggregates import Aggregates
+from asterism.expressions.types import TIME_ZONE
 
 SCHEMA = pa.schema(
     [

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from asterism.conditions import Condition, SqlCondition
 from asterism.errors import InvalidEventError
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.patterns.conditions import Condition, SqlCondition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
 from tests.reference.match_ids import match_id
 from tests.unit.harness import Run, chain, found, ms, run, stage
 

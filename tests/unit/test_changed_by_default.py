@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from asterism.compiler import Semantics
-from asterism.conformance import normalized, operator_for, read_cases, run_kernel
+from asterism.conformance.corpus import normalized, operator_for, read_cases, run_kernel
 from asterism.errors import AsterismError
+from asterism.patterns.semantics import Semantics
 from tests.reference.matcher import CORRECTIONS, run_case
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from asterism.cli import files_to_read, main, shown
+from asterism.cli.main import files_to_read, main, shown
+from asterism.cli.terminal import asterism_error_in, errors_explained
 from asterism.errors import StreamDefinitionError
-from asterism.terminal import asterism_error_in, errors_explained
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 
@@ -204,7 +204,7 @@ def test_few_events_are_all_shown() -> None:
 
 def test_help_needs_nothing_heavy() -> None:
     heavy = {"pyspark", "numba", "pyarrow", "pandas", "rich", "duckdb"}
-    program = f"import sys, asterism.cli; print(sorted({heavy!r} & set(sys.modules)))"
+    program = f"import sys, asterism.cli.main; print(sorted({heavy!r} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
     assert loaded.stdout == "[]\n"
     assert run("--help").exit_code == 0

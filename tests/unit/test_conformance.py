@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from asterism import conformance
-from asterism.conformance import CUTS, ENGINES, cut, judge, pieces, read_cases, run_case, to_micros
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.conformance import corpus as conformance
+from asterism.conformance.corpus import CUTS, ENGINES, cut, judge, pieces, read_cases, run_case, to_micros
 from asterism.errors import StreamDefinitionError
-from asterism.operator import BEFORE_TIME, END_OF_TIME
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 Case = dict[str, Any]

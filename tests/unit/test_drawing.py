@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism.drawing import MAX_STAGES, automaton_svg
 from asterism.errors import MalformedPatternError, PatternError
+from asterism.patterns.drawing import MAX_STAGES, automaton_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism.cli import main
-from asterism.compiler import compile_pattern
-from asterism.conditions import Condition, NotCondition, PythonCondition, SqlCondition
-from asterism.errors import MalformedPatternError
-from asterism.explain import MAX_STATES, describe
-from asterism.words import condition_text, count_text, duration, one_line, printable, quantifier_words
+from asterism.cli.main import main
+from asterism.errors import MalformedPatternError, printable
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import Condition, NotCondition, PythonCondition, SqlCondition
+from asterism.patterns.explain import MAX_STATES, describe
+from asterism.patterns.wording import condition_text, count_text, quantifier_words
+from asterism.text.printable import duration, one_line
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

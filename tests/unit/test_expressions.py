@@ -12,15 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism.cep import EVENTS, CepOperator
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
-from asterism.expressions import Scope, Vectorized, conjuncts, parse
-from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import Pattern
-from asterism.sql.types import TIME_ZONE
-from asterism.state import MemoryStore
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import conjuncts, parse
+from asterism.expressions.types import TIME_ZONE
+from asterism.matching.matcher import Matcher
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.pattern import Pattern
 
 SCHEMA = pa.schema(
     [

@@ -12,16 +12,19 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from asterism import Pattern, expressions
-from asterism.bound_processors import ProcessorCompiler
-from asterism.compiler import Semantics
+from asterism import Pattern
+from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError, ExpressionError, ExpressionSyntaxError, InvalidEventError, printable
-from asterism.expressions import Scope, Vectorized, parse, sample
-from asterism.matcher import Matcher
-from asterism.outputs import TimeColumn
-from asterism.processors import PatternProcessor
-from asterism.sql import values
-from asterism.sql.patterns import regex
+from asterism.expressions import evaluation, values
+from asterism.expressions import parsing as expressions
+from asterism.expressions.evaluation import Vectorized, sample
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import parse
+from asterism.expressions.regex import regex
+from asterism.matching.matcher import Matcher
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.processor import PatternProcessor
 from asterism.testing import match
 
 SCHEMA = pa.schema(
@@ -102,7 +105,7 @@ def test_texts_that_grow_are_made_for_a_few_rows_at_a_time(monkeypatch: pytest.M
     table = rows(*(chr(97 + number % 26) * (number % 7) for number in range(5000)))
     at_once = [column.to_pylist() for column in vectorized.evaluate(table)]
     sizes = sizes_of_runs(monkeypatch)
-    monkeypatch.setattr(expressions, "AT_ONCE", 100_000)
+    monkeypatch.setattr(evaluation, "AT_ONCE", 100_000)
     assert [column.to_pylist() for column in vectorized.evaluate(table)] == at_once
     assert (1, 5000) in sizes
     assert max(count for count in sizes if count != (1, 5000)) < (2, 0)
@@ -121,7 +124,7 @@ def test_texts_on_the_way_count_too(text: str, monkeypatch: pytest.MonkeyPatch) 
     vectorized = bound(text)
     table = rows(*["a" * 100] * 1000)
     runs = sizes_of_runs(monkeypatch)
-    monkeypatch.setattr(expressions, "AT_ONCE", 500_000)
+    monkeypatch.setattr(evaluation, "AT_ONCE", 500_000)
     assert vectorized.evaluate(table)[0].to_pylist() == [False] * 1000
     sizes = [count for _, count in runs]
     assert sum(sizes) == 1000
@@ -209,8 +212,8 @@ def test_usual_regular_expressions_are_small(text: str, found: bool) -> None:
 def test_a_statement_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not parsed, bound and planned again for each batch, even if the expressions have travelled meanwhile."""
     written: list[int] = []
-    query = expressions._query
-    monkeypatch.setattr(expressions, "_query", lambda texts, name: written.append(len(texts)) or query(texts, name))
+    query = evaluation._query
+    monkeypatch.setattr(evaluation, "_query", lambda texts, name: written.append(len(texts)) or query(texts, name))
     vectorized = bound(*(f"n > {number} AND s = 'k{number}'" for number in range(50)))
     written.clear()
     for number in range(20):
@@ -221,9 +224,9 @@ def test_a_statement_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_statements_that_are_kept_are_bounded() -> None:
-    for number in range(3 * expressions._PREPARED):
+    for number in range(3 * evaluation._PREPARED):
         assert bound(f"n + {number}").evaluate(rows("a"))[0].to_pylist() == [1 + number]
-    assert len(expressions._database().prepared) <= expressions._PREPARED
+    assert len(evaluation._database().prepared) <= evaluation._PREPARED
 
 
 def test_after_a_failure_a_statement_works_again() -> None:
@@ -447,7 +450,7 @@ def test_a_rule_is_tried_out_before_it_is_taken(monkeypatch: pytest.MonkeyPatch)
         "r", 1, Pattern.begin("a").where("1 / n > 0 AND CAST(s AS INT) = 1"), select=("COUNT(a.*) AS m",)
     )
     assert compiler().try_out(rule).processor is rule
-    monkeypatch.setattr("asterism.bound_processors.TRIAL", 0.0)
+    monkeypatch.setattr("asterism.rules.binding.TRIAL", 0.0)
     with pytest.raises(ExpressionError, match=r"took \d+\.\d s of CPU time for 8 events"):
         compiler().try_out(rule)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,63 +15,36 @@ import pytest
 import asterism
 
 SOURCE = Path(asterism.__file__).parent
-
-# Each module imports from its own block or one above.
-BLOCKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arguments", "durable"),
-    ("pattern", "conditions", "sql", "expressions", "programs", "words", "surprises"),
-    ("nfa", "compiler", "kernels", "explain", "drawing"),
-    ("state", "operator", "key_group", "schemas", "keyed_state", "stream_operator", "keys", "hashing"),
-    ("calls", "matcher", "match_ids", "outputs", "aggregates"),
-    ("cep", "multiple_input", "probe", "follower", "trace", "broadcast"),
-    ("wall_clock", "windows", "triggers", "trigger_plan", "trigger_kernels"),
-    ("window_answers", "own_triggers", "window_contents", "window_call", "window_operator", "window_drawing"),
-    ("json_text", "json_format", "match_recognize"),
-    (
-        "processors",
-        "kill_list",
-        "processor_sets",
-        "used_versions",
-        "bound_processors",
-        "copies",
-        "set_kernels",
-        "matcher_set",
-    ),
-    ("discovery_status", "dynamic_cep", "discovery", "coordinator"),
-    ("conformance", "files", "validation", "spark"),
-    ("testing", "metrics", "terminal", "rules_cli", "cli", "__main__"),
-)
-LEVEL = {module: level for level, block in enumerate(BLOCKS) for module in block}
-HAND_OVER = {"pattern": {"explain", "drawing", "json_format"}, "triggers": {"window_drawing"}}
-"""What is below, but has methods above: they import it when they are called."""
-MAY_MEET_SPARK = {"spark", "__init__", "cli", "conformance"}
+ORDER = [
+    "errors", "arguments", "text", "columns", "expressions", "patterns", "operators", "matching", "windows", "rules", "discovery",
+    "trace", "spark", "testing", "conformance", "cli",
+]  # fmt: skip
+"""The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
+LEVEL = {package: level for level, package in enumerate(ORDER)}
+MAY_MEET_SPARK = {"spark", "conformance", "cli"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
-"""Imported at module level only by the module that is made of it, itself imported late."""
-COMPILED = ("kernels", "set_kernels", "trigger_kernels", "hashing")
-MADE_OF = {"spark": {"pyspark"}, **{module: {"numba"} for module in COMPILED}}
+"""Imported at module level only by the modules that are made of it, themselves imported late."""
+COMPILED = {"matching.kernels", "rules.kernels", "windows.kernels", "columns.hashing"}
 
-FILES = sorted(SOURCE.rglob("*.py"))
-
-
-def module_of(path: Path) -> str:
-    """The name in the layout: everything in a folder counts as the folder."""
-    relative = path.relative_to(SOURCE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+FILES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+"""By name, without ``asterism.``."""
+each_module = pytest.mark.parametrize("module", sorted(FILES.keys() - {""}))
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(what is imported, is that done when the module is), apart from what only type checkers see."""
+    """(what is imported, is that done when the module is); what only type checkers see is not."""
 
     def visit(node: ast.AST, at_once: bool) -> Iterator[tuple[str, bool]]:
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                return
+                at_once = False
             case ast.Import(names=names):
                 yield from ((name.name, at_once) for name in names)
-            case ast.ImportFrom(module=module, names=names) if module == "asterism":
-                yield from ((f"asterism.{name.name}", at_once) for name in names)
-            case ast.ImportFrom(module=module):
-                yield module or "", at_once
+            case ast.ImportFrom(module=str() as module, names=names):
+                yield from ((f"{module}.{name.name}", at_once) for name in names)
         inside = at_once and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
@@ -77,10 +52,13 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
     yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
 
 
-def own_imports(path: Path, *, at_once: bool = False) -> set[str]:
-    """The modules of this package that a file imports; only those that it imports when it is, if *at_once*."""
-    names = {name.split(".")[1] for name, now in imports(path) if name.startswith("asterism.") and now >= at_once}
-    return names & (LEVEL.keys() | {file.stem for file in FILES})
+def own_imports(module: str, *, at_once: bool = False) -> Iterator[tuple[str, str]]:
+    """(module, name) of this project that *module* imports; only those that it imports when it is, if *at_once*."""
+    for name, now in imports(FILES[module]):
+        if name.startswith("asterism.") and now >= at_once:
+            whole = name.removeprefix("asterism.")
+            part, _, last = whole.rpartition(".")
+            yield (whole, "") if whole in FILES else (part, last)
 
 
 def run_python(program: str) -> str:
@@ -97,9 +75,9 @@ def test_import_asterism_imports_neither_spark_nor_numba() -> None:
 
 def test_a_pattern_can_be_matched_without_spark() -> None:
     program = (
-        "import sys, pyarrow as pa; from asterism import Pattern; from asterism.cep import CepOperator;"
-        "from asterism.outputs import OutputKind, OutputSpec; from asterism.state import MemoryStore;"
-        "from asterism.operator import Arrival, Now;"
+        "import sys, pyarrow as pa; from asterism import Pattern; from asterism.matching.operator import CepOperator;"
+        "from asterism.matching.outputs import OutputKind, OutputSpec; from asterism.operators.state_store import MemoryStore;"
+        "from asterism.operators.operator import Arrival, Now;"
         "operator = CepOperator(Pattern.begin('a').where('ts > 0'), pa.schema([('ts', pa.int64())]), time='ts',"
         " outputs={'m': OutputSpec(OutputKind.MATCHES)});"
         "operator.process(MemoryStore(), [Arrival('events', operator.prepare('events', pa.table({'ts': [1]})))], Now());"
@@ -108,33 +86,44 @@ def test_a_pattern_can_be_matched_without_spark() -> None:
     assert run_python(program) == "False"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_modules_import_upwards_only(path: Path) -> None:
-    """From their own block of the layout, or one above."""
-    module = module_of(path)
-    if module == "__init__":
-        return
-    assert module in LEVEL, f"{module} has no place in the layout"
-    below = {name for name in own_imports(path) if LEVEL[name] > LEVEL[module]}
-    assert below <= HAND_OVER.get(module, set())
-    assert below & own_imports(path, at_once=True) == set()
+@each_module
+def test_packages_import_from_those_below(module: str) -> None:
+    package = module.split(".")[0]
+    assert package in LEVEL, f"{package} has no place in the layout"
+    above = {name for name, _ in own_imports(module) if name and LEVEL[name.split(".")[0]] > LEVEL[package]}
+    assert above == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_only_one_folder_meets_spark(path: Path) -> None:
-    """The others import neither pyspark nor that folder; the front doors do so when they are asked to."""
-    module = module_of(path)
-    spark = [at_once for name, at_once in imports(path) if name.startswith(("pyspark", "asterism.spark"))]
-    if module not in MAY_MEET_SPARK:
+def test_there_is_no_circle_between_files() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module in FILES.keys() - {""}:
+        graph[module] |= {name for name, _ in own_imports(module)} - {module, ""}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+@each_module
+def test_no_private_name_crosses_files(module: str) -> None:
+    assert [name for _, name in own_imports(module) if name.startswith("_")] == []
+
+
+@each_module
+def test_only_one_package_meets_spark(module: str) -> None:
+    """The others import neither pyspark nor that package; the front doors do so when they are asked to."""
+    package = module.split(".")[0]
+    spark = [at_once for name, at_once in imports(FILES[module]) if name.startswith(("pyspark", "asterism.spark"))]
+    if package not in MAY_MEET_SPARK:
         assert spark == []
-    elif module != "spark":
+    elif package != "spark" and module != "conformance.on_spark":
         assert True not in spark
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_heavy_packages_are_imported_late(path: Path) -> None:
-    at_once = {name.split(".")[0] for name, at_once in imports(path) if at_once}
-    assert at_once & HEAVY <= MADE_OF.get(module_of(path), set())
-    kernels = {"kernels", "trigger_kernels"}
-    if module_of(path) not in kernels:
-        assert not {f"asterism.{name}" for name in kernels} & {name for name, now in imports(path) if now}
+@each_module
+def test_heavy_packages_are_imported_late(module: str) -> None:
+    at_once = {name.split(".")[0] for name, now in imports(FILES[module]) if now}
+    made_of = {"numba"} if module in COMPILED else {"pyspark"}
+    assert at_once & HEAVY <= made_of
+    if module not in COMPILED:
+        assert not COMPILED & {name for name, _ in own_imports(module, at_once=True)} - {"columns.hashing"}

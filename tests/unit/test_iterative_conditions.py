@@ -17,14 +17,15 @@ import pyarrow as pa
 import pytest
 
 from asterism import AfterMatchSkipStrategy, IterativeCondition, Pattern, Semantics
-from asterism.cep import EVENTS, CepOperator
-from asterism.conditions import AndCondition, Context, Event, NotCondition, OrCondition, SqlCondition
-from asterism.conformance import CUTS
+from asterism.columns.time import END_OF_TIME
+from asterism.conformance.corpus import CUTS
 from asterism.errors import ColumnNotFoundError, InvalidEventError, MalformedPatternError
-from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.state import MemoryStore
+from asterism.matching.matcher import Matcher
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.conditions import AndCondition, Context, Event, NotCondition, OrCondition, SqlCondition
 from tests.reference.matcher import run_case
 from tests.unit import harness, twin
 from tests.unit.harness import SCHEMA, Run, ms, stage

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from asterism.conditions import AndCondition, Condition, NotCondition, SqlCondition
-from asterism.conformance import read_cases
+from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError, PatternError, PatternFormatError
-from asterism.json_format import pattern_from_json, pattern_json_schema, pattern_to_json, read_graph
-from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, SqlCondition
+from asterism.patterns.json_graph import pattern_json_schema, read_graph
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 
@@ -122,16 +123,16 @@ CASES: dict[str, tuple[Json, Pattern]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_graph_is_the_fluent_pattern(name: str) -> None:
     document, pattern = CASES[name]
-    assert pattern_from_json(document) == pattern
-    assert pattern_from_json(json.dumps(document)) == pattern
-    assert pattern_from_json(json.dumps(document).encode()) == pattern
+    assert Pattern.from_json(document) == pattern
+    assert Pattern.from_json(json.dumps(document)) == pattern
+    assert Pattern.from_json(json.dumps(document).encode()) == pattern
 
 
 def test_a_group_keeps_its_name() -> None:
     """The fluent pattern names a group after its stages; in a graph it has a name of its own."""
     document = graph(node("a"), graph(node("b"), quantifier={"properties": ["SINGLE"]}) | {"name": "g"}, links="STRICT")
     group = begin().next(Pattern.begin("b")).stages[-1]
-    assert pattern_from_json(document).stages[-1] == replace(group, name="g")
+    assert Pattern.from_json(document).stages[-1] == replace(group, name="g")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_a_group_keeps_its_name() -> None:
 )
 def test_units_of_time(unit: str, duration: timedelta) -> None:
     window = {"type": "FIRST_AND_LAST", "time": {"unit": unit, "size": 2}}
-    assert pattern_from_json(graph(node("a"), window=window)).time_bound == duration
+    assert Pattern.from_json(graph(node("a"), window=window)).time_bound == duration
 
 
 def test_absent_and_null_are_the_same() -> None:
@@ -155,9 +156,9 @@ def test_absent_and_null_are_the_same() -> None:
     quantifier = {"properties": ["SINGLE"], "times": None, "untilCondition": None, "consumingStrategy": None}
     a = node("a") | {"quantifier": quantifier, "condition": None, "window": None}
     nothing = {"window": None, "afterMatchStrategy": None, "version": None, "quantifier": None, "condition": None}
-    assert pattern_from_json(graph(a) | nothing | {"edges": None, "name": None}) == begin()
+    assert Pattern.from_json(graph(a) | nothing | {"edges": None, "name": None}) == begin()
     skip = {"type": "NO_SKIP", "patternName": None, "throwOnMiss": None}
-    assert pattern_from_json(graph(a, afterMatchStrategy=skip)) == begin()
+    assert Pattern.from_json(graph(a, afterMatchStrategy=skip)) == begin()
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -166,7 +167,7 @@ def test_absent_and_null_are_the_same() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_pattern_is_written_as_it_is_read(name: str) -> None:
     _, pattern = CASES[name]
-    assert pattern_from_json(pattern_to_json(pattern)) == pattern
+    assert Pattern.from_json(pattern.to_json()) == pattern
     assert Pattern.from_json(pattern.to_json()) == pattern
 
 
@@ -202,9 +203,9 @@ WRITTEN: dict[str, Pattern] = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_round_trip(name: str) -> None:
     pattern = WRITTEN[name]
-    text = pattern_to_json(pattern)
-    assert pattern_from_json(text) == pattern
-    assert pattern_from_json(text.encode()) == pattern
+    text = pattern.to_json()
+    assert Pattern.from_json(text) == pattern
+    assert Pattern.from_json(text.encode()) == pattern
 
 
 def test_written_graph() -> None:
@@ -254,7 +255,7 @@ def test_written_graph() -> None:
 
 
 def expression(pattern: Pattern) -> str:
-    text: str = json.loads(pattern_to_json(pattern))["nodes"][0]["condition"]["expression"]
+    text: str = json.loads(pattern.to_json())["nodes"][0]["condition"]["expression"]
     return text
 
 
@@ -285,7 +286,7 @@ JOINED: dict[str, tuple[Pattern, str]] = {
 def test_conditions_become_one_text(name: str) -> None:
     pattern, text = JOINED[name]
     assert expression(pattern) == text
-    assert expression(pattern_from_json(pattern_to_json(pattern))) == text
+    assert expression(Pattern.from_json(pattern.to_json())) == text
 
 
 def test_a_comment_cannot_swallow_a_condition() -> None:
@@ -309,7 +310,7 @@ def test_every_problem_has_its_place() -> None:
         graph(node("b", "TIMES", times={"from": 1}), type="COMPOSITE", quantifier={}) | {"name": "g"},
         window={"type": "LAST"},
     )
-    problems = read_graph(document).problems
+    problems = read_graph(Pattern, document).problems
     assert [problem.path for problem in problems] == [
         "/edges",
         "/nodes/0/condition/expression",
@@ -320,19 +321,19 @@ def test_every_problem_has_its_place() -> None:
         "/window/type",
     ]
     with pytest.raises(PatternFormatError) as caught:
-        pattern_from_json(document)
+        Pattern.from_json(document)
     assert (str(caught.value), caught.value.path) == (str(problems[0]), "/edges")
 
 
 def test_fields_with_slashes_have_pointers() -> None:
     with pytest.raises(PatternFormatError) as caught:
-        pattern_from_json(graph(node("a")) | {"a/b~c": 1})
+        Pattern.from_json(graph(node("a")) | {"a/b~c": 1})
     assert caught.value.path == "/a~1b~0c"
 
 
 def test_errors_of_patterns_are_one_family() -> None:
     with pytest.raises(PatternError) as caught:
-        pattern_from_json(graph(node("a", "TIMES", times={"from": 3, "to": 2})))
+        Pattern.from_json(graph(node("a", "TIMES", times={"from": 3, "to": 2})))
     assert caught.value.path == "/nodes/0/quantifier/times"
     with pytest.raises(PatternError) as caught:
         begin().times(3, 2)
@@ -342,7 +343,7 @@ def test_errors_of_patterns_are_one_family() -> None:
 def test_messages_are_of_bounded_length() -> None:
     """What is unknown may be large."""
     document = graph(node("a") | {"type": "x" * 100_000}, node("b", ["x" * 1000] * 1000))  # type: ignore[arg-type]
-    assert all(len(str(problem)) < 1000 for problem in read_graph(document).problems)
+    assert all(len(str(problem)) < 1000 for problem in read_graph(Pattern, document).problems)
 
 
 # ---------------------------------------------------------------------------------------------------- the schema
@@ -354,7 +355,7 @@ def test_the_schema_accepts_every_pattern_of_the_corpus() -> None:
     accepted = 0
     for case in read_cases(sorted(CORPUS.glob("*.jsonl"))):
         try:
-            pattern_from_json(case["pattern"])
+            Pattern.from_json(case["pattern"])
         except AsterismError:
             continue
         accepted += 1

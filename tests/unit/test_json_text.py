@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.json_text import MAX_BYTES, JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
+from asterism.text.strict_json import (
+    MAX_BYTES,
+    JsonTextError,
+    decode,
+    line_and_column,
+    offset_of,
+    pointer_part,
+    text_of,
+)
 
 
 def refusal(source: str | bytes) -> tuple[str, int, int]:

@@ -15,11 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import IterativeCondition, Pattern, Semantics, matcher
-from asterism.cep import DROPPED, EVENTS, CepOperator
-from asterism.compiler import MAX_STATES, compile_pattern
-from asterism.conditions import Condition, SqlCondition
-from asterism.conformance import CUTS
+from asterism import IterativeCondition, Pattern, Semantics
+from asterism.columns.time import END_OF_TIME
+from asterism.conformance.corpus import CUTS
 from asterism.errors import (
     ExpressionError,
     LimitExceededError,
@@ -27,12 +25,15 @@ from asterism.errors import (
     PatternFormatError,
     StreamDefinitionError,
 )
-from asterism.json_format import pattern_from_json
-from asterism.matcher import Matcher
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import MAX_GROUP_DEPTH, AfterMatchSkipStrategy
-from asterism.state import MemoryStore
+from asterism.matching import matcher
+from asterism.matching.matcher import Matcher
+from asterism.matching.operator import DROPPED, EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.compiler import MAX_STATES, compile_pattern
+from asterism.patterns.conditions import Condition, SqlCondition
+from asterism.patterns.sequence import MAX_GROUP_DEPTH, AfterMatchSkipStrategy
 from tests.reference.matcher import run_case
 from tests.unit import twin
 from tests.unit.harness import SCHEMA, chain, found, stage
@@ -318,7 +319,7 @@ def test_deeply_nested_json(depth: int) -> None:
     opening = '{"name": "g", "type": "COMPOSITE", "quantifier": {"properties": ["SINGLE"]}, "edges": [], "nodes": ['
     for text in (opening * depth + leaf + "]}" * depth, "[" * depth, '{"nodes":' * depth):
         with pytest.raises(PatternFormatError):
-            pattern_from_json(text)
+            Pattern.from_json(text)
 
 
 def test_json_of_many_stages() -> None:
@@ -326,7 +327,7 @@ def test_json_of_many_stages() -> None:
     nodes = [{"name": name, "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}} for name in names]
     edges = [{"source": a, "target": b, "type": "STRICT"} for a, b in pairwise(names)]
     text = json.dumps({"name": "", "type": "COMPOSITE", "nodes": nodes, "edges": edges})
-    assert len(pattern_from_json(text).stages) == 5000
+    assert len(Pattern.from_json(text).stages) == 5000
 
 
 # ---------------------------------------------------------------------------------------------------- conditions

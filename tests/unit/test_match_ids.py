@@ -12,14 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import Pattern, matcher
-from asterism.cep import EVENTS, Carried, CepOperator
-from asterism.compiler import Semantics
-from asterism.conformance import events_of, operator_for, pieces
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.processors import PatternProcessor
-from asterism.state import MemoryStore
+from asterism import Pattern
+from asterism.columns.time import END_OF_TIME
+from asterism.conformance.corpus import events_of, operator_for, pieces
+from asterism.matching import matcher
+from asterism.matching.operator import EVENTS, Carried, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.semantics import Semantics
+from asterism.rules.processor import PatternProcessor
 from tests.processors.driver import Driver, processor
 from tests.processors.driver import chain as rule_chain
 from tests.reference.match_ids import match_id, positions

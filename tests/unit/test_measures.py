@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from asterism.cep import EVENTS, CepOperator
+from asterism.columns.time import END_OF_TIME, LAST_TIMESTAMP
 from asterism.errors import ColumnNotFoundError
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.outputs import LAST_TIMESTAMP, OutputKind, OutputSpec
-from asterism.pattern import Pattern
-from asterism.state import MemoryStore
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.pattern import Pattern
 from tests.unit.harness import Run, chain, ms, run, stage
 
 ABC = chain("a", "b").optional().followed_by("c").where("name = 'c'")

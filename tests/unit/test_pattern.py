@@ -8,11 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from asterism.conditions import AndCondition, NotCondition, OrCondition, PythonCondition, SqlCondition, as_condition
-from asterism.pattern import (
+from asterism.patterns.conditions import (
+    AndCondition,
+    NotCondition,
+    OrCondition,
+    PythonCondition,
+    SqlCondition,
+    as_condition,
+)
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.sequence import (
     AfterMatchSkipStrategy,
     Contiguity,
-    Pattern,
     Quantifier,
     QuantifierKind,
     SkipKind,

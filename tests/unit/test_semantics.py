@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from asterism.compiler import Semantics
-from asterism.pattern import AfterMatchSkipStrategy, Pattern, WithinType
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
 from asterism.testing import match
 from tests.unit.harness import Run, chain, in_flink, ms, run, stage
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.sql.functions import FUNCTIONS, Function
-from asterism.sql.operators import OPERATORS
+from asterism.expressions.functions import FUNCTIONS, Function
+from asterism.expressions.operators import OPERATORS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "sql.md"
 

@@ -8,7 +8,9 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from asterism.state import GroupHeader, MemoryStore, Page, batch_from_bytes, batch_to_bytes
+from asterism.matching.page import Page
+from asterism.operators.key_group import GroupHeader
+from asterism.operators.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
 
 KEYS = pa.schema([("k:user", pa.string()), ("k:n", pa.int64())])
 EVENTS = pa.schema(

@@ -17,11 +17,10 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism.compiler import compile_pattern
-from asterism.conformance import read_cases
+from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError, MalformedPatternError, PatternWarning, SkipStrategyError
-from asterism.json_format import pattern_from_json
-from asterism.surprises import surprises
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.warnings import surprises
 from asterism.testing import check_independence, match
 
 NOTHING = "can take no (second )?event|nothing can match"
@@ -352,7 +351,7 @@ def test_few_patterns_of_the_corpus_are_surprising() -> None:
     patterns = told = 0
     for case in read_cases(CORPUS):
         try:
-            pattern = pattern_from_json(case["pattern"])
+            pattern = Pattern.from_json(case["pattern"])
         except AsterismError:
             continue
         found = surprises(pattern)

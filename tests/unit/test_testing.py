@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics
+from asterism.columns.time import END_OF_TIME, TIME_UNIT, TIME_UNITS
 from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StateError
-from asterism.operator import END_OF_TIME, Arrival, InputSpec, Now, Operator, Result
-from asterism.outputs import TIME_UNIT, TIME_UNITS, OutputKind, OutputSpec
-from asterism.state import StateStore
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
+from asterism.operators.state_store import StateStore
 from asterism.testing import (
     EVENTS,
     Literals,

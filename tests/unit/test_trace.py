@@ -15,16 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism import follower as follower_module
-from asterism.cli import main
-from asterism.conditions import NotCondition, SqlCondition
-from asterism.conformance import ENGINES, SCHEMA, events_of, normalized, pieces, read_cases
+from asterism.cli.event_files import read_events
+from asterism.cli.main import main
+from asterism.columns.time import TimeColumn
+from asterism.conformance.corpus import ENGINES, SCHEMA, events_of, normalized, pieces, read_cases
 from asterism.errors import AsterismError, ColumnNotFoundError, StreamDefinitionError
-from asterism.files import read_events
-from asterism.follower import Follower
-from asterism.json_format import pattern_from_json
-from asterism.outputs import TimeColumn
-from asterism.trace import Trace, What, Why, _ranks, trace
+from asterism.patterns.conditions import NotCondition, SqlCondition
+from asterism.trace import partial_matches as follower_module
+from asterism.trace.partial_matches import Follower, What, Why
+from asterism.trace.report import Trace, _ranks, trace
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -91,7 +90,7 @@ def cases() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case["id"])
 def test_trace_is_what_the_engine_did(case: dict[str, Any], semantics: Semantics) -> None:
     """Matches, timeouts and late events are those of the operator, and what is gone has a reason."""
-    pattern = pattern_from_json(case["pattern"])
+    pattern = Pattern.from_json(case["pattern"])
     try:
         expected = ENGINES["kernel"](case, semantics, "whole", random.Random(0))
     except AsterismError:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from asterism.cli import main
+from asterism.cli.main import main
 from asterism.errors import AsterismError
-from asterism.matcher import Matcher
-from asterism.pattern import AfterMatchSkipStrategy, Pattern
-from asterism.validation import arrow_type, check, check_processor, summary
+from asterism.matching.matcher import Matcher
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.sequence import AfterMatchSkipStrategy
+from asterism.rules.validation import arrow_type, check, check_processor, summary
 
 SCHEMA = pa.schema([("name", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 

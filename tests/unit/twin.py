@@ -13,9 +13,12 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from asterism.cep import DROPPED, EVENTS, CepOperator
-from asterism.compiler import Semantics
-from asterism.conditions import (
+from asterism.conformance.corpus import CUTS, SCHEMA, Collected, events_of, normalized, pieces
+from asterism.matching.operator import DROPPED, EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.conditions import (
     AndCondition,
     Condition,
     IterativeCondition,
@@ -23,11 +26,9 @@ from asterism.conditions import (
     OrCondition,
     SqlCondition,
 )
-from asterism.conformance import CUTS, SCHEMA, Collected, events_of, normalized, pieces
-from asterism.operator import Arrival, Now
-from asterism.outputs import OutputKind, OutputSpec
-from asterism.pattern import Pattern, QuantifierKind, Stage
-from asterism.state import MemoryStore
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import QuantifierKind, Stage
 from tests.reference.matcher import run_case
 from tests.reference.python import asking
 

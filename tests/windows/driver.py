@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.key_group import KEY_HASH
-from asterism.operator import END_OF_TIME, Arrival, Now
-from asterism.state import MemoryStore
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
 from asterism.testing import key_hashes
-from asterism.window_operator import FIRINGS, LATE_ELEMENTS, WindowOperator
-from asterism.windows import SessionWindows
+from asterism.windows.assigners import SessionWindows
+from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS
 from tests.reference.windows import END
 from tests.windows.transcripts import Case, Element, Step, firing_text, late_text
 

@@ -13,9 +13,10 @@ import pytest
 
 from asterism.errors import OperatorError
 from asterism.testing import OperatorHarness
-from asterism.window_answers import table_of
-from asterism.window_operator import FIRINGS, WindowOperator
-from asterism.windows import TumblingWindows
+from asterism.windows.assigners import TumblingWindows
+from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
+from asterism.windows.user_functions import table_of
 
 N = pa.schema({"n": "int64"})
 NESTED = pa.schema({"n": pa.struct({"a": pa.list_(pa.int32()), "b": pa.map_(pa.string(), pa.date32())})})

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from asterism.aggregates import FUNCTIONS, AggregateFunction
+from asterism.expressions.aggregates import FUNCTIONS, AggregateFunction
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "windows.md"
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from asterism.drawing import _width
-from asterism.triggers import (
+from asterism.text.svg import text_width
+from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows, Windows
+from asterism.windows.drawing import MAX_FIRINGS, MAX_STEPS, default_steps, draw
+from asterism.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -24,8 +26,6 @@ from asterism.triggers import (
     Trigger,
     TriggerResult,
 )
-from asterism.window_drawing import MAX_FIRINGS, MAX_STEPS, default_steps, draw
-from asterism.windows import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows, Windows
 from tests.windows.transcripts import FOLDER, Case, Element, Step, case_of, cases, play_reference, seconds
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,7 +95,7 @@ def test_texts_do_not_overlap(case: Case) -> None:
     boxes = []
     for text in drawn(case).iter(f"{SVG}text"):
         size = float(text.get("font-size", "0"))
-        width = _width(text.text or "", size, 0.61 if "mono" in text.get("font-family", "") else 0.56)
+        width = text_width(text.text or "", size, 0.61 if "mono" in text.get("font-family", "") else 0.56)
         x = float(text.get("x", "0")) - (width / 2 if text.get("text-anchor") == "middle" else 0)
         y = float(text.get("y", "0"))
         boxes.append((x, x + width, y - 0.75 * size, y + 0.2 * size, text.text))
@@ -111,7 +111,9 @@ def test_everything_is_inside_the_paper(case: Case) -> None:
     for shape in root.iter():
         for name, limit in (("x", width), ("cx", width), ("y", height), ("cy", height)):
             assert 0 <= float(shape.get(name, "0")) <= limit
-        wide = _width(shape.text or "", float(shape.get("font-size", "0")), 0.61) if shape.tag == f"{SVG}text" else 0
+        wide = (
+            text_width(shape.text or "", float(shape.get("font-size", "0")), 0.61) if shape.tag == f"{SVG}text" else 0
+        )
         if shape.get("text-anchor") != "middle":
             assert float(shape.get("x", "0")) + wide <= width + 1, shape.text
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asterism import triggers as t
-from asterism import windows as w
+from asterism.windows import assigners as w
+from asterism.windows import triggers as t
+from asterism.windows.evictors import Evictor
 from tests.windows.driver import WAYS, Driver, Way, summed
 from tests.windows.transcripts import Case, Element, Step, play_reference
 
@@ -96,7 +97,7 @@ def a_case(draw: st.DrawFn, ordered: bool = False) -> Case:
     window = draw(WINDOWS)
     event = ordered or draw(st.sampled_from([True, True, True, False]))
     in_order = ordered or (event and draw(st.booleans()))
-    evict = draw(st.none() | st.none() | st.integers(1, 3).map(w.Evictor.count) | seconds(1, 5).map(w.Evictor.time))
+    evict = draw(st.none() | st.none() | st.integers(1, 3).map(Evictor.count) | seconds(1, 5).map(Evictor.time))
     moments = st.one_of(st.integers(0, 60).map(lambda half: half * 500), st.integers(1, 30).map(lambda s: s * 1000 - 1))
     elements = st.builds(
         Element,

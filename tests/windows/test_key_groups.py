@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
 from asterism.spark.exchange import BATCH_GROUP, run_groups
-from asterism.spark.windowing import _arrived
-from asterism.state import batch_from_bytes
+from asterism.spark.windows import _arrived
 from asterism.testing import OperatorHarness, key_hashes
-from asterism.triggers import Any as AnyOf
-from asterism.triggers import (
+from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
+from asterism.windows.triggers import Any as AnyOf
+from asterism.windows.triggers import (
     ContinuousProcessingTimeTrigger,
     CountTrigger,
     EventTimeTrigger,
@@ -26,8 +29,6 @@ from asterism.triggers import (
     TriggerContext,
     TriggerResult,
 )
-from asterism.window_operator import FIRINGS, WindowOperator
-from asterism.windows import GlobalWindows, SessionWindows, TumblingWindows, Windows
 
 SECOND = timedelta(seconds=1)
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)

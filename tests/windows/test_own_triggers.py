@@ -12,7 +12,10 @@ import pytest
 
 from asterism.errors import OperatorError
 from asterism.testing import OperatorHarness
-from asterism.triggers import (
+from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.evictors import Evictor
+from asterism.windows.operator import WindowOperator
+from asterism.windows.triggers import (
     All,
     CountTrigger,
     DeltaTrigger,
@@ -22,9 +25,7 @@ from asterism.triggers import (
     TriggerContext,
     TriggerResult,
 )
-from asterism.triggers import Any as AnyOf
-from asterism.window_operator import WindowOperator
-from asterism.windows import Evictor, GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.triggers import Any as AnyOf
 
 SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64"})
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.testing import OperatorHarness
-from asterism.triggers import CountTrigger, EventTimeTrigger, ProcessingTimeTrigger, PurgingTrigger, Trigger
-from asterism.window_operator import FIRINGS, WindowOperator
-from asterism.windows import GlobalWindows, TumblingWindows, Windows
+from asterism.windows.assigners import GlobalWindows, TumblingWindows, Windows
+from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
+from asterism.windows.triggers import CountTrigger, EventTimeTrigger, ProcessingTimeTrigger, PurgingTrigger, Trigger
 
 SECOND = timedelta(seconds=1)
 TEN = TumblingWindows.of(10 * SECOND)

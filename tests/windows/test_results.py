@@ -10,19 +10,21 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
+from asterism.columns.time import BEFORE_TIME
 from asterism.errors import InvalidEventError, StateError
-from asterism.operator import BEFORE_TIME, Arrival, Now
-from asterism.state import MemoryStore
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
 from asterism.testing import OperatorHarness
-from asterism.triggers import (
+from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows.evictors import Evictor
+from asterism.windows.operator import WindowOperator
+from asterism.windows.triggers import (
     ContinuousEventTimeTrigger,
     CountTrigger,
     EventTimeTrigger,
     ProcessingTimeTrigger,
     TimeSpan,
 )
-from asterism.window_operator import WindowOperator
-from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 
 SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64", "w": "float64"})
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)

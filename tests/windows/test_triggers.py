@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from asterism import triggers as t
 from asterism.errors import StreamDefinitionError
-from asterism.trigger_plan import Part, plan_of
-from asterism.windows import Evictor, GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows import triggers as t
+from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows.evictors import Evictor
+from asterism.windows.trigger_table import Part, trigger_table_of
 from tests.windows.test_equals_reference import triggers
 
 NAMES: dict[str, Any] = {
@@ -66,18 +67,18 @@ def test_a_trigger_does_not_change() -> None:
 def test_the_mode_of_the_whole_counts() -> None:
     """FLIP-9's example."""
     inner = t.CountTrigger.at_least(4).accumulating(), t.CountTrigger.at_least(5)
-    assert plan_of(t.All(*inner).discarding()).purges
-    assert not plan_of(t.All(*(trigger.discarding() for trigger in inner))).purges
-    assert not plan_of(t.CountTrigger.at_least(4)).purges
-    assert plan_of(t.PurgingTrigger.of(t.never)).purges
+    assert trigger_table_of(t.All(*inner).discarding()).purges
+    assert not trigger_table_of(t.All(*(trigger.discarding() for trigger in inner))).purges
+    assert not trigger_table_of(t.CountTrigger.at_least(4)).purges
+    assert trigger_table_of(t.PurgingTrigger.of(t.never)).purges
 
 
 def test_the_plan_has_a_row_for_each_part() -> None:
     inner = t.PurgingTrigger.of(t.ProcessingTimeTrigger.after_first_element(timedelta(seconds=10)))
-    plan = plan_of(
+    plan = trigger_table_of(
         t.EventTimeTrigger.after_end_of_window().with_early_trigger(inner).with_late_trigger(t.CountTrigger.at_least(5))
     )
-    assert [Part(row[0]).name for row in plan.table] == ["END_EVENT", "FIRST_CLOCK", "COUNT"]
+    assert [Part(row[0]).name for row in plan.rows] == ["END_EVENT", "FIRST_CLOCK", "COUNT"]
 
 
 def test_triggers_may_be_nested_deep() -> None:
@@ -85,7 +86,7 @@ def test_triggers_may_be_nested_deep() -> None:
     for _ in range(t.MAX_DEPTH - 1):
         trigger = t.All(trigger)
     assert eval(repr(trigger), NAMES) == trigger
-    assert len(plan_of(trigger).table) == t.MAX_DEPTH
+    assert len(trigger_table_of(trigger).rows) == t.MAX_DEPTH
 
 
 @pytest.mark.parametrize(

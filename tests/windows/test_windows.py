@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism import wall_clock
-from asterism.windows import SlidingWindows, TumblingWindows, Windows
+from asterism.columns import time_zones as wall_clock
+from asterism.windows.assigners import SlidingWindows, TumblingWindows, Windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -25,7 +25,9 @@ from typing import Any
 
 import yaml
 
-from asterism import triggers, windows
+from asterism.windows import assigners as windows
+from asterism.windows import triggers
+from asterism.windows.evictors import Evictor
 from tests.reference.windows import END, Reference
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -65,7 +67,7 @@ class Case:
     event: bool = True
     keyed: bool = True
     in_order: bool = False
-    evict: windows.Evictor | None = None
+    evict: Evictor | None = None
 
 
 # ---------------------------------------------------------------------- reading
@@ -132,7 +134,7 @@ def evaluate(text: str) -> Any:
     known: dict[str, Any] = {
         **{name: value for name, value in vars(triggers).items() if name == "never" or name.endswith("Trigger")},
         **{name: value for name, value in vars(windows).items() if name.endswith("Windows")},
-        "Evictor": windows.Evictor,
+        "Evictor": Evictor,
         "All": triggers.All,
         "Any": triggers.Any,
         "duration": lambda number: number * MILLISECOND,

@@ -4,8 +4,8 @@ Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways that it names for
 """
 
 from asterism.discovery.file import FilePatternProcessorDiscovererFactory
-from asterism.discovery.http import HttpPatternProcessorDiscovererFactory
-from asterism.discovery.sql import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism.discovery.http_endpoint import HttpPatternProcessorDiscovererFactory
+from asterism.discovery.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.url import UrlPatternProcessorDiscovererFactory
 
 __all__ = [

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asterism.errors import PatternProcessorError
-from asterism.json_text import MAX_DIGITS, MAX_NAME, JsonTextError, decode, line_and_column, offset_of, text_of
-from asterism.json_text import pointer_part as part
+from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, JsonTextError, decode, line_and_column, offset_of, text_of
+from asterism.text.strict_json import pointer_part as part
 
 MAX_BYTES = 20_000_000  # of a YAML document also the characters, those that aliases repeat counted each time
 MAX_TOTAL = 100_000_000  # of all files of a folder, in bytes, and of all rows of a table, in characters

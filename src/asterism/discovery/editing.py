@@ -30,11 +30,11 @@ from asterism.discovery.documents import (
     written,
 )
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
-from asterism.discovery.sql import TABLE, Table
-from asterism.durable import alone_in, replace_file
+from asterism.discovery.sql_table import TABLE, Table
 from asterism.errors import AsterismError, PatternProcessorError
-from asterism.json_text import JsonTextError, decode, line_and_column, offset_of
-from asterism.processors import PatternProcessor, without_flag
+from asterism.rules.durable_files import alone_in, replace_file
+from asterism.rules.processor import PatternProcessor, without_flag
+from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
 """Enabled; not; below a version that is; it cannot be told."""

@@ -16,7 +16,7 @@ from asterism.arguments import expect
 from asterism.discovery.documents import MAX_BYTES, MAX_TOTAL, SUFFIXES, WHOLE, read_document, read_file
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
-from asterism.processors import (
+from asterism.rules.processor import (
     Discovered,
     PatternProcessor,
     PatternProcessorDiscoverer,

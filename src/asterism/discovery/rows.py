@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.json_text import JsonTextError, decode, text_of
-from asterism.processors import Discovered, RefusedProcessor, processor_from
+from asterism.rules.processor import Discovered, RefusedProcessor, processor_from
+from asterism.text.strict_json import JsonTextError, decode, text_of
 
 COLUMNS = (
     "id",

@@ -20,13 +20,13 @@ from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
-from asterism.processors import (
+from asterism.rules.processor import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     checked_interval,
 )
-from asterism.words import one_line
+from asterism.text.printable import one_line
 
 SCHEMES = ("http", "https")
 TIMEOUT = 10  # seconds of silence

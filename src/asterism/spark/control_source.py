@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from asterism.errors import StateError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
-from asterism.spark.key_groups import label
+from asterism.spark.partitioning import label
 
 NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1

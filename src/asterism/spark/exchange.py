@@ -14,12 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
-from asterism.cep import EVENTS, CepOperator
-from asterism.key_group import KEY_HASH
-from asterism.operator import BEFORE_TIME, END_OF_TIME, NO_TIME, Arrival, Now, Operator, Result
-from asterism.spark.key_groups import label
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
+from asterism.spark.partitioning import label
 from asterism.spark.worker import settle_memory
-from asterism.state import MemoryStore, batch_from_bytes, batch_to_bytes
 
 GATHER = 200_000
 """Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""

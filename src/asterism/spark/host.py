@@ -25,11 +25,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
-from asterism.spark.key_groups import group_of
+from asterism.spark.partitioning import group_of
 from asterism.spark.worker import settle_memory
 
 if TYPE_CHECKING:
-    from asterism.operator import Arrival, Operator, Result
+    from asterism.operators.operator import Arrival, Operator, Result
 
 _NO_TIMER = -1
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
@@ -94,8 +94,9 @@ class OperatorHost(StatefulProcessor):
         return self._process(key, [first, rows] if first else [rows], timerValues, ends=ends)
 
     def _arrivals(self, rows: Sequence[Any]) -> list[Arrival]:
-        from asterism.operator import BEFORE_TIME, Arrival
-        from asterism.state import batch_from_bytes
+        from asterism.columns.time import BEFORE_TIME
+        from asterism.operators.operator import Arrival
+        from asterism.operators.state_store import batch_from_bytes
 
         # Spark shuffles in any order; in this one every key group sees broadcast elements, and a task that is repeated sees all.
         arrivals = []
@@ -180,7 +181,8 @@ class OperatorHost(StatefulProcessor):
         self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
     ) -> Iterator[Result]:
         """One call of the operator for each of *parts*, and one for the end."""
-        from asterism.operator import BEFORE_TIME, END_OF_TIME, Arrival, Now
+        from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+        from asterism.operators.operator import Arrival, Now
 
         watermark, clock = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
         now = Now(

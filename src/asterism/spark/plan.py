@@ -27,18 +27,17 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, shown
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import MILLISECONDS, TIME_UNIT, micros
 from asterism.errors import StateError, StreamDefinitionError
-from asterism.key_group import KEY_HASH
-from asterism.matcher import micros
-from asterism.operator import Arrival, Operator
-from asterism.outputs import MILLISECONDS, TIME_UNIT
+from asterism.expressions.types import TIME_ZONE
+from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.control_source import ControlSource
 from asterism.spark.exchange import BATCH_GROUP, Batches, pack, run_groups, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
-from asterism.spark.streams import BroadcastStream, KeyedStream
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.upstream import OTHER, OURS, goes_on, has_upstream, has_watermark, is_watermarked, marked
-from asterism.sql.types import TIME_ZONE
 
 Sink = Callable[[DataFrame, int], None]
 DEFAULT_KEY_GROUPS = 32

@@ -1,4 +1,4 @@
-"""Event times in Spark's words: the same microseconds that :class:`asterism.outputs.TimeColumn` makes of them."""
+"""Event times in Spark's words: the same microseconds that :class:`asterism.columns.time.TimeColumn` makes of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from asterism.outputs import FAR, TIME_UNITS
+from asterism.columns.time import FAR, TIME_UNITS
 
 DAY = 86_400_000_000
 _NTZ = (

@@ -34,23 +34,23 @@ FUNCTIONS = {
         "source.read": ["Reader.read"],
         "source.commit": ["Reader.commit"],
     },
-    "asterism.spark.processor_source": {
+    "asterism.spark.rule_source": {
         "source.offset": ["ProcessorReader.latestOffset", "ProcessorDrainReader.latestOffset"],
         "source.partitions": ["_Announces.partitions"],
         "source.read": ["_Announces.read"],
         "source.commit": ["_Announces.commit"],
     },
-    "asterism.cep": {"pack.prepare": ["CepOperator.prepare"]},
-    "asterism.dynamic_cep": {"pack.prepare": ["DynamicCepOperator.prepare"]},
-    "asterism.window_operator": {"pack.prepare": ["WindowOperator.prepare"]},
-    "asterism.multiple_input": {"pack.prepare": ["MultipleInputOperator.prepare"]},
-    "asterism.key_group": {"state.operator": ["KeyGroupOperator.slices"]},
+    "asterism.matching.operator": {"pack.prepare": ["CepOperator.prepare"]},
+    "asterism.rules.operator": {"pack.prepare": ["DynamicCepOperator.prepare"]},
+    "asterism.windows.operator": {"pack.prepare": ["WindowOperator.prepare"]},
+    "asterism.operators.multiple_input": {"pack.prepare": ["MultipleInputOperator.prepare"]},
+    "asterism.operators.key_group": {"state.operator": ["KeyGroupOperator.slices"]},
     "asterism.spark.host": {
         "state.init": ["OperatorHost.init"],
         "state.call": ["OperatorHost._rows"],
         "state.flush": ["_SparkStore.flush"],
     },
-    "asterism.coordinator": {
+    "asterism.rules.coordinator": {
         "rules.claim": ["FolderStore.claim"],
         "rules.updated": ["Coordinator.on_pattern_processors_updated"],
         "rules.committed": ["Coordinator.committed"],
@@ -164,7 +164,7 @@ def _wrap_all(module: ModuleType) -> None:
             holder, _, function = name.partition(".")
             found = getattr(module, holder)
             setattr(found, function, _wrapped(getattr(found, function), point))
-    if module.__name__ == "asterism.coordinator":
+    if module.__name__ == "asterism.rules.coordinator":
         _in_the_move(module)
 
 

@@ -1,0 +1,354 @@
+"""The command ``asterism rules``: pattern processors in files and databases, seen and changed by people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.terminal import Column, distinct, errors_explained, stdout
+from asterism.errors import AsterismError, PatternProcessorError, printable
+from asterism.patterns.semantics import Semantics
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from asterism.discovery.editing import Addition, Rule, Rules
+    from asterism.rules.coordinator import FolderStore
+    from asterism.rules.validation import CheckedProcessor
+
+
+_COLORS = {"on": "green", "off": "yellow", "older": "dim", "wrong": "red"}
+
+
+@click.group()
+def rules() -> None:
+    """See, check and change pattern processors, while queries run with them.
+
+    CHECKPOINT, of status, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=. SOURCE, of all
+    others, is a file in JSON or YAML, a folder of such files, or the URL of a database: sqlite:///rules.db,
+    postgresql://user@host/database. A password may be in the URL, but others on the machine can see it there: PostgreSQL's
+    variable PGPASSWORD or the file ~/.pgpass are safer.
+    """
+
+
+def _at_source(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and the option that say where the rules are."""
+    command = click.option(
+        "--table", default="pattern_processors", show_default=True, help="In a database: its name, or schema.table."
+    )(command)
+    return click.argument("source")(command)
+
+
+def _rules_at(source: str, table: str) -> Rules:
+    from asterism.discovery.editing import rules_at
+
+    return rules_at(source, table)
+
+
+# ---------------------------------------------------------------------- asterism rules list
+
+
+@rules.command(name="list")
+@_at_source
+def list_(source: str, table: str) -> None:
+    """Show all rules: which are on, off, wrong, or older versions of others."""
+    with errors_explained():
+        from rich.table import Table
+        from rich.text import Text
+
+        kept = _rules_at(source, table).all()
+        rows = [_row(rule) for rule in kept]
+        several = len({rule.where for rule in kept}) > 1
+        shown = Table()
+        for name in ("id", "version", "state", "from", "key", "what", *(["file"] if several else [])):
+            shown.add_column(name, overflow="fold")
+        for rule, row in zip(kept, rows, strict=True):
+            cells = [Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row)]
+            shown.add_row(*cells, *([one_line(rule.where.rpartition("/")[2], 200)] if several else []))
+        stdout().print(shown)
+        counts = {state: sum(row[2] == state for row in rows) for state in _COLORS}
+        click.echo(", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no rules")
+
+
+def _row(rule: Rule) -> tuple[str, ...]:
+    """Its id, version and state, when it begins, its key, and what it looks for or what is wrong."""
+    from asterism.rules.processor import PatternProcessor, without_flag
+    from asterism.rules.validation import summary
+
+    head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))
+    if rule.call is not None:
+        name, parameters = rule.call
+        return *head, rule.state, "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
+    if rule.twice is not None:
+        return *head, rule.state, "", "", one_line(rule.twice, 200)
+    try:
+        if rule.error is not None:
+            raise rule.error
+        found = PatternProcessor.from_dict(without_flag(rule.item)[0])
+    except AsterismError as error:
+        return *head, rule.state if rule.state == "older" else "wrong", "", "", one_line(error.message, 200)
+    begins = "" if found.timestamp is None else found.timestamp.isoformat()
+    key = "" if found.key is None else one_line(", ".join(found.key) or "(one for all)", 100)
+    gives = [f"function {found.function}"] if found.function else [one_line(text, 60) for text in found.select]
+    return *head, rule.state, begins, key, "; ".join([summary(found.pattern), *gives])
+
+
+# ---------------------------------------------------------------------- asterism rules validate
+
+
+@rules.command()
+@_at_source
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    type=Column(),
+    help="A column of the events and its Spark type, as price:double; repeat it for each that SQL reads.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, which refuses what Flink ignores, or Flink's.",
+)
+def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str) -> None:
+    """Check all rules; the exit status is 1 if one is wrong.
+
+    Every problem is told with its line and column: in the file or, in a database, in the pattern of the rule. With --column,
+    columns and types are checked, too. Older versions of a rule are left out.
+
+    \b
+    asterism rules validate rules.yaml --column user:string --column price:double
+    """
+    distinct(columns)
+    with errors_explained():
+        import pyarrow as pa
+
+        found = _rules_at(source, table).all()
+        good = _all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
+        if not found:
+            click.echo("no rules")
+    if not good:
+        sys.exit(1)
+
+
+def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
+    from asterism.rules.validation import summary
+
+    good = True
+    for rule in found:
+        if rule.state == "older":
+            continue
+        name = f"{printable(rule.where)}: {_named(rule)}"
+        if rule.call is not None:
+            click.echo(f"{name}: ok, {one_line(rule.call[0], 200)} with {len(rule.call[1])} parameters")
+            continue
+        checked = _checked(rule, schema, semantics)
+        _tell(rule, checked)
+        if rule.twice is not None:
+            click.echo(f"{name}: {printable(rule.twice)}")
+        if checked.processor is None or rule.twice is not None:
+            good = False
+        else:
+            off = ", off" if rule.state == "off" else ""
+            click.echo(f"{name}: ok{off}, {summary(checked.processor.pattern)}")
+    return good
+
+
+def _named(rule: Rule) -> str:
+    return one_line(rule.id, 200) + ("" if rule.version is None else f" version {rule.version}")
+
+
+def _tell(rule: Rule, checked: CheckedProcessor) -> None:
+    told = [(problem, "") for problem in checked.problems] + [(warning, "warning: ") for warning in checked.warnings]
+    for problem, word in told:
+        click.echo(f"{printable(rule.where)}:{replace(problem, message=f'{_named(rule)}: {word}{problem.message}')}")
+    if checked.more:
+        click.echo(f"{printable(rule.where)}: {_named(rule)}: {checked.more} more problems")
+
+
+def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> CheckedProcessor:
+    from asterism.rules.validation import CheckedProcessor, Problem, check_processor
+
+    if rule.error is not None:
+        return CheckedProcessor(None, [Problem(1, 1, rule.error.message, rule.error.detail, rule.error.hint)])
+    return check_processor(rule.item, rule.place, schema, semantics)
+
+
+# ---------------------------------------------------------------------- asterism rules create, add, remove, enable, disable
+
+
+@rules.command()
+@_at_source
+def create(source: str, table: str) -> None:
+    """Make the table for rules in a database; a SQLite file, too."""
+    with errors_explained():
+        from asterism.discovery.sql_table import create_pattern_processor_table
+
+        if "://" not in source:
+            raise PatternProcessorError(
+                f"{source!r} is not the URL of a database", hint="`asterism rules add` makes a file"
+            )
+        create_pattern_processor_table(source, table)
+        click.echo(f"table {table} made")
+
+
+@rules.command()
+@_at_source
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+def add(source: str, table: str, file: str) -> None:
+    """Add the rules of FILE, all or none: new ones, and new versions of others.
+
+    In a file, a new version takes the place of the one that is there; in a database both are kept, and the highest that is
+    enabled counts.
+    """
+    with errors_explained():
+        additions = _additions(file)
+        if additions is not None:
+            for done in _rules_at(source, table).add(additions):
+                click.echo(printable(done))
+    if additions is None:
+        sys.exit(1)
+
+
+def _additions(file: str) -> list[Addition] | None:
+    """The rules of a file; None, if one is wrong, which is told."""
+    from asterism.discovery.editing import Addition
+
+    found = _rules_at(file, "").all()
+    checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
+    names = [rule.id for rule in found]
+    for rule, one in zip(found, checked, strict=True):
+        _tell(rule, one)
+        if names.count(rule.id) > 1:
+            click.echo(f"{printable(rule.where)}: {_named(rule)}: {names.count(rule.id)} processors have this id")
+    if len(set(names)) < len(names) or any(one.processor is None for one in checked):
+        return None
+    return [Addition(r.item, c.processor) for r, c in zip(found, checked, strict=True) if c.processor is not None]
+
+
+_version = click.option("--version", type=int, help="This version only.")
+
+
+@rules.command()
+@_at_source
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@_version
+def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
+    """Remove rules, with all their versions; all of them or, if there is no such rule, none."""
+    _change(source, table, ids, lambda kept, ids: kept.remove(ids, version))
+
+
+@rules.command()
+@_at_source
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def disable(source: str, table: str, ids: Sequence[str]) -> None:
+    """Turn rules off: they stay where they are, and queries drop them."""
+    _change(source, table, ids, lambda kept, ids: kept.disable(ids))
+
+
+@rules.command()
+@_at_source
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--version", type=int, help="Use this version; those above are turned off.  [default: the highest]")
+def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
+    """Turn rules on."""
+    _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))
+
+
+def _change(
+    source: str, table: str, ids: Sequence[str], change: Callable[[Rules, Sequence[str]], Sequence[str]]
+) -> None:
+    with errors_explained():
+        for done in change(_rules_at(source, table), list(dict.fromkeys(ids))):
+            click.echo(printable(done))
+
+
+# ---------------------------------------------------------------------- asterism rules status, kill, unkill, killed
+
+
+def _store_at(checkpoint: str) -> FolderStore:
+    from asterism.rules.coordinator import store_at
+
+    return store_at(checkpoint)
+
+
+@rules.command()
+@click.argument("checkpoint")
+def status(checkpoint: str) -> None:
+    """Show how a query's discovery is: which rules it has, what was refused or killed, and the last lines of its log.
+
+    The exit status is 1 if discovery is interrupted, or nothing has been heard of the query.
+    """
+    with errors_explained():
+        from asterism.rules.discovery_status import INTERRUPTED, STALE
+
+        found = _store_at(checkpoint).read_status()
+        click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
+        click.echo(f"last successful look: {found.looked or '-'}, last sign of life: {found.alive or '-'}")
+        click.echo(f"set {found.version}: {len(found.processors)} rules")
+        for name, version in found.processors.items():
+            click.echo(f"  {one_line(name, 200)} version {version}")
+        for what, those in (("refused", found.refused), ("killed", found.killed)):
+            for name, reason in those.items():
+                click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
+        for line in found.log:
+            click.echo(f"log: {one_line(line, 2000)}")
+    if found.state in (INTERRUPTED, STALE):
+        sys.exit(1)
+
+
+@rules.command()
+@click.argument("checkpoint")
+@click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
+@click.option("--reason", help="Why; the query's status and log tell it.")
+def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
+    """Take rules out of one query, wherever they come from.
+
+    A query that runs drops them within seconds. One that a rule has brought down is started again without it: also in the
+    micro-batch that has failed. ID means all versions, ID@VERSION one. An ID that itself ends in @ and a number, or in @, is
+    written with another @ behind it.
+    """
+    with errors_explained():
+        from asterism.rules import kill_list
+
+        store = _store_at(checkpoint)
+        kill_list.kill(store, names, reason)
+        known = [one for found in store.retained() for one in found.processors]
+        for name in names:
+            named = [one for one in known if kill_list.is_named(one, [name])]
+            there = "" if named else "; no rule in force has this name, so far it means nothing"
+            if any(one.id == name and one not in named for one in known):
+                there += f"; the rule whose id is {name!r} is {name + '@'!r}"
+            click.echo(f"{printable(name)} killed{printable(there)}")
+
+
+@rules.command()
+@click.argument("checkpoint")
+@click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
+def unkill(checkpoint: str, names: Sequence[str]) -> None:
+    """Let rules in again that were killed: with their next version, or when they are turned off and on where they are."""
+    with errors_explained():
+        from asterism.rules import kill_list
+
+        kill_list.unkill(_store_at(checkpoint), names)
+        for name in names:
+            click.echo(f"{printable(name)} may come in again, with its next version")
+
+
+@rules.command()
+@click.argument("checkpoint")
+def killed(checkpoint: str) -> None:
+    """Show which rules are killed, since when and why."""
+    with errors_explained():
+        found = _store_at(checkpoint).killed()
+        for name, one in found.items():
+            click.echo(f"{one_line(name, 220)}, since {one_line(one.since, 40)}: {one_line(one.reason, 1000)}")
+        if not found:
+            click.echo("no rules")

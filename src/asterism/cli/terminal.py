@@ -1,0 +1,95 @@
+"""What the commands have in common: how errors are told, and arguments of several commands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.errors import AsterismError, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 160
+"""Columns of a table where there is no terminal that has a width."""
+
+
+def stdout() -> Console:
+    """For tables."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
+
+
+class Failure(click.ClickException):
+    """The command cannot go on."""
+
+    exit_code = 2
+
+
+@contextmanager
+def errors_explained() -> Iterator[None]:
+    """What a user can do something about is said without a traceback."""
+    try:
+        yield
+    except AsterismError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever reads the output has enough
+            raise
+        raise Failure(printable(str(error))) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise Failure(asterism_error_in(str(error)) or first_paragraph(str(error))) from error
+
+
+def asterism_error_in(text: str) -> str | None:
+    """The text of an AsterismError that a Spark worker raised, as it stands in the traceback that reaches the driver.
+
+    >>> asterism_error_in('Traceback ...\\nasterism.errors.StateError: no\\n  Hint: do\\n\\n\\tat org...')
+    'no\\n  Hint: do'
+    """
+    found = re.findall(r"asterism\.errors\.\w+: (.*(?:\n  .*)*)", text)
+    return found[-1] if found else None
+
+
+def first_paragraph(text: str) -> str:
+    """Spark's own messages begin with how they came here, and go on with plans and stack traces."""
+    text = re.sub(
+        r"^An error occurred while calling \S+\s+: [\w.$]+: |^\[STREAM_FAILED\].*?with exception: ", "", text.strip()
+    )
+    return re.split(r"\n\s*\n|\n\s*at |\nJVM stacktrace|;\n|\n=== |\n== DataFrame", text)[0]
+
+
+class Column(click.ParamType[tuple[str, Any]]):
+    """The name of a column and its Spark type: price:double."""
+
+    name = "name:type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        from asterism.rules.validation import arrow_type
+
+        name, _, kind = value.partition(":")
+        if not name or not kind:
+            self.fail(f"{value!r} is not a column: write its name and its type, as in price:double", param, ctx)
+        try:
+            return name, arrow_type(kind)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def distinct(columns: Sequence[tuple[str, Any]]) -> None:
+    """What several ``--column`` must be."""
+    names = [name for name, _ in columns]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")

@@ -1,0 +1,83 @@
+"""Rows by key: numbers for keys, and the rows of each."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints
+
+KEY_HASH = "__key_hash"
+"""Column of 64-bit hashes of the keys, which the host supplies."""
+
+
+def concatenated(rows: list[Ints], columns: int) -> Ints:
+    return np.concatenate([*rows, np.empty((0, columns), np.int64)])
+
+
+def offsets_of(counts: Any) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """The rows of some keys, and where each of these keys' rows begin."""
+    counts = np.diff(at)
+    return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
+
+
+def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Where a condition holds: NULL does not."""
+    if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
+        return np.zeros(len(values), np.bool_)
+    return cast("npt.NDArray[np.bool_]", pc.fill_null(values, False).to_numpy())
+
+
+def as_int64(array: pa.Array) -> Ints:
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    elif pa.types.is_date(array.type):
+        array = array.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]) -> Ints:
+    """Of events that are sorted by key and time: how many before it, with the same key and time, are *seen*.
+
+    >>> positions_among_equals(np.array([0, 0, 0, 0, 1]), np.array([5, 5, 5, 6, 6]), np.array([True, False, True, True, True]))
+    array([0, 1, 1, 0, 0])
+    """
+    begins = np.ones(len(times), np.bool_)
+    begins[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
+    if begins.all():
+        return np.zeros(len(times), np.int64)
+    before: Ints = np.cumsum(seen) - seen
+    return before - np.maximum.accumulate(np.where(begins, before, 0))
+
+
+def group_codes(keys: pa.Table) -> tuple[Ints, int]:
+    """Number the distinct keys in order of first appearance; a null is a value like any other."""
+    rows = keys.num_rows
+    if keys.num_columns == 0:
+        return np.zeros(rows, np.int64), min(rows, 1)
+    codes: Ints | None = None
+    count = 0
+    for column in keys.columns:
+        encoded = pc.dictionary_encode(
+            column.combine_chunks() if column.num_chunks != 1 else column.chunk(0), null_encoding="encode"
+        )
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if codes is None:
+            codes, count = own, len(encoded.dictionary)
+        else:
+            again = pc.dictionary_encode(pa.array(codes * len(encoded.dictionary) + own))
+            codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
+    assert codes is not None
+    return codes, count

@@ -1,0 +1,151 @@
+"""Event time: its values in microseconds since 1970-01-01 UTC, and the column that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.errors import InvalidEventError, OperatorError, StreamDefinitionError
+
+END_OF_TIME = 2**63 - 1
+"""The watermark after which nothing comes any more."""
+BEFORE_TIME = -(2**63) + 1
+"""Lower than every event time: no watermark yet."""
+NO_TIME = BEFORE_TIME - 1
+"""In place of the time of an event whose time is null."""
+TIME = "__time"
+"""Column of prepared events: event time in microseconds since the epoch."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(time: datetime | int) -> int:
+    if isinstance(time, datetime):
+        return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    if isinstance(time, int) and not isinstance(time, bool):
+        return time * 1000
+    raise OperatorError(
+        f"a timer needs a time, not {type(time).__name__}", hint="a datetime, or milliseconds since 1970 as an int"
+    )
+
+
+def to_datetime(micros: int) -> datetime:
+    """Beyond what a datetime can say: the nearest one that it can."""
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+MILLISECONDS = "milliseconds"
+TIME_UNITS = {"seconds": 1_000_000_000, MILLISECONDS: 1_000_000, "microseconds": 1000, "nanoseconds": 1}
+"""What an integer that is an event time can count, in nanoseconds."""
+_TIMESTAMPS = {"s": "seconds", "ms": MILLISECONDS, "us": "microseconds", "ns": "nanoseconds"}
+TIME_UNIT = b"time_unit"
+"""In the metadata of a schema: the unit of its event time."""
+FAR = 2**62
+"""Microseconds from 1970 that an event time may be away: a time and a duration are not to exceed 64 bits together."""
+LAST_TIMESTAMP = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999 in microseconds: how the end of time is written into a timestamp column."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """The event-time column of the input, and how its values become microseconds.
+
+    A TIMESTAMP_NTZ is taken as if its clock were that of UTC, a DATE as the midnight of that clock: what the time of an event is
+    depends on no session.
+
+    :param unit: of integers, see TIME_UNITS
+    """
+
+    name: str
+    type: pa.DataType
+    unit: str = field(default=MILLISECONDS, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (pa.types.is_timestamp(self.type) or pa.types.is_int64(self.type) or pa.types.is_date32(self.type)):
+            raise StreamDefinitionError(
+                f'the event-time column "{self.name}" is of type {self.type}',
+                "It must be a timestamp, a date, or a 64-bit integer that counts from 1970-01-01 UTC.",
+                "CAST it, or build it with to_timestamp(...)",
+            )
+
+    @classmethod
+    def of(cls, name: str, schema: pa.Schema) -> TimeColumn:
+        """A column of *schema*, whose metadata may tell the unit."""
+        unit = (schema.metadata or {}).get(TIME_UNIT, MILLISECONDS.encode()).decode()
+        return cls(name, schema.field(name).type, unit)
+
+    @property
+    def resolution(self) -> int:
+        """What lies between two neighbouring times, in microseconds; at least one."""
+        if pa.types.is_date32(self.type):
+            return 1000  # windows may be shorter than days
+        return max(self._nanos // 1000, 1)
+
+    @property
+    def _nanos(self) -> int:
+        """The nanoseconds that a timestamp or an integer counts by."""
+        return TIME_UNITS[_TIMESTAMPS[self.type.unit] if pa.types.is_timestamp(self.type) else self.unit]
+
+    @property
+    def written(self) -> pa.DataType:
+        """The type of times in results: a deadline may be finer than the seconds or milliseconds of the events, and later than
+        nanoseconds can say.
+        """
+        return pa.timestamp("us", self.type.tz) if pa.types.is_timestamp(self.type) else self.type
+
+    def to_micros(self, column: pa.ChunkedArray, *, lenient: bool = False) -> pa.ChunkedArray:
+        """Microseconds since 1970-01-01 UTC; null for null.
+
+        :param lenient: null, too, for what is out of range
+        :raises InvalidEventError: a time is out of range
+        """
+        if pa.types.is_date32(self.type):
+            found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
+        else:
+            found, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
+        if of > 1:  # Spark knows microseconds: what is finer is cut off, towards the past, also before 1970
+            cut = pc.divide(found, of)
+            found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
+        limit = FAR // max(each, 1)
+        outside = pc.fill_null(pc.or_(pc.greater(found, limit), pc.less(found, -limit)), False)
+        if pc.any(outside).as_py():
+            if not lenient:
+                raise InvalidEventError(
+                    f'an event time in "{self.name}" is out of range', f"An event time is {self._described}."
+                )
+            found = pc.if_else(outside, None, found)
+        return found if each <= 1 else pc.multiply(found, each)
+
+    @property
+    def _described(self) -> str:
+        if not pa.types.is_int64(self.type):
+            return "at most some 146,000 years from 1970"
+        return f"in {self.unit} since 1970-01-01 UTC, and at most some 146,000 years from there"
+
+    def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
+        """Times as the column has them; of what is finer than they can be, the last before it."""
+        if pa.types.is_timestamp(self.type):
+            return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(self.written)
+        if pa.types.is_date32(self.type):
+            days = np.minimum(values, LAST_TIMESTAMP) // 86_400_000_000
+            return pa.array(days.astype(np.int32)).cast(pa.date32())
+        if self._nanos >= 1000:
+            found = values // (self._nanos // 1000)
+        else:
+            last = END_OF_TIME // 1000
+            found = np.clip(values, -last, last) * 1000
+        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, found))
+
+
+def micros(duration: timedelta | None) -> int:
+    return 0 if duration is None else duration // timedelta(microseconds=1)

@@ -1,0 +1,1 @@
+"""The corpus of Flink's answers, and the engines that run it."""

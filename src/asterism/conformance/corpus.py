@@ -1,0 +1,280 @@
+"""Runs cases of the conformance corpus: a pattern, a stream cut by watermarks, and the answers of Flink CEP."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.errors import AsterismError, StreamDefinitionError
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("ts", pa.int64()), ("name", pa.string()), ("price", pa.float64()), ("volume", pa.int64())]
+)
+CUTS = ("whole", "rows", "random")
+Answer = dict[str, Any]
+Case = dict[str, Any]
+Engine = Callable[[Case, Semantics, str, random.Random], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    case: str
+    passed: bool
+    problem: str = ""
+
+
+# ---------------------------------------------------------------------- cases
+
+
+def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
+    """The cases of files, in order.
+
+    :raises StreamDefinitionError: a file cannot be read, or a line of it is not a case
+    """
+    for path in paths:
+        number = 0
+        try:
+            with path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    number += 1
+                    if line.strip():
+                        yield _checked(json.loads(line))
+        except OSError as error:
+            raise StreamDefinitionError(f"{path} cannot be read", error.strerror) from None
+        except UnicodeDecodeError as error:
+            raise StreamDefinitionError(f"{path}: not a text file in UTF-8", str(error)) from None
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+            raise StreamDefinitionError(
+                f"{path}, line {number}: not a case", str(error), "tests/conformance/README.md describes the format"
+            ) from None
+
+
+def _checked(case: Any) -> Case:
+    """*case*, if it has the form of one. Its pattern may still be malformed: some cases are about that."""
+    if not isinstance(case, dict):
+        raise ValueError("a case is a JSON object")
+    for name, kind in (("id", str), ("pattern", dict), ("events", list), ("steps", list), ("expected", dict)):
+        if not isinstance(case.get(name), kind):
+            raise ValueError(f"{name!r} is missing or of the wrong type")
+    expected = case["expected"]
+    if "error" not in expected and not all(
+        isinstance(expected.get(part), list) for part in ("matches", "timeouts", "late")
+    ):
+        raise ValueError("'expected' needs matches, timeouts and late, or an error")
+    ids = [event[0] for event in case["events"]]
+    events_of(case, ids)  # Arrow checks the types
+    for number, step in enumerate(case["steps"], 1):
+        unknown = set(step["events"]) - set(ids)
+        if unknown:
+            raise ValueError(f"step {number} names the unknown event {sorted(unknown)[0]}")
+    return case
+
+
+_TEXT_OR_POINT = re.compile(r"'(?:[^']|'')*'|(?<![\w.])(?:\d+\.\d*|\.\d+)(?![\w.])")
+
+
+def with_doubles(graph: Any) -> Any:
+    """A pattern graph whose numbers with a point are doubles, which in the SQL of the cases they are and in Spark's not.
+
+    >>> with_doubles({"condition": {"type": "SQL", "expression": "price > 2.5 OR name = '2.5'"}})
+    {'condition': {'type': 'SQL', 'expression': "price > 2.5D OR name = '2.5'"}}
+    """
+
+    def marked(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith("'") else f"{float(found[0])!r}D"
+
+    match graph:
+        case list():
+            return [with_doubles(part) for part in graph]
+        case dict():
+            return {
+                name: _TEXT_OR_POINT.sub(marked, part)
+                if name == "expression" and isinstance(part, str)
+                else with_doubles(part)
+                for name, part in graph.items()
+            }
+    return graph
+
+
+def operator_for(case: Case, semantics: Semantics) -> CepOperator:
+    pattern = Pattern.from_json(with_doubles(case["pattern"]))
+    outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
+    order_by = case.get("order_by") or ()
+    return CepOperator(pattern, SCHEMA, time="ts", outputs=outputs, semantics=semantics, order_by=order_by)
+
+
+def events_of(case: Case, ids: Sequence[int]) -> pa.Table:
+    by_id = {event[0]: event for event in case["events"]}
+    rows = [by_id[number] for number in ids]
+    return pa.table([[row[column] for row in rows] for column in range(len(SCHEMA))], schema=SCHEMA)
+
+
+def cut(events: Sequence[int], cuts: str, rng: random.Random) -> list[list[int]]:
+    """The events of one step, in the pieces in which they arrive."""
+    if cuts == "rows":
+        return [[event] for event in events]
+    if cuts == "random" and len(events) > 1:
+        places = sorted(rng.sample(range(1, len(events)), rng.randint(0, len(events) - 1)))
+        return [list(events[a:b]) for a, b in zip([0, *places], [*places, len(events)], strict=True)]
+    return [list(events)] if events else []
+
+
+def pieces(case: Case, cuts: str, rng: random.Random) -> Iterator[tuple[list[int], int]]:
+    """The stream as calls of the operator: the events that arrive (none: a watermark does), and the watermark then."""
+    watermark = BEFORE_TIME
+    for step in case["steps"]:
+        for piece in cut(step["events"], cuts, rng):
+            yield piece, watermark
+        if step.get("watermark") is not None:
+            watermark = max(watermark, to_micros(step["watermark"]))
+            yield [], watermark
+
+
+def to_micros(watermark: int) -> int:
+    return END_OF_TIME if watermark >= 2**63 - 1 else max(BEFORE_TIME, min(watermark * 1000, END_OF_TIME - 1))
+
+
+def rng_for(case: Case, seed: int) -> random.Random:
+    """Each case has random numbers of its own, so that it is cut the same way whatever runs beside it."""
+    return random.Random(f"{seed}/{case['id']}")
+
+
+# ---------------------------------------------------------------------- engines
+
+
+def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
+    """The operator's answers. Between any two pieces its state is bytes, so every cut is a snapshot and restore."""
+    operator = operator_for(case, semantics)
+    store = MemoryStore()
+    answer = Collected()
+    for ids, watermark in pieces(case, cuts, rng):
+        arrivals = [Arrival(EVENTS, operator.prepare(EVENTS, events_of(case, ids)))] if ids else []
+        answer.add(operator.process(store, arrivals, Now(watermark)).outputs)
+    return answer.as_json()
+
+
+class Collected:
+    """Outputs of the operator, in the form of a case's ``expected``."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict[str, Any]]] = {kind.value: [] for kind in OutputKind}
+
+    def add(self, outputs: Mapping[str, pa.Table]) -> None:
+        for name, table in outputs.items():
+            self.tables[name] += table.to_pylist()
+
+    def as_json(self) -> Answer:
+        return {
+            "matches": [_as_match(row, "match_time") for row in self.tables["matches"]],
+            "timeouts": [_as_match(row, "timeout_time") for row in self.tables["timed_out"]],
+            "late": [row["id"] for row in self.tables["late"]],
+        }
+
+
+def _as_match(row: dict[str, Any], time: str) -> list[Any]:
+    stages = {
+        name: [event["id"] for event in events] for name, events in row.items() if isinstance(events, list) and events
+    }
+    return [row[time], stages]
+
+
+def run_reference(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
+    """The answers of the slow matcher of the test suite, which a source checkout has. It knows no cuts."""
+    reference = _reference_matcher()
+    operator_for(case, semantics)  # the reference trusts definitions; this one may be malformed
+    answer: Answer = reference.run_case(case, semantics.value)
+    return answer
+
+
+@cache
+def _reference_matcher() -> Any:
+    root = str(Path(__file__).parents[3])
+    sys.path.insert(0, root)
+    try:
+        return importlib.import_module("tests.reference.matcher")
+    except ImportError:
+        raise StreamDefinitionError(
+            "the reference matcher is not installed",
+            hint="it is part of the source: get a checkout and install it with `pip install --editable .`",
+        ) from None
+    finally:
+        sys.path.remove(root)
+
+
+ENGINES: dict[str, Engine] = {"kernel": run_kernel, "reference": run_reference}
+
+_SMALLEST: Case = {
+    "pattern": {
+        "type": "COMPOSITE",
+        "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}],
+        "edges": [],
+    },
+    "events": [[1, 1, "a", None, None]],
+    "steps": [{"events": [1], "watermark": 2**63 - 1}],
+}
+
+
+def warm_up(engine: str = "kernel") -> None:
+    """Do what is done once: compile the kernel, or load it; find the reference matcher.
+
+    :raises StreamDefinitionError: there is no reference matcher
+    """
+    ENGINES[engine](_SMALLEST, Semantics.DEFAULT, "whole", random.Random(0))
+
+
+# ---------------------------------------------------------------------- verdicts
+
+
+def normalized(results: Sequence[Sequence[Any]]) -> Counter[str]:
+    """A list of matches up to the order among equal times."""
+    return Counter(json.dumps([time, dict(sorted(stages.items()))]) for time, stages in results)
+
+
+def judge(case: Case, answer: Answer | Exception) -> Outcome:
+    """Compare with the recorded answer: matches and timeouts up to ties, late events exactly."""
+    expected = case["expected"]
+    if "error" in expected:
+        if isinstance(answer, AsterismError):
+            return Outcome(case["id"], True)
+        got = f"; got {type(answer).__name__}: {answer}" if isinstance(answer, Exception) else ""
+        return Outcome(case["id"], False, f"should have been rejected: {expected['error']}{got}")
+    if isinstance(answer, Exception):
+        return Outcome(case["id"], False, f"{type(answer).__name__}: {answer}")
+    for part in ("matches", "timeouts"):
+        if normalized(expected[part]) != normalized(answer[part]):
+            return Outcome(case["id"], False, f"{part}: expected {expected[part]}, got {answer[part]}")
+        times = [time for time, _ in answer[part]]
+        if part == "matches" and times != sorted(times):
+            return Outcome(case["id"], False, f"matches out of order: {times}")
+    if expected["late"] != answer["late"]:
+        return Outcome(case["id"], False, f"late: expected {expected['late']}, got {answer['late']}")
+    return Outcome(case["id"], True)
+
+
+def run_case(
+    case: Case, engine: str = "kernel", semantics: Semantics = Semantics.FLINK, cuts: str = "whole", seed: int = 0
+) -> Outcome:
+    """Run one case and compare. An engine that crashes fails the case, not the run."""
+    try:
+        answer: Answer | Exception = ENGINES[engine](case, semantics, cuts, rng_for(case, seed))
+    except Exception as error:
+        answer = error
+    return judge(case, answer)

@@ -1,0 +1,246 @@
+"""The conformance corpus on Spark: many cases in one streaming query, because starting a query takes seconds.
+
+Every micro-batch brings the next piece of each case: some events, or a watermark. What is exercised:
+
+* the columnar exchange: conditions are evaluated and rows packed before the shuffle, results come back as chunks;
+* key groups, and the host that calls the operator;
+* Spark's state store: between two pieces, all state of a case (partial matches, buffered events) is only there;
+* a restart: the query stops in the middle of every case, and another goes on from its checkpoint;
+* pickling: workers get the operators as bytes.
+
+What is not: Spark's own watermark, timers and the control source. Each case has a watermark of its own, which comes
+with its pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.columns.groups import KEY_HASH
+from asterism.conformance.corpus import SCHEMA, Answer, Case, Collected, Outcome, judge, operator_for, pieces, rng_for
+from asterism.matching.operator import EVENTS, CepOperator
+from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
+from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
+from asterism.patterns.semantics import Semantics
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.exchange import pack
+from asterism.spark.host import OperatorHost
+from asterism.spark.plan import clock, configure_state_store
+
+KEY_GROUPS = 16
+PIECES = pa.schema([("number", pa.int64()), ("events", pa.list_(pa.struct(list(SCHEMA)))), ("watermark", pa.int64())])
+_PIECES_DDL = (
+    "number long, events array<struct<id: long, ts: long, name: string, price: double, volume: long>>, watermark long"
+)
+PREPARED = pa.schema(
+    [("number", pa.int64()), ("events", pa.binary()), ("watermark", pa.int64()), ("error", pa.string())]
+)
+ANSWERS = pa.schema([("number", pa.int64()), ("output", pa.string()), ("rows", pa.binary())])
+ERROR = "error"
+"""Among the outputs of ANSWERS: the case failed, and the rows are the text of the error."""
+
+
+class Cases(Operator):
+    """Hosts the operators of many cases, each with state of its own; a case is known by its number.
+
+    The operators wait in *folder*: PySpark 4.3 cannot start a query whose pickled stateful processor is larger than
+    1 MiB (it becomes a broadcast variable, which the process that prepares the query does not load).
+    """
+
+    def __init__(self, operators: Mapping[int, CepOperator], folder: Path) -> None:
+        self.folder = str(folder)
+        folder.mkdir()
+        for number, operator in operators.items():
+            (folder / str(number)).write_bytes(pickle.dumps(operator))
+        self.fingerprint = hashlib.sha256(b"".join(op.fingerprint for op in operators.values())).digest()[:16]
+        self.output_schemas = {"answers": ANSWERS}
+        self.inputs = {EVENTS: InputSpec(PIECES, PREPARED, timed=False)}
+        self.pages = 2 * len(operators)
+        self.processing_time = False
+        self.metrics = ()
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        rows = [self._prepared(row) for row in events.select(PIECES.names).to_pylist()]
+        return pa.Table.from_pylist(rows, PREPARED)
+
+    def _prepared(self, row: dict[str, Any]) -> dict[str, Any]:
+        events, error = None, None
+        if row["events"]:
+            try:
+                prepared = _operator(self.folder, row["number"]).prepare(
+                    EVENTS, pa.Table.from_pylist(row["events"], SCHEMA)
+                )
+                events = batch_to_bytes(prepared)
+            except Exception as failure:
+                error = f"{type(failure).__name__}: {failure}"
+        return {"number": row["number"], "events": events, "watermark": row["watermark"], "error": error}
+
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        answers = []
+        for arrival in arrivals:
+            for row in [] if arrival.events is None else arrival.events.to_pylist():
+                answers += [{"number": row["number"], "output": o, "rows": r} for o, r in self._answers(store, row)]
+        yield Result({"answers": pa.Table.from_pylist(answers, ANSWERS)})
+
+    def _answers(self, store: StateStore, row: dict[str, Any]) -> list[tuple[str, bytes]]:
+        if row["error"] is not None:
+            return [(ERROR, row["error"].encode())]
+        operator = _operator(self.folder, row["number"])
+        prepared = operator.inputs[EVENTS].prepared
+        arrivals = [] if row["events"] is None else [Arrival(EVENTS, batch_from_bytes(row["events"], prepared))]
+        try:
+            outputs = operator.process(_StateOfCase(store, row["number"]), arrivals, Now(row["watermark"])).outputs
+        except Exception as failure:
+            return [(ERROR, f"{type(failure).__name__}: {failure}".encode())]
+        return [(output, batch_to_bytes(rows)) for output, rows in outputs.items()]
+
+
+@lru_cache(maxsize=10_000)
+def _operator(folder: str, number: int) -> CepOperator:
+    """Operators are stateless, so a worker may keep them from one micro-batch to the next."""
+    operator: CepOperator = pickle.loads(Path(folder, str(number)).read_bytes())
+    return operator
+
+
+class _StateOfCase:
+    """The state of one case: its header and its only page are two pages of the key group."""
+
+    def __init__(self, store: StateStore, number: int) -> None:
+        self.store, self.header = store, 2 * number
+
+    def read_header(self) -> bytes | None:
+        return self.store.read_page(self.header)
+
+    def write_header(self, value: bytes | None) -> None:
+        self.store.write_page(self.header, value)
+
+    def read_page(self, number: int) -> bytes | None:
+        return self.store.read_page(self.header + 1 + number)
+
+    def write_page(self, number: int, value: bytes | None) -> None:
+        self.store.write_page(self.header + 1 + number, value)
+
+
+def run_cases(
+    spark: SparkSession,
+    cases: Sequence[Case],
+    folder: Path,
+    semantics: Semantics = Semantics.FLINK,
+    cuts: str = "whole",
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Outcome]:
+    """Run all *cases* in one streaming query and compare.
+
+    :param folder: an empty one, for input, operators and checkpoint
+    :param progress: is told how many micro-batches are over, and how many there are
+    """
+    operators: dict[int, CepOperator] = {}
+    errors: dict[int, Exception] = {}
+    for number, case in enumerate(cases):
+        try:
+            operators[number] = operator_for(case, semantics)
+        except Exception as error:
+            errors[number] = error
+    collected = {number: Collected() for number in operators}
+    for number, output, rows in _answers(spark, cases, folder, operators, cuts, seed, progress):
+        if output == ERROR:
+            errors.setdefault(number, RuntimeError(rows.decode()))
+        else:
+            table = batch_from_bytes(rows, operators[number].output_schemas[output])
+            collected[number].add({output: table})
+    for number, case in enumerate(cases):
+        answer: Answer | Exception = errors[number] if number in errors else collected[number].as_json()
+        yield judge(case, answer)
+
+
+def _answers(
+    spark: SparkSession,
+    cases: Sequence[Case],
+    folder: Path,
+    operators: Mapping[int, CepOperator],
+    cuts: str,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> Iterator[tuple[int, str, bytes]]:
+    """What the operators gave: number of the case, output, rows; for each case in the order in which it came."""
+    before, after = micro_batches(cases, operators, cuts, seed)
+    results: dict[int, list[bytes]] = {}
+
+    def collect(df: DataFrame, batch_id: int) -> None:
+        results[batch_id] = [bytes(row.chunk) for row in df.collect()]
+        progress(len(results), len(before) + len(after))
+
+    source = folder / "pieces"
+    source.mkdir()
+    hosted = Cases(operators, folder / "operators")
+    number = 0
+    for batches in (before, after):
+        for batch in batches:
+            number += 1
+            file = source / f"{number:05}.parquet"
+            pq.write_table(batch, file)
+            os.utime(file, (number, number))  # Spark takes the oldest file first
+        if batches:
+            _run(spark, hosted, source, folder / "checkpoint", collect)
+    for _, chunks in sorted(results.items()):
+        for chunk in chunks:
+            for row in batch_from_bytes(chunk, ANSWERS).to_pylist():
+                yield row["number"], row["output"], row["rows"]
+
+
+def micro_batches(
+    cases: Sequence[Case], numbers: Iterable[int], cuts: str, seed: int
+) -> tuple[list[pa.Table], list[pa.Table]]:
+    """The micro-batches before the restart and after it. Each brings the next piece of every case, the restart comes when
+    half of the pieces of each case have come.
+    """
+    halves: tuple[list[list[dict[str, Any]]], ...] = ([], [])
+    for number in numbers:
+        case = cases[number]
+        by_id = {event[0]: dict(zip(SCHEMA.names, event, strict=True)) for event in case["events"]}
+        stream = [
+            {"number": number, "events": [by_id[event] for event in ids], "watermark": watermark}
+            for ids, watermark in pieces(case, cuts, rng_for(case, seed))
+        ]
+        halves[0].append(stream[: len(stream) // 2])
+        halves[1].append(stream[len(stream) // 2 :])
+    before, after = (
+        [pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)]
+        for streams in halves
+    )
+    return before, after
+
+
+def _run(
+    spark: SparkSession, operator: Cases, source: Path, checkpoint: Path, sink: Callable[[DataFrame, int], None]
+) -> None:
+    """Process the files that are there and were not processed before."""
+    configure_state_store(spark)
+    hosted: Any = operator
+    arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
+    packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, EVENTS), CHUNKS)
+    results = (
+        packed.withColumn("clock", clock())
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=OperatorHost(hosted),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+    writer = results.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()

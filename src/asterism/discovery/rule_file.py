@@ -1,0 +1,302 @@
+"""Pattern processors in one file, which only one program changes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlglot import exp
+
+from asterism.discovery.documents import MAX_BYTES, read_document
+from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
+from asterism.expressions.names import check_names
+from asterism.expressions.parsing import parse
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import SqlCondition
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import PatternSequence
+from asterism.rules.durable_files import NotWrittenError, replace_file
+from asterism.rules.processor import (
+    MAX_PROCESSORS,
+    Discovered,
+    PatternProcessor,
+    RefusedProcessor,
+    processors_from,
+    without_flag,
+)
+from asterism.rules.used_versions import UsedVersions
+
+
+class ConflictError(PatternProcessorError):
+    """There is this version already, with another content."""
+
+
+class ChangedError(PatternProcessorError):
+    """A change was made for something else than what is there."""
+
+
+class TooLargeError(PatternProcessorError):
+    """The set would be too large to be read again."""
+
+
+Condition = Callable[[bytes | None], bool]
+"""May a change be made where this text is, or nothing?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a new set."""
+
+    accepted: Sequence[str]
+    refused: Sequence[RefusedProcessor]
+    removed: Sequence[str]
+
+
+class RuleSet:
+    """The processors in a file. A change is on disk before it counts, and made only if what is there meets its condition.
+
+    Beside it, ``.<name>.versions`` has what each version was: a version does not come back as something else.
+
+    :raises PatternProcessorError: there is a file, and it cannot be read
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._versions = path.with_name(f".{path.name}.versions")
+        self._lock = threading.Lock()
+        self._is_certain = True
+        """Is what is here on disk for certain, also after a power failure?"""
+        self._items: dict[str, Any] = {}
+        self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
+        """By id, the text of an item that was found usable, and what it is: a whole set is mostly put as it was."""
+        for item in _items_in(path):
+            if not _id_of(item) or _id_of(item) in self._items:
+                raise PatternProcessorError(f"{path} has a processor without an id of its own")
+            self._items[_id_of(item)] = item
+        self.text = self._written(self._items)
+        self._used = _used_in(self._versions).with_(self._good())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, id: str) -> bytes | None:
+        """Its text; None, if it is not there."""
+        item = self._items.get(id)
+        return None if item is None else _text_of(item)
+
+    def processors(self) -> list[Discovered]:
+        with self._lock:
+            items = list(self._items.values())
+        return processors_from(items, str(self.path))
+
+    def put(self, id: str, item: Any, condition: Condition = lambda text: True) -> bool:
+        """Put one processor; is it new?
+
+        :raises AsterismError: it cannot be used; nothing has changed
+        """
+        if isinstance(item, dict) and item.setdefault("id", id) != id:
+            raise PatternProcessorError(
+                f"the id of the processor is {item['id']!r:.60}, and that of the path {id!r:.60}"
+            )
+        found = self._found(item)
+        with self._lock:
+            _require(condition, self.get(id))
+            self._check(found)
+            new = id not in self._items
+            self._write(self._items | {id: item}, [found])
+        return new
+
+    def put_all(self, items: Sequence[Any], condition: Condition = lambda text: True) -> Report:
+        """Put a set; what is refused stays as it was. Items beyond the limit of a set are refused as one, and none is removed."""
+        accepted: dict[str, Any] = {}
+        usable: list[PatternProcessor] = []
+        refused: list[RefusedProcessor] = []
+        too_many = len(items) > MAX_PROCESSORS
+        items = items[:MAX_PROCESSORS]
+        # It may take long, and depends on nothing that is there.
+        tried = [self._tried(item) for item in items]
+        with self._lock:
+            _require(condition, self.text)
+            for number, (item, found) in enumerate(zip(items, tried, strict=True)):
+                try:
+                    if isinstance(found, AsterismError):
+                        raise found
+                    self._check(found)
+                    if found.id in accepted:
+                        raise PatternProcessorError(f"two processors have the id {found.id!r:.60}")
+                    accepted[found.id] = item
+                    usable.append(found)
+                except AsterismError as error:
+                    id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
+                    version = version if isinstance(version, int) else None
+                    refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
+            if too_many:
+                rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+                refused.append(RefusedProcessor("…", rest, unidentified=True))
+            # Whatever an unreadable one was meant to be, it is not removed.
+            all_stay = any(one.unidentified for one in refused)
+            stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
+            items_ = {id: item for id, item in self._items.items() if id in stay} | accepted
+            removed = [id for id in self._items if id not in items_]
+            self._write(items_, usable)
+        return Report(list(accepted), refused, removed)
+
+    def remove(self, id: str, condition: Condition = lambda text: True) -> bool:
+        """Was it there?"""
+        with self._lock:
+            if id not in self._items:
+                return False
+            _require(condition, self.get(id))
+            self._write({name: item for name, item in self._items.items() if name != id})
+        return True
+
+    def _good(self) -> Iterator[PatternProcessor]:
+        for item in self._items.values():
+            with suppress(AsterismError):  # it is refused where it is used
+                yield _processor(item)
+
+    def _check(self, found: PatternProcessor) -> None:
+        """:raises ConflictError: this version is there, and it is another one"""
+        if self._used.check(found) is not None:
+            there = self._items.get(found.id)
+            is_there = there is not None and there.get("version") == found.version
+            raise ConflictError(
+                f"version {found.version} of {found.id!r} {'is there already' if is_there else 'was there before'}, "
+                "and it is another one",
+                "What runs keeps a version as it is." if is_there else "A version keeps its definition for ever.",
+                "raise the version",
+            )
+
+    def _tried(self, item: Any) -> PatternProcessor | AsterismError:
+        try:
+            return self._found(item)
+        except AsterismError as error:
+            return error
+
+    def _found(self, item: Any) -> PatternProcessor:
+        text, found = self._usable.get(_id_of(item), (b"", None))
+        return found if found is not None and text == _text_of(item) else _usable(item)
+
+    def _write(self, items: dict[str, Any], found: Sequence[PatternProcessor] = ()) -> None:
+        if len(items) > MAX_PROCESSORS:
+            raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+        text = self._written(items)
+        if len(text) > MAX_BYTES:
+            raise TooLargeError(
+                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})", hint="remove others before"
+            )
+        in_use = {(id, version) for id, item in items.items() if isinstance(version := item.get("version"), int)}
+        used = self._used.with_(found, in_use)
+        if used is not self._used:
+            replace_file(self._versions, used.to_bytes())
+        if text != self.text or not self._is_certain:
+            try:
+                replace_file(self.path, text)
+                self._is_certain = True
+            except NotWrittenError:
+                self._is_certain = False
+                with suppress(OSError):
+                    if self.path.read_bytes() == text:  # after a restart this is what is there, so it is from now on
+                        self._items, self.text, self._used = items, text, used
+                raise
+        self._items, self.text, self._used = items, text, used
+        usable = self._usable | {one.id: (_text_of(items[one.id]), one) for one in found}
+        self._usable = {id: one for id, one in usable.items() if id in items}
+
+    @staticmethod
+    def _written(items: Mapping[str, Any]) -> bytes:
+        """Without indents: a set as large as one that is sent must fit, too. Each has a line of its own."""
+        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[id]) for id in sorted(items)) + b"\n]}\n"
+
+
+def _items_in(path: Path) -> Sequence[Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        return read_document(text, "set.json").items
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    except PatternProcessorError as error:
+        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+
+
+def _used_in(path: Path) -> UsedVersions:
+    try:
+        return UsedVersions.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        return UsedVersions()
+    except OSError as error:
+        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    except (ValueError, RecursionError) as error:
+        raise PatternProcessorError(
+            f"{path} cannot be read",
+            f"{type(error).__name__}: {error}"[:200],
+            "restore it, or remove it: then versions that are not in use any more may come again with another definition",
+        ) from None
+
+
+def _text_of(item: Any) -> bytes:
+    # Half of a surrogate pair can be written in JSON, and not in UTF-8.
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+
+
+def _id_of(item: Any) -> str:
+    id = item.get("id") if isinstance(item, Mapping) else None
+    return id if isinstance(id, str) else ""
+
+
+def _require(condition: Condition, text: bytes | None) -> None:
+    if not condition(text):
+        raise ChangedError("what is there is not what the change was made for", hint="get it, and change that")
+
+
+def _processor(item: Any) -> PatternProcessor:
+    return PatternProcessor.from_dict(without_flag(item)[0])
+
+
+# ---------------------------------------------------------------------- what can be used
+
+
+def _usable(item: Any) -> PatternProcessor:
+    """:raises AsterismError: it cannot be used, whatever columns the events may have"""
+    found = _processor(item)
+    # What Flink ignores is refused by the queries that do so.
+    compile_pattern(found.pattern, Semantics.FLINK)
+    stages = tuple(stage.name for stage in found.pattern.atoms())
+    texts = [
+        *(("key", text) for text in found.key or ()),
+        *(("select", text) for text in found.select),
+        *_conditions(found.pattern),
+    ]
+    for what, text in texts:
+        try:
+            _check_sql(text, () if what == "key" else stages, named=what == "select")
+        except AsterismError as error:
+            raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
+    return found
+
+
+def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str]]:
+    for stage in pattern.stages:
+        for what, condition in (("condition", stage.condition), ("until condition", stage.until)):
+            if isinstance(condition, SqlCondition):
+                yield f"{stage.name}: {what}", condition.text
+        if stage.group is not None:
+            yield from _conditions(stage.group)
+
+
+def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
+    """Only the query knows the columns. A *named* expression may have a name."""
+    tree = parse(text)
+    if isinstance(tree, exp.Alias):
+        if not named:
+            raise ExpressionSyntaxError.at("only a measure has a name", text)
+        tree = tree.this
+    check_names(tree, stages, text)

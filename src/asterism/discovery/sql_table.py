@@ -1,0 +1,336 @@
+"""Pattern processors in a table of a database, through SQLAlchemy."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from asterism.arguments import expect, expect_text
+from asterism.discovery.database import Database, parsed_url, shown_url
+from asterism.discovery.documents import MAX_TOTAL
+from asterism.discovery.polling import PollingDiscoverer
+from asterism.discovery.rows import COLUMNS, FLIP_COLUMNS, LONG, MAX_SHORT, Row, called, processors_of
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.processor import (
+    Discovered,
+    PatternProcessor,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+    ProcessorRegistry,
+    RefusedProcessor,
+    checked_interval,
+    found_at,
+    without_duplicates,
+)
+from asterism.text.strict_json import MAX_BYTES
+
+TABLE = "pattern_processors"
+MAX_ROWS = 100_000
+AT_ONCE = 500  # ids in one query; for more, the whole table is read
+
+
+class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
+    """Watches a table of a database.
+
+    :param url: as SQLAlchemy writes it: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``
+    :param table: its name, or ``schema.table``; it is a table as :func:`create_pattern_processor_table` makes, or one with
+        FLIP-200's columns ``uid``, ``className``, ``constructorParams``
+    :param interval: how often to look; after a failure twice as long each time, up to a minute
+    :param registry: the classes that a table of FLIP-200's form may name
+    :param connect_args: further arguments for the driver
+    :raises PatternProcessorError: the URL cannot be read, or the interval is not a positive timedelta
+
+    Of several versions of an id, the highest that is enabled counts. A row that cannot be used is refused alone.
+
+    >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
+    SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
+    """
+
+    def __init__(
+        self,
+        url: str | sa.URL,
+        table: str = TABLE,
+        *,
+        interval: timedelta = timedelta(seconds=1),
+        registry: ProcessorRegistry | None = None,
+        connect_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+        expect(PatternProcessorError, registry, ProcessorRegistry | None, "the registry is a ProcessorRegistry")
+        expect(PatternProcessorError, connect_args, Mapping | None, "connect_args are a dict")
+        self.url, self.table, self.interval = parsed_url(url), table, checked_interval(interval)
+        self.registry = registry or ProcessorRegistry()
+        self.connect_args = dict(connect_args or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown_url(self.url)!r}, {self.table!r})"
+
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+        return SqlDiscoverer(Database(self.url, self.connect_args), self.table, self.interval, self.registry)
+
+
+def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> None:
+    """Make the table that :class:`SqlPatternProcessorDiscovererFactory` reads; a SQLite file too, if there is none.
+
+    :param url: as there
+    :param table: its name, or ``schema.table``
+    :raises PatternProcessorError: there is such a table already, or it cannot be made
+    """
+    expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    made = rule_table(table)
+    database = Database(parsed_url(url))
+    try:
+        with database.begin(create=True) as connection:
+            if sa.inspect(connection).has_table(made.name, made.schema):
+                raise PatternProcessorError(f"there is a table {table!r} already")
+            made.create(connection)
+    finally:
+        database.close()
+
+
+def rule_table(name: str) -> sa.Table:
+    """The table of rules; ``docs/rules.md`` tells its columns."""
+    schema, table = split_name(name)
+    return sa.Table(
+        table,
+        sa.MetaData(),
+        sa.Column("id", sa.String(200), primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("timestamp", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),  # it has no such type
+        sa.Column("key", sa.Text),
+        sa.Column("pattern", sa.Text, nullable=False),
+        sa.Column("select", sa.Text),
+        sa.Column("function", sa.String(200)),
+        sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("max_partial_matches", sa.Integer),
+        sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
+        schema=schema,
+    )
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """
+    >>> split_name("fraud.rules"), split_name("rules")
+    (('fraud', 'rules'), (None, 'rules'))
+    """
+    schema, _, table = name.rpartition(".")
+    return schema or None, table
+
+
+# ---------------------------------------------------------------------- the table
+
+
+Digests = dict[str | None, tuple[bytes, ...]]
+"""Of all rows of an id. As long as they stay, so do the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of either form.
+
+    :param names: of its columns in the database, by the names used here
+    """
+
+    source: sa.TableClause
+    names: Mapping[str, str]
+
+    @classmethod
+    def of(cls, connection: sa.Connection, name: str) -> Table:
+        """:raises PatternProcessorError: it has the columns of neither form"""
+        schema, table = split_name(name)
+        columns = [column["name"] for column in sa.inspect(connection).get_columns(table, schema)]
+        plain = {_plain(column): column for column in columns}
+        own, flip = (
+            {wanted: plain[_plain(wanted)] for wanted in form if _plain(wanted) in plain}
+            for form in (COLUMNS, FLIP_COLUMNS)
+        )
+        source = sa.table(table, *(sa.column(column) for column in columns), schema=schema)
+        if {"id", "version", "pattern"} <= own.keys():
+            return cls(source, own)
+        if len(flip) == len(FLIP_COLUMNS):
+            return cls(source, flip)
+        raise PatternProcessorError(
+            f"the table {name!r} is not one of pattern processors",
+            f"It has the columns {', '.join(columns)}.",
+            "it must have id, version and pattern, or uid, className and constructorParams",
+        )
+
+    @property
+    def is_flip(self) -> bool:
+        return "uid" in self.names
+
+    @property
+    def identity(self) -> str:
+        """The column by which rows belong together."""
+        return "uid" if self.is_flip else "id"
+
+    def text(self, name: str) -> sa.ColumnElement[Any]:
+        """A column as text of bounded length: no value can be one that the driver cannot read."""
+        limit = MAX_BYTES if name in LONG else MAX_SHORT
+        return sa.func.substr(sa.cast(self.source.c[self.names[name]], sa.Text), 1, limit + 1)
+
+    def check_size(self, connection: sa.Connection) -> None:
+        """:raises PatternProcessorError: it has more text than may be read at once"""
+        lengths = (sa.func.coalesce(sa.func.length(self.text(name)), 0) for name in self.names)
+        length = functools.reduce(operator.add, lengths).label("length")
+        each = sa.select(length).limit(MAX_ROWS + 1).subquery()
+        total = connection.scalar(sa.select(sa.func.sum(each.c.length))) or 0
+        if total > MAX_TOTAL:
+            raise PatternProcessorError(
+                f"the table {self.source.fullname!r} has {total} characters in its rules (limit {MAX_TOTAL})"
+            )
+
+    def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
+        """All rows, or those of *ids*."""
+        query = sa.select(*(self.text(name).label(name) for name in self.names)).limit(MAX_ROWS + 1)
+        if ids is not None:
+            query = query.where(self.text(self.identity).in_([id for id in ids if id is not None]))
+        return self._bounded([dict(row) for row in connection.execute(query).mappings()])
+
+    def digests(self, connection: sa.Connection) -> Digests:
+        """Computed by PostgreSQL."""
+        whole = sa.cast(self.source.table_valued(), sa.Text)
+        digest = sa.func.sha256(sa.func.convert_to(whole, "UTF8"))
+        query = sa.select(self.text(self.identity), digest).limit(MAX_ROWS + 1)
+        return _by_id((row[0], bytes(row[1])) for row in self._bounded(connection.execute(query).all()))
+
+    def digests_of(self, rows: Iterable[Row]) -> Digests:
+        """Computed here."""
+        return _by_id((row[self.identity], _digest(row)) for row in rows)
+
+    def _bounded(self, rows: Sequence[Any]) -> list[Any]:
+        if len(rows) > MAX_ROWS:
+            raise PatternProcessorError(f"the table {self.source.fullname!r} has more than {MAX_ROWS} rows")
+        return list(rows)
+
+
+def _plain(name: str) -> str:
+    """className, classname and class_name are one."""
+    return name.replace("_", "").lower()
+
+
+def _digest(row: Row) -> bytes:
+    digest = hashlib.sha256()
+    for name, value in sorted(row.items()):
+        text = None if value is None else value.encode("utf-8", "surrogateescape")
+        digest.update(f"{name} {None if text is None else len(text)} ".encode())
+        digest.update(text or b"")
+    return digest.digest()
+
+
+def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
+    found: dict[str | None, list[bytes]] = defaultdict(list)
+    for id, digest in digests:
+        found[id].append(digest)
+    return {id: tuple(sorted(those)) for id, those in found.items()}
+
+
+# ---------------------------------------------------------------------- the discoverer
+
+
+class SqlDiscoverer(PollingDiscoverer):
+    """See :class:`SqlPatternProcessorDiscovererFactory`.
+
+    What has changed is found by a digest of every row. PostgreSQL computes it, so that only the rows of changed ids are sent;
+    other databases, which may have no such function, send all rows.
+    """
+
+    def __init__(self, database: Database, table: str, interval: timedelta, registry: ProcessorRegistry) -> None:
+        super().__init__(interval=interval)
+        self.database, self.table, self.registry = database, table, registry
+        self._form: Table | None = None
+        self._digests: Digests | None = None
+        self._found: dict[str | None, list[Discovered]] = {}
+        self._made: dict[str | None, tuple[str, ...]] = {}
+        """In FLIP-200's form: the ids of the processors that the rows of a uid made when they last did."""
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        try:
+            return super().initial_pattern_processors()
+        finally:
+            # The thread that watches has a connection of its own, and closes it.
+            self.database.close()
+
+    def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+        try:
+            super().discover_pattern_processor_updates(manager)
+        finally:
+            self.database.close()
+
+    def poll(self) -> Sequence[Discovered] | None:
+        with self.database.read() as connection:
+            found = self._from_postgresql(connection) if self.database.is_postgresql else self._from_any(connection)
+        if found is None:
+            return None
+        form, digests, changed, rows = found
+        grouped: dict[str | None, list[Row]] = defaultdict(list)
+        for row in rows:
+            grouped[row[form.identity]].append(row)
+        self._found = {id: self._found[id] for id in digests if id not in changed} | {
+            id: self._processors(form, id, grouped[id]) for id in changed if id in digests
+        }
+        self._form, self._digests = form, digests
+        self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
+        return without_duplicates(one for id in sorted(digests, key=str) for one in self._found[id])
+
+    def _from_postgresql(self, connection: sa.Connection) -> _Changes | None:
+        form = self._form or Table.of(connection, self.table)
+        self._form = None  # to be looked at again if this fails
+        digests = form.digests(connection)
+        changed = self._changed(digests)
+        if changed is None:
+            self._form = form
+            return None
+        form = Table.of(connection, self.table)  # a row changes with the columns, too
+        form.check_size(connection)
+        return form, digests, changed, form.rows(connection, changed if len(changed) <= AT_ONCE else None)
+
+    def _from_any(self, connection: sa.Connection) -> _Changes | None:
+        form = Table.of(connection, self.table)
+        form.check_size(connection)
+        rows = form.rows(connection)
+        digests = form.digests_of(rows)
+        changed = self._changed(digests)
+        return None if changed is None else (form, digests, changed, rows)
+
+    def _changed(self, digests: Digests) -> set[str | None] | None:
+        """The ids whose rows are not as they were; None: no row has changed."""
+        before = self._digests
+        if before is None:
+            return set(digests)
+        return {id for id in before.keys() | digests.keys() if before.get(id) != digests.get(id)} or None
+
+    def _processors(self, form: Table, id: str | None, rows: Sequence[Row]) -> list[Discovered]:
+        if id is None:
+            error = PatternProcessorError(f"there is a row without {form.identity}")
+            return [RefusedProcessor("NULL", error, place=self.table, unidentified=True)]
+        return self._created(id, rows) if form.is_flip else processors_of(rows, self.table)
+
+    def _created(self, uid: str, rows: Sequence[Row]) -> list[Discovered]:
+        found: list[Discovered] = []
+        for row in rows:
+            try:
+                found.append(found_at(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
+            except AsterismError as error:
+                found += self._not_created(uid, error)
+        if all(isinstance(one, PatternProcessor) for one in found):
+            self._made[uid] = tuple(one.id for one in found)
+        return found
+
+    def _not_created(self, uid: str, error: AsterismError) -> list[RefusedProcessor]:
+        if uid not in self._made:
+            return [RefusedProcessor(f"uid {uid}", error, place=self.table, unidentified=True)]
+        return [RefusedProcessor(id, error, place=f"{self.table}, uid {uid}") for id in self._made[uid]]
+
+
+_Changes = tuple[Table, Digests, set[str | None], list[Row]]
+"""The form of the table, the digests, the ids that have changed, and their rows, maybe among others."""

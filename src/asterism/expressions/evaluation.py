@@ -1,0 +1,419 @@
+"""Expressions over Arrow tables, evaluated by DuckDB with Spark's answers."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import decimal
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
+from asterism.expressions import udfs as routines
+from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.translation import Translator
+from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
+from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
+
+# ---------------------------------------------------------------------------------------------------- pure expressions
+
+
+AT_ONCE = 64 * 1024 * 1024  # bytes of texts that are made at a time; of one event more is an error
+MAX_RULE_GROWTH = 10 * MAX_GROWTH  # of all expressions of a pattern together
+_VECTOR = 2048  # rows that DuckDB computes at a time
+_PREPARED = 16  # statements that a thread keeps
+_SMALL = 65_536  # rows of a batch for which they are used
+
+
+class _Source:
+    """The rows of a statement: they change, the statement does not."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class _Database:
+    """An in-memory database; it sees the Arrow tables handed to it and nothing else.
+
+    To parse a statement, to find the columns and functions in it and to plan it takes longer than to run it on a small batch,
+    so statements are prepared and kept.
+    """
+
+    def __init__(self) -> None:
+        import duckdb
+
+        config = {"threads": 1, "memory_limit": "4GB"}
+        self.connection = connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET enable_external_access = false")
+        # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
+        names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
+        connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
+        routines.register(connection)
+        connection.execute("SET lock_configuration = true")
+        self.prepared: OrderedDict[Any, tuple[str, _Source]] = OrderedDict()
+        self.count = 0
+
+    def once(self, texts: Sequence[str], rows: pa.Table) -> pa.Table:
+        """The values of expressions over some rows."""
+        self.connection.register("events", rows)
+        try:
+            found: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
+        finally:
+            self.connection.unregister("events")
+        return found
+
+    def again(self, texts: tuple[str, ...], rows: pa.Table) -> pa.Table:
+        """As :meth:`once`, by a statement that is kept."""
+        key = texts, tuple(zip(rows.schema.names, rows.schema.types, strict=True))
+        if key not in self.prepared:
+            while len(self.prepared) >= _PREPARED:
+                name, _ = self.prepared.popitem(last=False)[1]
+                self.connection.execute(f"DEALLOCATE {name}")
+                self.connection.unregister(f"of_{name}")
+            self.count += 1
+            name, source = f"statement_{self.count}", _Source(rows)
+            self.connection.register(f"of_{name}", source)
+            try:
+                self.connection.execute(f"PREPARE {name} AS {_query(texts, f'of_{name}')}")
+            except BaseException:
+                self.connection.unregister(f"of_{name}")
+                raise
+            self.prepared[key] = name, source
+        self.prepared.move_to_end(key)
+        name, source = self.prepared[key]
+        source.rows = rows
+        try:
+            found: pa.Table = self.connection.sql(f"EXECUTE {name}").to_arrow_table()
+        finally:
+            source.rows = rows.slice(0, 0)
+        return found
+
+
+def _query(texts: Sequence[str], name: str) -> str:
+    columns = ", ".join(f"{text} AS r{number}" for number, text in enumerate(texts))
+    return f"SELECT {columns} FROM {name}"
+
+
+_databases: dict[tuple[int, int], _Database] = {}
+"""One per process and thread: a connection does one thing at a time. They are not kept as thread-local data, which a forked
+process deletes for the threads that it does not have: DuckDB does not survive that.
+"""
+
+
+def _database() -> _Database:
+    """That of this thread; a process that was forked begins with none."""
+    process, thread = key = os.getpid(), threading.get_ident()
+    found = _databases.get(key)
+    if found is None:
+        if not _databases:
+            # Left to the interpreter's end they would be cleaned up after the modules that they need.
+            atexit.register(_databases.clear)
+        ended = {own for owner, own in list(_databases) if owner == process} - {
+            one.ident for one in threading.enumerate()
+        }
+        for other in ended - {thread}:
+            _databases.pop((process, other), None)
+        found = _databases[key] = _Database()
+    return found
+
+
+TRIAL = 5.0
+"""Seconds of CPU time that the expressions of a rule may take for a few made-up events. It is a net below the limits that are
+known in advance, so it is generous: an expression takes some milliseconds, most of them to be planned."""
+
+
+def sample(schema: pa.Schema) -> pa.Table:
+    """A few made-up events: NULLs, zeros, ones, and long texts."""
+    count = 8
+    columns = [pa.array([_example(field.type, number) for number in range(count)], field.type) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _example(kind: pa.DataType, number: int) -> Any:
+    types = pa.types
+    if number == 0 or types.is_null(kind):
+        return None
+    if types.is_dictionary(kind):
+        return _example(kind.value_type, number)
+    if types.is_struct(kind):
+        return {field.name: _example(field.type, number) for field in kind}
+    if types.is_map(kind):
+        return [(_example(kind.key_type, number), _example(kind.item_type, number))]
+    if types.is_nested(kind):
+        return [_example(kind.value_type, number)] * (kind.list_size if types.is_fixed_size_list(kind) else number)
+    if types.is_boolean(kind):
+        return number % 2 == 0
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return b"a" * number
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "".join(chr(ord("a") + at % 26) for at in range(4**number % 1021))
+    if types.is_floating(kind):
+        return float(number)
+    if types.is_decimal(kind):
+        return decimal.Decimal(number).scaleb(-kind.scale)
+    return number if types.is_integer(kind) or types.is_temporal(kind) else None
+
+
+_TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
+
+
+class _DuckDBError(Exception):
+    """What DuckDB said, without its decoration."""
+
+
+@dataclass(slots=True)
+class Vectorized:
+    """Distinct pure expressions over one schema, evaluated together. Holds text only, so that it can travel.
+
+    The session's time zone, in which times without a zone are read, is in the metadata of the schema; otherwise it is that
+    of the first TIMESTAMP column, or UTC.
+    """
+
+    schema: pa.Schema
+    texts: list[str] = field(default_factory=list)
+    types: list[pa.DataType] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    """what the user wrote, for messages"""
+    costs: list[Cost] = field(default_factory=list)
+
+    @property
+    def zone(self) -> str:
+        metadata = self.schema.metadata or {}
+        return str(metadata[TIME_ZONE].decode()) if TIME_ZONE in metadata else self._label or "UTC"
+
+    @property
+    def _label(self) -> str | None:
+        """The zone of the first TIMESTAMP column."""
+        return next((str(t.tz) for t in self.schema.types if pa.types.is_timestamp(t) and t.tz is not None), None)
+
+    def add(self, node: exp.Expr, text: str) -> int:
+        """The number of the expression; *text* is what the user wrote, for messages."""
+        return self.add_value(self.translate(node, text), text)
+
+    def add_value(self, value: Sql, text: str) -> int:
+        """As :meth:`add`, of what is in DuckDB's words already."""
+        if value.text not in self.texts:
+            data_type = self._type(value, text)
+            self._check_cost(value, text)
+            if plain_column(value.text) is None:
+                self._try_out(value, data_type, text)
+            self.costs.append(value.cost)
+            self.types.append(data_type)
+            self.texts.append(value.text)
+            self.sources.append(text)
+        return self.texts.index(value.text)
+
+    def adopt(self, other: Vectorized, number: int) -> int:
+        """The number here of an expression of *other*, which is over the same schema and has tried it out."""
+        text = other.texts[number]
+        if text not in self.texts:
+            self.texts.append(text)
+            self.types.append(other.types[number])
+            self.sources.append(other.sources[number])
+            self.costs.append(other.costs[number])
+        return self.texts.index(text)
+
+    def alone(self, number: int) -> Vectorized:
+        """One of the expressions without the others."""
+        found = Vectorized(self.schema)
+        found.adopt(self, number)
+        return found
+
+    def translate(self, node: exp.Expr, text: str) -> Sql:
+        """A resolved expression in DuckDB's words."""
+        return Translator(self.schema, self.zone, text).translate(node)
+
+    def constant(self, value: Sql) -> pa.Scalar:
+        """What a value that reads no column is; :class:`~asterism.errors.ExpressionTypeError` if it fails."""
+        if isinstance(value.constant, str):
+            return pa.scalar(value.constant)
+        row = pa.table([pa.nulls(1, field.type) for field in self.schema], schema=self.schema)
+        try:
+            return self._run([value.text], [given_type(value.type, self.zone)], row, keep=False)[0][0]
+        except _DuckDBError as error:
+            raise ExpressionTypeError.at(str(error), value.text) from None
+
+    def try_out(self, limit: float) -> float:
+        """Compute everything once, for a few made-up events; the CPU time that it took, in seconds.
+
+        :raises ExpressionSyntaxError: more than *limit*, so that each batch of events would take as long
+        """
+        rows = sample(self.schema)
+        taken = 0.0
+        for number, text in enumerate(self.texts):
+            if plain_column(text) is not None:
+                continue
+            begin = time.thread_time()
+            with contextlib.suppress(_DuckDBError):  # it may fail for what is made up
+                self._computed([number], rows, keep=False)
+            taken += time.thread_time() - begin
+            if taken > limit:
+                raise ExpressionSyntaxError.at(
+                    f"the expressions took {taken:.1f} s of CPU time for {rows.num_rows} events (limit {TRIAL:.1f} s)",
+                    self.sources[number],
+                    hint="use simpler patterns and fewer functions",
+                )
+        return taken
+
+    def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
+        """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
+        return self._type(self.translate(node, text), text)
+
+    def _type(self, value: Sql, text: str) -> pa.DataType:
+        plain = plain_column(value.text)
+        if plain is not None:
+            return self.schema.field(plain).type
+        if value.type == MONTHS:
+            raise ExpressionTypeError.at(f"an expression cannot be of type {name_of(value.type)}", text)
+        return given_type(value.type, self._label or self.zone)
+
+    def _check_cost(self, value: Sql, text: str) -> None:
+        """All expressions together have a limit too."""
+        cost = sum(self.costs, value.cost)
+        hint = "split it into several patterns"
+        if cost.growth > MAX_RULE_GROWTH or cost.fixed > 10 * MAX_FIXED:
+            raise ExpressionSyntaxError.at(
+                "with the texts that this one makes all expressions make too many", text, hint=hint
+            )
+        if cost.program > MAX_PROGRAM:
+            raise ExpressionSyntaxError.at(
+                f"with this one the regular expressions are too large: {cost.program:,} characters and classes"
+                f" (limit {MAX_PROGRAM:,})",
+                text,
+                hint=hint,
+            )
+
+    def _try_out(self, value: Sql, data_type: pa.DataType, text: str) -> None:
+        """On no rows: what DuckDB does not take must not be found out by the first event."""
+        try:
+            self._run([value.text], [data_type], self.schema.empty_table(), keep=False)
+        except _DuckDBError as error:
+            if "expression depth" in str(error):
+                raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
+            raise ExpressionTypeError.at(str(error), text) from None
+
+    def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
+        """One column per expression, in the order in which they were added."""
+        plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
+        computed = [number for number in plain if plain[number] is None]
+        try:
+            results = iter(self._computed(computed, table) if computed else [])
+        except _DuckDBError as error:
+            raise InvalidEventError(
+                f"an expression could not be computed: {error}", self._culprit(table), _TRY
+            ) from None
+        return [next(results) if at is None else table.column(at) for at in plain.values()]
+
+    def _culprit(self, table: pa.Table) -> str | None:
+        """What the user wrote, of the expression that fails on these rows."""
+        for number, text in enumerate(self.texts):
+            if plain_column(text) is not None:
+                continue
+            try:
+                self._computed([number], table, keep=False)
+            except _DuckDBError:
+                return self.sources[number]
+        return None
+
+    def _computed(self, numbers: list[int], table: pa.Table, *, keep: bool = True) -> list[pa.ChunkedArray]:
+        """Expressions by their numbers: together, but for those that make too many texts of these rows to do so at once."""
+        rows = min(table.num_rows, _VECTOR)
+        making = [number for number in numbers if self.costs[number].room(1)]
+        read = {number: [n for n in columns_of(self.texts[number]) if n < table.num_columns] for number in making}
+        lengths = {n: _longest(table.column(n)) for n in set().union(*read.values())}
+        longest = {number: max((lengths[n] for n in read[number]), default=0) for number in making}
+        needed = {number: self.costs[number].room(longest[number]) for number in making}
+        heavy = set(making) if rows * sum(needed.values()) > AT_ONCE else set()
+        together = [number for number in numbers if number not in heavy]
+        found = dict(zip(together, self._run_all(together, table, keep), strict=True))
+        for number in heavy:
+            grown = self.costs[number].bytes(longest[number])
+            if grown > AT_ONCE and table.num_rows:
+                raise _DuckDBError(
+                    f"of a text of {longest[number]:,} bytes it can make {int(grown):,} bytes (limit {AT_ONCE:,})"
+                )
+            size = max(1, int(AT_ONCE / needed[number]))
+            slices = [
+                self._run_all([number], table.slice(begin, size), keep)[0]
+                for begin in range(0, max(table.num_rows, 1), size)
+            ]
+            found[number] = pa.chunked_array([chunk for part in slices for chunk in part.chunks], slices[0].type)
+        return [found[number] for number in numbers]
+
+    def _run_all(self, numbers: list[int], table: pa.Table, keep: bool) -> list[pa.ChunkedArray]:
+        texts, types = [self.texts[number] for number in numbers], [self.types[number] for number in numbers]
+        # What is kept is written down before it is handed over: that is worth it for a small result only.
+        return self._run(texts, types, table, keep=keep and table.num_rows <= _SMALL) if numbers else []
+
+    def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table, *, keep: bool) -> list[pa.ChunkedArray]:
+        import duckdb
+
+        needed = sorted({number for text in texts for number in columns_of(text) if number < table.num_columns})
+        view = pa.table([self._as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
+        if not needed:  # constants only: something must tell the number of rows
+            view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
+        database = _database()
+        try:
+            result = database.again(tuple(texts), view) if keep else database.once(texts, view)
+        except duckdb.Error as error:
+            raise _DuckDBError(_undecorated(str(error))) from None
+        return [_as_spark_sees(column, kind) for column, kind in zip(result.columns, types, strict=True)]
+
+    def _as_duckdb_sees(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Points in time as those of UTC without a zone, intervals as numbers, other types by their nearest in Spark."""
+        known = spark_type(column.type, self.zone)
+        if known is None:  # nothing can be done with it but to ask whether it is NULL
+            return column
+        return column.cast(known, safe=False).cast(stored_type(known))
+
+
+def _longest(column: pa.ChunkedArray) -> int:
+    """The bytes of the longest text in a column."""
+    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
+
+
+def _longest_in(array: pa.Array) -> int:
+    types, kind = pa.types, array.type
+    if types.is_dictionary(kind):
+        return _longest_in(array.dictionary)
+    if types.is_struct(kind):
+        return max((_longest_in(part) for part in array.flatten()), default=0)
+    if types.is_map(kind):
+        return max(_longest_in(array.keys), _longest_in(array.items))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _longest_in(array.flatten())
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return _longest_in(array.cast(pa.large_binary()))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return int(pc.max(pc.binary_length(array)).as_py() or 0)
+    return 0
+
+
+def _undecorated(message: str) -> str:
+    """What happened, of what DuckDB says about it."""
+    first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
+    told = re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
+    return told if len(told) <= 500 else told[:500] + " ..."
+
+
+def _as_spark_sees(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """What DuckDB answered, in the type that the value has in Spark."""
+    if column.type == data_type:
+        return column
+    if data_type == NULL:
+        return pa.chunked_array([pa.nulls(len(column))])
+    return column.cast(data_type)

@@ -1,0 +1,214 @@
+"""The names of an expression: columns, stages, offsets and aggregates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError
+from asterism.expressions.functions import NOT_PURE
+from asterism.expressions.parsing import AGGREGATES, not_pure
+from asterism.expressions.translation import position_of
+
+# ---------------------------------------------------------------------------------------------------- names
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names can mean: columns of the events, and stages of the pattern."""
+
+    schema: pa.Schema
+    stages: tuple[str, ...] = ()
+
+    def column(self, node: exp.Column, text: str) -> str:
+        """The event column that *node* names: exactly, or, if only one does, apart from case."""
+        names = self.schema.names
+        found = self._find(node.this)
+        if found is not None:
+            return found
+        if node.name.lower() in NOT_PURE and not node.this.quoted:
+            raise not_pure(node.name, text, position_of(node))
+        raise ColumnNotFoundError.from_missing_and_available(node.name, names, f"in: {text}")
+
+    def _find(self, identifier: exp.Expr) -> str | None:
+        names, name = self.schema.names, identifier.name
+        if name in names:
+            return name
+        alike = [candidate for candidate in names if candidate.lower() == name.lower()]
+        return str(alike[0]) if len(alike) == 1 and not identifier.args.get("quoted") else None
+
+    def resolve(self, tree: exp.Expr, text: str) -> exp.Expr:
+        """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``.
+
+        ``a.b`` is column ``b`` of stage ``a`` or, if there is no such stage, field ``b`` of column ``a``.
+        """
+
+        def visit(node: exp.Expr) -> exp.Expr:
+            kind = AGGREGATES.get(type(node))
+            if kind is not None:
+                return self._aggregate(node, kind, text)
+            if isinstance(node, exp.Column):
+                stage, names = self._split(node)
+                if isinstance(names[0], exp.Star):
+                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(node))
+                if stage:
+                    self._stage(stage, text)
+                argument = self._named(stage, names, text)
+                return exp.Last(this=argument) if stage else argument
+            if isinstance(node, exp.And | exp.Or):
+                return _balanced(type(node), [visit(part) for part in node.flatten(unnest=False)])
+            copied = _shallow(node)
+            for key, value in node.args.items():
+                if isinstance(value, exp.Expr):
+                    copied.set(key, visit(value))
+                elif isinstance(value, list):
+                    copied.set(key, [visit(item) if isinstance(item, exp.Expr) else item for item in value])
+            return copied
+
+        return visit(tree)
+
+    def _split(self, column: exp.Column) -> tuple[str, list[exp.Expr]]:
+        """(stage or nothing, column and fields in it) of a name with dots."""
+        parts: list[exp.Expr] = list(column.parts)
+        stage = parts[0].name
+        if len(parts) > 1 and (stage in self.stages or self._find(parts[0]) is None):
+            return stage, parts[1:]
+        return "", parts
+
+    def _named(self, stage: str, names: list[exp.Expr], text: str) -> exp.Expr:
+        first = exp.to_identifier(self.column(exp.Column(this=names[0].copy()), text), quoted=True)
+        first.meta.update(names[0].meta)
+        named: exp.Expr = exp.Column(this=first, table=exp.to_identifier(stage, quoted=True) if stage else None)
+        for name in names[1:]:
+            if isinstance(name, exp.Star):
+                raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(name))
+            named = exp.Dot(this=named, expression=name.copy())
+        return named
+
+    def _aggregate(self, node: exp.Expr, kind: str, text: str) -> exp.Expr:
+        argument = node.this
+        position = position_of(node)
+        if node.expressions:
+            raise ExpressionSyntaxError.at(f"{kind} takes one argument", text, position)
+        offset = _offset(node, kind, text)
+        columns = list(argument.find_all(exp.Column)) if isinstance(argument, exp.Expr) else []
+        stages = {self._split(column)[0] for column in columns}
+        if isinstance(argument, exp.Star) or stages in (set(), {""}):
+            raise ExpressionSyntaxError.at(
+                f"{kind} ranges over the events of a stage, and names none",
+                text,
+                position,
+                hint=f"{kind}(stage.column), or COUNT(stage.*)",
+            )
+        if len(stages) != 1 or any(argument.find_all(*AGGREGATES)):
+            raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text, position)
+        stage = next(iter(stages))
+        self._stage(stage, text)
+        if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
+            if kind != "COUNT":
+                raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position)
+            return exp.Count(this=exp.Column(this=exp.Star(), table=exp.to_identifier(stage, quoted=True)))
+        holder = exp.Paren(this=argument.copy())
+        for column in list(holder.find_all(exp.Column)):
+            column.replace(self._named(stage, self._split(column)[1], text))
+        return type(node)(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
+
+    def _stage(self, stage: str, text: str) -> None:
+        if stage not in self.stages:
+            raise ColumnNotFoundError(
+                f"unknown stage {stage!r:.100}",
+                f"in: {text:.1000}\nStages: {', '.join(self.stages) or '(none)'}",
+                "stage names are case-sensitive",
+            )
+
+
+def _shallow(node: exp.Expr) -> exp.Expr:
+    """The node without its children."""
+    copied = type(node)(**{key: value for key, value in node.args.items() if not isinstance(value, exp.Expr | list)})
+    copied.meta.update(node.meta)
+    return copied
+
+
+def _balanced(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
+    """All parts joined, in their order, by a tree that is no deeper than it must be."""
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [kind(this=pair[0], expression=pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    return node.find(*AGGREGATES) is not None
+
+
+MAX_OFFSET = 10_000
+"""How far FIRST and LAST may look; kept events are looked through one by one."""
+
+
+def _offset(node: exp.Expr, kind: str, text: str) -> int:
+    """Of ``LAST(a.x, 1)``, the event before the last: 1."""
+    given = node.args.get("expression") if isinstance(node, exp.First | exp.Last) else None
+    if given is None:
+        return 0
+    if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch(r"\d{1,9}", str(given.this)):
+        raise ExpressionSyntaxError.at(
+            f"the second argument of {kind} is a number that stands literally in the expression",
+            text,
+            position_of(given) or position_of(node),
+            f"{kind}(stage.column, 1)",
+        )
+    if int(given.this) > MAX_OFFSET:
+        raise ExpressionSyntaxError.at(f"the offset of {kind} can be {MAX_OFFSET:,} at most", text, position_of(given))
+    return int(given.this)
+
+
+class Aggregate(NamedTuple):
+    """A resolved aggregate over the events of a stage."""
+
+    function: str
+    stage: str
+    argument: exp.Expr | None
+    """without the stage's name; None for ``COUNT(a.*)``"""
+    offset: int
+    """of FIRST and LAST: so many events after the first, or before the last"""
+
+
+def aggregate_of(node: exp.Expr) -> Aggregate:
+    column = node.this.find(exp.Column)
+    assert column is not None
+    function, stage = AGGREGATES[type(node)], column.table
+    if isinstance(column.this, exp.Star):
+        return Aggregate(function, stage, None, 0)
+    argument = node.this.copy()
+    for inner in list(argument.find_all(exp.Column)):
+        inner.set("table", None)
+    return Aggregate(function, stage, argument, _offset(node, function, ""))
+
+
+def columns_of(text: str) -> set[int]:
+    """The numbers of the columns that an expression of :class:`Vectorized` reads."""
+    return {int(number) for number in re.findall(r"\bc(\d+)\b", text)}
+
+
+def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
+    """What can be said of the names in *text* where only the stages are known: whatever may be a column is one.
+
+    :raises ExpressionError: a function or a stage is unknown, or cannot stand where it does
+    """
+    columns: dict[str, pa.DataType] = {}
+    for column in tree.find_all(exp.Column):
+        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
+        parts = column.parts[of_stage:]
+        columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
+    Scope(pa.schema(columns), tuple(stages)).resolve(tree, text)
+
+
+def plain_column(text: str) -> int | None:
+    """The number of the column, if an expression of :class:`Vectorized` is nothing but that."""
+    return int(text[1:]) if re.fullmatch(r"c\d+", text) else None

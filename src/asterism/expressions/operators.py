@@ -1,0 +1,374 @@
+"""Operators: comparison, logic, arithmetic on numbers and on times.
+
+Each takes values and gives a value, or raises :class:`~asterism.expressions.values.UnsupportedError`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from asterism.expressions.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DAYS,
+    DOUBLE,
+    FLOATS,
+    INT,
+    INTEGERS,
+    INTERVALS,
+    MAX_DIGITS,
+    MONTHS,
+    NTZ,
+    NULL,
+    STRING,
+    TIME,
+    bounded,
+    common_type,
+    duckdb_type,
+    is_decimal,
+    is_instant,
+    is_nested,
+    is_numeric,
+    is_temporal,
+    name_of,
+)
+from asterism.expressions.values import (
+    Sql,
+    UnsupportedError,
+    cast,
+    combined,
+    error,
+    exact_decimal,
+    instant_near,
+    limited,
+    micros_of,
+    null,
+    strict,
+    unify,
+    wall_clock,
+)
+
+OPERATORS: dict[str, str] = {
+    "a = b; a == b": "NaN is equal to itself, as everywhere in Spark",
+    "a <> b; a != b": "",
+    "a < b; a <= b; a > b; a >= b": "texts by the bytes of UTF-8; NaN is larger than any number; FALSE is less than TRUE",
+    "a <=> b": "equal or both NULL",
+    "a IS DISTINCT FROM b; a IS NOT DISTINCT FROM b": "",
+    "a BETWEEN b AND c; a NOT BETWEEN b AND c": "",
+    "a IN (b, ...); a NOT IN (b, ...)": "NULL where it is not in a list that holds a NULL",
+    "a IS NULL; a IS NOT NULL": "",
+    "a IS TRUE; a IS FALSE; a IS UNKNOWN": "also with NOT",
+    "a AND b; a OR b; NOT a; ! a": "what the left side decides alone is decided by it: `x <> 0 AND 1 / x > 2` does not fail",
+    "a LIKE 'pattern' [ESCAPE 'c']; a ILIKE 'pattern'": "`%` is any text, `_` one character; the pattern stands literally in the "
+    "expression",
+    "a RLIKE 'pattern'; a REGEXP 'pattern'": "see below; the pattern stands literally in the expression",
+    "CASE WHEN a THEN b ... [ELSE c] END": "branches that are not chosen cannot fail",
+    "CASE a WHEN b THEN c ... [ELSE d] END": "",
+    "a + b; a - b; a * b; - a": "fail where the result does not fit; also times and intervals, see below",
+    "a / b": "fails where b is 0; integers are divided as DOUBLE",
+    "a % b": "has the sign of a; fails where b is 0",
+    "a DIV b": "the whole part of the quotient, a BIGINT; integers",
+    "a & b; a | b; a ^ b; ~ a": "integers; of two different ones one needs brackets",
+    "a || b": "as concat",
+    "a.b": "a field of a STRUCT",
+    "a[i]": "an element of an ARRAY, from 0, fails outside; the value of a key of a MAP, NULL if it has none",
+    "CAST(a AS type); a :: type": "see below",
+    "TRY_CAST(a AS type)": "NULL where CAST fails; not for texts that are to be a DECIMAL, a date or a time",
+    "EXTRACT(field FROM a)": "YEAR, QUARTER, MONTH, WEEK, DAY, DAYOFWEEK, DOY, HOUR, MINUTE",
+}
+"""What there is, and what is to be known about it, for the documentation."""
+
+
+# ---------------------------------------------------------------------------------------------------- comparison
+
+
+def compare(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    a, b = _comparable(operator, [a, b], zone)
+    return strict(f"({{0}} {operator} {{1}})", BOOLEAN, a, b)
+
+
+def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
+    for value in values:
+        if is_nested(value.type):
+            raise UnsupportedError(f"{operator} does not take {name_of(value.type)}", "compare its parts")
+    return unify(values, zone, operator)
+
+
+def null_safe(a: Sql, b: Sql, zone: str, *, distinct: bool) -> Sql:
+    a, b = _comparable("<=>", [a, b], zone)
+    text = f"({a.text} IS {'' if distinct else 'NOT '}DISTINCT FROM {b.text})"
+    return combined(text, BOOLEAN, [a, b], ())
+
+
+def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
+    value, *choices = _comparable("IN", [value, *choices], zone)
+    if any(choice.raises for choice in choices):
+        # Spark stops at the first that is equal.
+        return disjunction([compare("=", value, choice, zone) for choice in choices])
+    text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
+    return combined(text, BOOLEAN, [value, *choices])
+
+
+def between(value: Sql, low: Sql, high: Sql, zone: str) -> Sql:
+    return conjunction([compare(">=", value, low, zone), compare("<=", value, high, zone)])
+
+
+def is_null(value: Sql, *, negated: bool) -> Sql:
+    return combined(f"({value.text} IS {'NOT ' if negated else ''}NULL)", BOOLEAN, [value], ())
+
+
+def is_truth(value: Sql, truth: bool) -> Sql:
+    value = boolean(value, "IS")
+    return combined(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, [value], ())
+
+
+# ---------------------------------------------------------------------------------------------------- logic
+
+
+def boolean(value: Sql, where: str) -> Sql:
+    if value.type == NULL:
+        return null(BOOLEAN)
+    if value.type != BOOLEAN:
+        raise UnsupportedError(f"{where} needs BOOLEAN, not {name_of(value.type)}")
+    return value
+
+
+def negation(value: Sql) -> Sql:
+    return strict("(NOT {0})", BOOLEAN, boolean(value, "NOT"))
+
+
+def conjunction(parts: Sequence[Sql]) -> Sql:
+    return _joined([boolean(part, "AND") for part in parts], "AND", "FALSE")
+
+
+def disjunction(parts: Sequence[Sql]) -> Sql:
+    return _joined([boolean(part, "OR") for part in parts], "OR", "TRUE")
+
+
+def _joined(parts: Sequence[Sql], operator: str, decisive: str) -> Sql:
+    """AND or OR of all; what comes after a part that decides is not computed, if it could fail."""
+    # What cannot fail stands side by side, so that a long row is not deep.
+    runs = [list(run) for _, run in itertools.groupby(parts, key=lambda part: part.raises)]
+    units = [unit for run in runs for unit in (run if run[0].raises else [Sql(_side_by_side(run, operator), BOOLEAN)])]
+    text = units[-1].text
+    for number in range(len(units) - 2, -1, -1):
+        before = units[number].text
+        text = f"({before} {operator} {text})"
+        if any(unit.raises for unit in units[number + 1 :]):
+            text = f"(CASE WHEN {before} IS NOT DISTINCT FROM {decisive} THEN {decisive} ELSE {text} END)"
+        limited(Sql(text, BOOLEAN))
+    return combined(text, BOOLEAN, parts)
+
+
+def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
+    texts = f" {operator} ".join(part.text for part in parts)
+    return f"({texts})" if len(parts) > 1 else texts
+
+
+def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str, where: str = "CASE") -> Sql:
+    """The value of the first branch whose condition is TRUE."""
+    conditions = [boolean(condition, where) for condition, _ in branches]
+    if any(condition.type == NULL for condition, _ in branches) and where == "CASE":
+        raise UnsupportedError("CASE needs BOOLEAN, not NULL")
+    *values, last = unify([*(value for _, value in branches), otherwise or null()], zone, where)
+    text = " ".join(f"WHEN {when.text} THEN {then.text}" for when, then in zip(conditions, values, strict=True))
+    found = last.type
+    chosen = f"CASE {text} ELSE {last.text} END"
+    text = f"({chosen})" if is_nested(found) else f"CAST({chosen} AS {duckdb_type(found)})"
+    return combined(text, found, [*conditions, *values, last])
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    """``+``, ``-``, ``*``, ``/``, ``%`` and DIV."""
+    kinds = (a.type, b.type)
+    if operator in "+-*" and any(is_temporal(kind) or kind in (*INTERVALS, MONTHS) for kind in kinds):
+        return _time_arithmetic(operator, a, b, zone)
+    if NULL in kinds:
+        # A NULL is of the type of what stands next to it; NULL divided is a DOUBLE.
+        other = DOUBLE if kinds == (NULL, NULL) or (operator == "/" and a.type == NULL) else max(kinds, key=NULL.__ne__)
+        a, b = (null(other) if value.type == NULL else value for value in (a, b))
+    if not (is_numeric(a.type) and is_numeric(b.type)):
+        wrong = [name_of(kind) for kind in kinds if not is_numeric(kind)]
+        raise UnsupportedError(f"{operator} needs numbers, not {wrong[0]}", "CAST it" if STRING in kinds else None)
+    decimals = is_decimal(a.type) or is_decimal(b.type)
+    if operator == "DIV" and (decimals or a.type in FLOATS or b.type in FLOATS):
+        # Of decimals Spark's own result wraps around where it does not fit.
+        raise UnsupportedError("DIV takes integers", "CAST(a / b AS BIGINT)")
+    if decimals and not (a.type in FLOATS or b.type in FLOATS):
+        return _decimal_arithmetic(operator, a, b, zone)
+    kind = common_type(a.type, b.type)
+    if operator == "/":
+        kind = DOUBLE
+    elif operator == "DIV":
+        kind = BIGINT
+    a, b = cast(a, kind, zone), cast(b, kind, zone)
+    if operator in "+-*":
+        return strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=kind in INTEGERS)
+    if operator == "%":
+        return remainder(a, b)
+    symbol = "//" if operator == "DIV" else "/"
+    return _unless_zero(f"({{a}} {symbol} {{b}})", kind, a, b)
+
+
+def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
+    """What divides ``{a}`` by ``{b}``."""
+    template = template.replace("{a}", "{1}").replace("{b}", "{0}")  # Spark computes the divisor first
+    if b.constant:  # a number other than 0
+        return strict(template, data_type, b, a, raises="//" in template and b.constant == -1)
+    zero = f"{{0}} = CAST(0 AS {duckdb_type(b.type)})"
+    # NULL divided by 0 is NULL.
+    text = f"(CASE WHEN {zero} AND {{1}} IS NOT NULL THEN {error('division by zero')} ELSE {template} END)"
+    return strict(text, data_type, b, a, raises=True)
+
+
+def remainder(a: Sql, b: Sql) -> Sql:
+    """``a % b`` of two values of one type."""
+    if a.type in INTEGERS:
+        # The smallest integer divided by -1 overflows, its remainder does not.
+        divisor = f"CASE {{b}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{b}} END"
+        return _unless_zero(f"({{a}} % {divisor})", a.type, a, b)
+    return _unless_zero("({a} % {b})", a.type, a, b)
+
+
+def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
+    """NULL where b is 0."""
+    if a.type in INTERVALS or MONTHS in (a.type, b.type):
+        raise UnsupportedError("TRY_DIVIDE needs numbers, not an interval")
+    if b.constant == 0:
+        b = null(exact_decimal(b) if is_decimal(a.type) else b.type)
+    elif b.constant is None and is_numeric(b.type):
+        b = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
+    divided = arithmetic("/", a, b, zone)
+    return replace(divided, nulls=None)
+
+
+_LONG_DIGITS = 18  # that fit into 64 bits
+
+
+def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    x, y = exact_decimal(a), exact_decimal(b)
+    a, b = cast(a, x, zone), cast(b, y, zone)
+    whole, scale = max(x.precision - x.scale, y.precision - y.scale), max(x.scale, y.scale)
+    digits = whole + scale  # of the exact result
+    if operator in "+-":
+        digits += 1
+        kind = bounded(digits, scale)
+    elif operator == "%":
+        kind = bounded(min(x.precision - x.scale, y.precision - y.scale) + scale, scale)
+    elif operator == "*":
+        digits, scale = x.precision + y.precision, x.scale + y.scale
+        kind = bounded(digits + 1, scale)
+        if max(x.precision, y.precision) <= _LONG_DIGITS < digits <= MAX_DIGITS:
+            # DuckDB multiplies in 64 bits unless one of the two has more.
+            a = cast(replace(a, constant=None), pa.decimal128(MAX_DIGITS - y.precision, x.scale), zone)
+    else:
+        places = max(6, x.scale + y.precision + 1)
+        kind = bounded(x.precision - x.scale + y.scale + places, places)
+    result = duckdb_type(kind)
+    native = operator != "/" and digits <= MAX_DIGITS and kind.scale == scale
+    if native:
+        template = f"CAST(({{a}} {operator} {{b}}) AS {result})"
+    else:
+        sides = "CAST({a} AS VARCHAR), CAST({b} AS VARCHAR)"
+        template = f"CAST(decimal_result('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {result})"
+    if operator in "+-*":
+        return strict(template.replace("{a}", "{0}").replace("{b}", "{1}"), kind, a, b, raises=not native)
+    return _unless_zero(template, kind, a, b)
+
+
+def negative(value: Sql, zone: str) -> Sql:
+    kind = value.type
+    if kind == NULL:
+        return null(DOUBLE)
+    if kind in INTEGERS or kind in INTERVALS or kind == MONTHS:
+        return strict(f"(CAST(0 AS {duckdb_type(kind)}) - {{0}})", kind, value, raises=True)
+    if not is_numeric(kind):
+        raise UnsupportedError(f"- needs a number, not {name_of(kind)}")
+    return strict("(- {0})", kind, value)
+
+
+def bitwise(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    for value in (a, b):
+        if value.type not in INTEGERS:
+            raise UnsupportedError(f"{operator} needs integers, not {name_of(value.type)}")
+    a, b = unify([a, b], zone, operator)
+    return strict("xor({0}, {1})" if operator == "^" else f"({{0}} {operator} {{1}})", a.type, a, b)
+
+
+def bitwise_not(value: Sql) -> Sql:
+    if value.type not in INTEGERS:
+        raise UnsupportedError(f"~ needs an integer, not {name_of(value.type)}")
+    return strict("(~ {0})", value.type, value)
+
+
+# ---------------------------------------------------------------------------------------------------- times and intervals
+
+_DAY = 86_400_000_000  # microseconds
+
+
+def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    intervals = (*INTERVALS, MONTHS)
+    if operator == "*":
+        if b.type in INTERVALS:
+            a, b = b, a
+        if a.type in INTERVALS and b.type in INTEGERS:
+            return strict("({0} * {1})", TIME, a, cast(b, BIGINT, zone), raises=True)
+    elif is_temporal(a.type) and b.type in intervals:
+        return shift(a, replace(negative(b, zone), raises=b.raises) if operator == "-" else b, zone)
+    elif operator == "+" and a.type in intervals and is_temporal(b.type):
+        return shift(b, a, zone)
+    elif a.type == DATE and b.type in INTEGERS:
+        return add_days(a, b, zone, operator)
+    elif operator == "+" and a.type in INTEGERS and b.type == DATE:
+        return add_days(b, a, zone)
+    elif operator == "-" and a.type == b.type == DATE:
+        return strict(f"(({{0}} - {{1}}) * {_DAY})", DAYS, a, b)
+    elif operator == "-" and is_temporal(a.type) and is_temporal(b.type):
+        if {is_instant(a.type), is_instant(b.type)} == {True, False} and NTZ in (a.type, b.type):
+            raise UnsupportedError("- cannot take TIMESTAMP and TIMESTAMP_NTZ together", "CAST one of them")
+        kind = common_type(a.type, b.type)
+        # Spark takes the difference of what the clocks show.
+        a, b = (micros_of(wall_clock(cast(value, kind, zone), zone)) for value in (a, b))
+        return strict("({0} - {1})", TIME, a, b, raises=True)
+    elif a.type in intervals and b.type in intervals and (a.type == MONTHS) == (b.type == MONTHS):
+        kind = a.type if a.type == b.type else TIME
+        return strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=True)
+    raise UnsupportedError(f"{operator} cannot take {name_of(a.type)} and {name_of(b.type)} together")
+
+
+def add_days(day: Sql, number: Sql, zone: str, operator: str = "+") -> Sql:
+    if number.type == BIGINT:
+        raise UnsupportedError("a number of days cannot be a BIGINT", "CAST it to INT")
+    return strict(f"({{0}} {operator} {{1}})", DATE, day, cast(number, INT, zone), raises=True)
+
+
+def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
+    """A date or time plus an interval. Days and months are those of the calendar, hours those that pass.
+
+    It fails for times 290,000 years away; an interval that stands in the expression is not counted as one that can fail.
+    """
+    raises = interval.nulls != ()
+    if interval.type == MONTHS:
+        if moment.type == DATE:
+            return strict("CAST(({0} + to_months({1})) AS DATE)", DATE, moment, interval, raises=raises)
+        moved = strict("({0} + to_months({1}))", NTZ, wall_clock(moment, zone), interval, raises=raises)
+        return instant_near(moved, moment, zone)
+    if moment.type == DATE:
+        if interval.type == DAYS:
+            days = strict(f"CAST(({{0}} // {_DAY}) AS INTEGER)", INT, interval, raises=raises)
+            return strict("({0} + {1})", DATE, moment, days, raises=raises)
+        moment = cast(moment, pa.timestamp("us", zone), zone)
+    whole = strict(f"(({{0}} // {_DAY}) * {_DAY})", BIGINT, interval)
+    clock = wall_clock(moment, zone)
+    moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(clock), whole, raises=raises)
+    rest = strict(f"({{0}} % {_DAY})", BIGINT, interval)
+    start = micros_of(instant_near(moved, moment, zone))
+    return strict("make_timestamp(({0} + {1}))", moment.type, start, rest, raises=raises)

@@ -1,0 +1,461 @@
+"""SQL text over events: parsed by sqlglot, checked against a schema, and evaluated.
+
+A text falls into two parts. What reads only the current event is *pure*: :class:`Vectorized` evaluates it by DuckDB for a
+whole batch at once, each distinct expression once, in the words of :mod:`asterism.expressions.translation`. What reads earlier events of the match,
+by an aggregate over a stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel runs
+(:mod:`asterism.matching.condition_programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
+
+Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.errors import ExpressionSyntaxError
+from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
+from asterism.expressions.translation import DOCUMENTATION, position_of
+
+MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
+MAX_DEPTH = 50  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
+MAX_OPERATIONS = 200  # on top of each other, as in a + b + c ...; but for AND and OR
+
+
+AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.First: "FIRST",
+    exp.Last: "LAST",
+    exp.Sum: "SUM",
+    exp.Count: "COUNT",
+    exp.Avg: "AVG",
+    exp.Min: "MIN",
+    exp.Max: "MAX",
+}
+
+_PREDICATES: tuple[type[exp.Expr], ...] = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like,
+    exp.ILike, exp.RegexpLike, exp.Escape,
+)  # fmt: skip
+_BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
+_SUPPORTED: tuple[type[exp.Expr], ...] = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
+    exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
+    exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
+    exp.Anonymous, *_PREDICATES, *_BITWISE, *AGGREGATES,
+)  # fmt: skip
+_TYPED = {
+    "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
+    "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
+    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'",
+}  # fmt: skip
+"""What was typed, where the parser has another name for it."""
+_BINARY = frozenset(("this", "expression"))
+_AGGREGATED: tuple[type[exp.Expr], ...] = (exp.Sum, exp.Avg, exp.Min, exp.Max)
+_PARTS_OF: dict[type[exp.Expr], str] = {
+    **dict.fromkeys(_SUPPORTED, "this expression"), **dict.fromkeys(_AGGREGATED, "this"),
+    exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
+    exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
+    exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
+    exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
+    exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
+    exp.ILike: "this expression negate", exp.Count: "this big_int",
+}  # fmt: skip
+_CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()}
+"""What of a node is translated. Whatever else it holds would be lost, such as the SYMMETRIC of a BETWEEN."""
+_TYPE = re.compile(
+    r"BOOLEAN|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE|STRING|BINARY|DATE|TIMESTAMP(_NTZ|_LTZ)?"
+    r"|[LSYDF]|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
+)
+"""The types that a CAST may name, as Spark writes them, and the suffixes of numbers. The parser knows more types, and drops the
+length of a VARCHAR."""
+
+
+class _Tokenizer(Spark.Tokenizer):
+    # A doubled quote inside a string is a quote, as in standard SQL and in Spark 4.
+    STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+
+
+def _with_unit(name: str, parser: SparkParser) -> exp.Expr:
+    """A call whose first argument may be a unit of time, as in ``timestampdiff(HOUR, a, b)``."""
+    arguments = parser._parse_csv(parser._parse_assignment)
+    first = arguments[0] if len(arguments) == 3 else None
+    if isinstance(first, exp.Column) and not first.table and not first.this.args.get("quoted"):
+        unit = exp.Var(this=first.name)
+        unit.meta.update(first.this.meta)
+        arguments[0] = unit
+    return exp.Anonymous(this=name, expressions=arguments)
+
+
+class _Parser(SparkParser):
+    """Leaves functions as they were typed: what they are is settled by :data:`asterism.expressions.functions.FUNCTIONS`."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST")
+    } | {"FIRST": exp.First.from_arg_list, "LAST": exp.Last.from_arg_list}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        "CAST": lambda self: self._parse_called_cast(safe=None),
+        "TRY_CAST": lambda self: self._parse_called_cast(safe=True),
+        "EXTRACT": SparkParser.FUNCTION_PARSERS["EXTRACT"],
+        **{name.upper(): functools.partial(_with_unit, name) for name in UNIT_FIRST},
+    }
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+    def _parse_paren(self) -> exp.Expr | None:
+        """Brackets that are in the text: the parser adds some of its own."""
+        node: exp.Expr | None = super()._parse_paren()
+        if isinstance(node, exp.Paren):
+            node.meta["typed"] = True
+        return node
+
+    def _parse_called_cast(self, safe: bool | None) -> exp.Expr:
+        """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
+        node: exp.Expr = self._parse_cast(False, safe=safe)
+        node.meta["called"] = True
+        return node
+
+    def _parse_types(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        """A type, with the words in which it is written."""
+        begin = self._index
+        node: exp.Expr | None = super()._parse_types(*arguments, **options)
+        if node is not None:
+            node.meta["written"] = "".join(token.text for token in self._tokens[begin : self._index]).upper()
+        return node
+
+
+class _Dialect(Spark):
+    Tokenizer = _Tokenizer
+    Parser = _Parser
+
+
+# ---------------------------------------------------------------------------------------------------- parsing
+
+_SETTING = re.compile(r"\$\{\S+?\}")
+
+
+def parse(text: str) -> exp.Expr:
+    """The syntax tree of one expression, made of supported parts only.
+
+    >>> parse("price > 1 2")
+    Traceback (most recent call last):
+    ...
+    asterism.errors.ExpressionSyntaxError: unexpected token
+      price > 1 2
+                ^
+    """
+    if len(text) > MAX_TEXT:
+        raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
+    half = re.search("[\ud800-\udfff]", text)
+    if half is not None:
+        raise ExpressionSyntaxError.at("the text holds half a character", text, half.start())
+    setting = _SETTING.search(text)
+    if setting is not None:
+        raise ExpressionSyntaxError.at(
+            "Spark replaces ${...} by a setting, before it reads the SQL", text, setting.start(), "'$' || '{...}'"
+        )
+    dialect = _Dialect()
+    try:
+        tokens = dialect.tokenize(text)
+        _check_tokens(tokens, text)
+        trees = dialect.parser().parse(tokens, text)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        problem = str(first.get("description") or "the expression does not parse").partition(" but got <Token")[0]
+        position = None if first.get("line") != 1 else int(first.get("col", 0)) - 1
+        if problem.startswith("Required keyword"):
+            problem, position = "the expression is incomplete", None
+        elif problem.startswith("Invalid expression"):
+            problem = "unexpected token"
+        raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
+    except RecursionError:
+        raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
+    except TokenError:
+        raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
+    except _PARSER_BUGS as error:
+        raise ExpressionSyntaxError.at(f"the expression does not parse ({type(error).__name__})", text) from None
+    if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
+        raise ExpressionSyntaxError.at("exactly one expression is expected", text)
+    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark reads one expression, and nothing that ends it
+        raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
+    tree: exp.Expr = trees[0]
+    inner = tree.this if isinstance(tree, exp.Alias) else tree
+    if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
+        raise ExpressionSyntaxError.at("AS needs a name", text)
+    for node in inner.walk():
+        _check(node, text)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
+            end = node.this.meta.get("end")
+            if end is None:
+                raise ExpressionSyntaxError.at(
+                    "the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))"
+                )
+            if not text[end].isalpha():  # 5::BIGINT, not 5L
+                typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
+                if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
+                    raise ExpressionSyntaxError.at(
+                        "only DATE and TIMESTAMP stand before a text",
+                        text,
+                        node.this.meta.get("start"),
+                        "CAST('...' AS type)",
+                    )
+                node.meta["called"] = True
+    if _height(inner) > MAX_OPERATIONS:
+        raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
+    if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
+        raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
+    _account(tokens, tree, text)
+    return tree
+
+
+_CASTS = re.compile(r"\s*::")
+_PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What sqlglot raises for some texts that are no SQL."""
+
+
+def _check_tokens(tokens: Sequence[Token], text: str) -> None:
+    """Refuse what would take the parser too deep, and what it reads although Spark does not."""
+    depth = cases = run = end = 0
+    before = None
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        cases += (kind is TokenType.CASE) - (kind is TokenType.END)
+        run = run + 1 if kind in _PREFIXES else 0
+        if max(depth, cases, run) > MAX_DEPTH:
+            raise ExpressionSyntaxError.at(
+                f"an expression may be nested {MAX_DEPTH} levels deep at most", text, token.start
+            )
+        if kind is TokenType.L_BRACE:
+            raise ExpressionSyntaxError.at("unexpected token", text, token.start)
+        if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a path, and logs what is wrong with that
+            raise ExpressionSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
+        before = kind
+        if token.start > end:
+            _check_between(text, end, token.start)
+        end = max(end, token.end + 1)
+    _check_between(text, end, len(text))
+
+
+def _check_between(text: str, begin: int, end: int) -> None:
+    """What the tokenizer leaves out must be what Spark leaves out."""
+    if not _BETWEEN.fullmatch(text, begin, end):
+        found = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
+        at = found.start() if found is not None else begin
+        what = "a hint" if text.startswith("/*+", at) else "such a comment" if text[at] in "/-{" else f"{text[at]!r}"
+        raise ExpressionSyntaxError.at(f"{what} is not supported here", text, at)
+
+
+_BETWEEN = re.compile(r"(?:[ \t\r\n]|--[^\n]*+(?<!\\)(?:\n|\Z)|/\*(?!\+)(?:(?!/\*|\*/).)*+\*/)*+", re.DOTALL)
+"""Spaces and comments; of a line comment that ends with a backslash, and of nested ones, the parser has another idea."""
+_ARROWS = (TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW)
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.RAW_STRING)
+
+
+def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
+    """Each name and each literal of the text must be in the tree: what the parser leaves out would be lost without a word."""
+    there: Counter[str] = Counter()
+    commas = tests = 0
+    for node in tree.walk():
+        commas += max(len(node.expressions) - 1, 0)
+        if isinstance(node, exp.First | exp.Last):
+            commas += node.args.get("expression") is not None
+        tests += isinstance(node, exp.Is)
+        there.update(_words(node))
+    for number, token in enumerate(tokens):
+        kind = token.token_type
+        commas -= kind is TokenType.COMMA
+        tests -= kind is TokenType.IS
+        if kind not in _NAMES:
+            continue
+        word = token.text
+        if kind is TokenType.NUMBER:
+            dot = (
+                number
+                and tokens[number - 1].token_type is TokenType.DOT
+                and tokens[number - 1].start == token.start - 1
+            )
+            word = "0." + word if dot else _digits(word)
+        word = word.lower() if kind is TokenType.VAR else word
+        if not there[word]:
+            raise ExpressionSyntaxError.at(f"{token.text!r:.60} has no meaning here", text, token.start, DOCUMENTATION)
+        there[word] -= 1
+    if commas < 0:
+        raise ExpressionSyntaxError.at("a comma too many", text)
+    if tests > 0:
+        raise ExpressionSyntaxError.at("a test for NULL is written IS NULL or IS NOT NULL", text)
+
+
+def _words(node: exp.Expr) -> Iterator[str]:
+    """The words of a text that a node stands for; names in lower case too."""
+    match node:
+        case exp.Identifier() | exp.Anonymous() | exp.Var():
+            name = str(node.this)
+            yield name
+            if name != name.lower():
+                yield name.lower()
+        case exp.Literal() if isinstance(node.parent, exp.Interval):
+            unit = node.parent.args.get("unit")
+            yield from (str(node.this), str(node.this).lstrip("-+"), str(node.meta.get("typed", "")))
+            if isinstance(unit, exp.Var):
+                yield f"{node.this} {unit.name}"
+                yield f"{node.this} {unit.name}".lower()
+        case exp.Literal():
+            yield str(node.this) if node.is_string else _digits(str(node.this))
+        case exp.RawString():
+            yield str(node.this)
+        case exp.Cast():
+            yield from ("cast", "try_cast")
+            yield from _WORD.findall(str(node.to.meta.get("written", "")).lower())
+        case exp.Extract():
+            yield "extract"
+        case _ if type(node) in AGGREGATES:
+            yield AGGREGATES[type(node)].lower()
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _digits(number: str) -> str:
+    return "0" + number if number.startswith(".") else number
+
+
+def _check(node: exp.Expr, text: str) -> None:
+    """Refuse what is not known to mean here what it means to Spark."""
+    if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+        raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() not in FUNCTIONS:
+        name = str(node.this)
+        if name.lower() in NOT_PURE:
+            raise not_pure(name, text, position_of(node))
+        close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]}?" if close else DOCUMENTATION
+        raise ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
+        unit = node.expressions[0]
+        if isinstance(unit, exp.Literal) and unit.is_string:
+            name = str(node.this)
+            raise ExpressionSyntaxError.at(
+                f"the unit of {name} is a word, without quotes",
+                text,
+                position_of(unit),
+                f"{name}({unit.name}, ..., ...)",
+            )
+    # A CAST; with it the parser makes other nodes of some.
+    if "called" in node.meta and node.args.get("format") is not None:
+        raise ExpressionSyntaxError.at(
+            "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
+        )
+    consumed = _CONSUMED.get(type(node))
+    others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
+    if isinstance(node, exp.DataType) or consumed is None or others:
+        if isinstance(node, exp.DataType):
+            written = str(node.meta.get("written", ""))
+            if _TYPE.fullmatch(written) and not others:
+                return
+            hint = "CAST(... AS STRING)" if re.match("(VAR)?CHAR|TEXT", written) else DOCUMENTATION
+            raise ExpressionSyntaxError.at(
+                f"the type {written or node.sql()!s:.60} is not supported here", text, None, hint
+            )
+        word = _TYPED.get(node.key, node.key.upper())
+        if consumed is not None:
+            word = " ".join([word, *(name.upper().rstrip("_") for name in others)])
+        raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
+    if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
+        raise ExpressionSyntaxError.at(
+            "IS is followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
+        )
+    for name, kinds in _PARTS.get(type(node), {}).items():
+        part = node.args.get(name)
+        if part is not None and not isinstance(part, kinds):
+            raise ExpressionSyntaxError.at(
+                "unexpected token", text, position_of(part if isinstance(part, exp.Expr) else node)
+            )
+    if isinstance(node, exp.In) and not node.expressions:
+        raise ExpressionSyntaxError.at("IN needs a list", text, position_of(node))
+    number = isinstance(node, exp.Literal) and not node.is_string and not isinstance(node.parent, exp.Interval)
+    if number and not _NUMBER.fullmatch(str(node.this)):
+        raise ExpressionSyntaxError.at(f"{str(node.this)!r:.60} is not a number", text, position_of(node))
+    if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
+        raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
+    for part in _operands(node):
+        if (isinstance(part, _LOOSER.get(type(node), ())) and type(part) is not type(node)) or (
+            isinstance(node, _PREDICATES) and isinstance(part, (*_PREDICATES, exp.Not, exp.And, exp.Or))
+        ):
+            word, inner = (_TYPED.get(n.key, n.key.upper()) for n in (node, part))
+            raise ExpressionSyntaxError.at(
+                f"{inner} next to {word} needs brackets",
+                text,
+                position_of(part),
+                "they bind differently in SQL dialects",
+            )
+
+
+_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NAME = (exp.Identifier, exp.Star)
+_PARTS: dict[type[exp.Expr], dict[str, Any]] = {
+    exp.Column: dict.fromkeys(("this", "table", "db", "catalog"), _NAME),
+    exp.Dot: {"expression": _NAME},
+    exp.Extract: {"this": exp.Var},
+}
+"""What the parts of a node may be: the parser also takes a number, or a text, for a name."""
+_LOOSER: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = dict.fromkeys(_BITWISE, (*_BITWISE, exp.DPipe)) | {
+    exp.DPipe: (*_BITWISE, exp.Add, exp.Sub, *_PREDICATES, exp.Not)
+}
+"""Operators whose order of binding the parser does not share with Spark."""
+
+
+def _place(node: exp.Expr, word: str, text: str) -> int | None:
+    """Where *word* is, if it is there once; otherwise where the node begins."""
+    return text.upper().find(word) if text.upper().count(word) == 1 else position_of(node)
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """What stands left and right of an operator."""
+    if isinstance(node, exp.Escape):
+        return
+    for name in ("this", "expression", "low", "high"):
+        part = node.args.get(name)
+        while isinstance(part, exp.Paren) and "typed" not in part.meta:
+            part = part.this
+        if isinstance(part, exp.Expr):
+            yield part
+
+
+def not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxError:
+    return ExpressionSyntaxError.at(
+        f"{name} is not supported: its answer does not depend on the events alone", text, position
+    )
+
+
+def _height(tree: exp.Expr) -> int:
+    """How many operations are on top of each other; ANDs and ORs side by side are one."""
+    deepest, stack = 0, [(tree, 0)]
+    while stack:
+        node, height = stack.pop()
+        deepest = max(deepest, height)
+        for part in node.iter_expressions():
+            same = isinstance(node, exp.And | exp.Or) and type(part) is type(node)
+            stack.append((part, height + (not same)))
+    return deepest
+
+
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """The parts that AND joins at the top."""
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        return [part for side in node.flatten() for part in conjuncts(side)]
+    return [node]

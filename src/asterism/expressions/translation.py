@@ -1,0 +1,358 @@
+"""From the syntax tree of a pure expression to DuckDB's words."""
+
+from __future__ import annotations
+
+import decimal
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
+from asterism.expressions import operators
+from asterism.expressions import regex as patterns
+from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, text
+from asterism.expressions.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DAYS,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INT,
+    MAX_DIGITS,
+    MONTHS,
+    NTZ,
+    SMALLINT,
+    STRING,
+    TIME,
+    TINYINT,
+    duckdb_type,
+    is_nested,
+    name_of,
+    spark_type,
+)
+from asterism.expressions.values import (
+    Cost,
+    Sql,
+    UnsupportedError,
+    boolean_constant,
+    cast,
+    limited,
+    null,
+    number_constant,
+    strict,
+    text_constant,
+)
+
+DOCUMENTATION = "docs/sql.md lists what is supported"
+
+COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV",
+}  # fmt: skip
+_BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
+_TYPES = {
+    "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT,
+    "DOUBLE": DOUBLE, "TEXT": STRING, "DATE": DATE, "TIMESTAMPNTZ": NTZ, "BINARY": BINARY,
+}  # fmt: skip
+_UNIT_MICROS = {
+    "MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6,
+    "DAY": 86_400 * 10**6, "WEEK": 7 * 86_400 * 10**6,
+}  # fmt: skip
+_UNIT_MONTHS = {"MONTH": 1, "YEAR": 12}
+
+
+def position_of(node: exp.Expr) -> int | None:
+    """Where in the text the node begins, as far as the parser knows."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts, default=None)
+
+
+def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
+    """(length, type) of an interval that stands literally in an expression: in microseconds, or in months."""
+    unit = node.args.get("unit")
+    if not isinstance(node.this, exp.Literal):
+        raise UnsupportedError("the length of an interval must be a number")
+    if not isinstance(unit, exp.Var):
+        raise UnsupportedError("an interval has one number and one unit", "INTERVAL 90 MINUTES, or a sum of two")
+    name = unit.name.upper()
+    name = name if name in _UNIT_MICROS or name in _UNIT_MONTHS else name.removesuffix("S")
+    length = str(node.this.name).strip()
+    if re.fullmatch(r"[+-]?\d{1,18}", length) and name in _UNIT_MONTHS:
+        months = int(length) * _UNIT_MONTHS[name]
+        limit, kind = 2**31, MONTHS
+    elif name in _UNIT_MICROS and re.fullmatch(
+        r"[+-]?\d{1,18}" + (r"(\.\d{1,9})?" if name == "SECOND" else ""), length
+    ):
+        months = int(decimal.Decimal(length) * _UNIT_MICROS[name])
+        limit, kind = 2**63, DAYS if name in ("DAY", "WEEK") else TIME
+    else:
+        raise UnsupportedError(
+            f"{length!r} {unit.name} is not an interval", "INTERVAL 90 MINUTES, INTERVAL '1.5' SECOND"
+        )
+    if abs(months) >= limit:
+        raise UnsupportedError(f"an interval of {length} {unit.name} is too long")
+    return months, kind
+
+
+class Translator:
+    """Translates resolved expressions over one schema; column number *n* of the table is called ``cn``."""
+
+    def __init__(self, schema: pa.Schema, zone: str, source: str) -> None:
+        self.schema = schema
+        self.zone = zone
+        self.source = source
+        """what the user wrote, for messages"""
+
+    def translate(self, node: exp.Expr) -> Sql:
+        """The value of *node*; an :class:`~asterism.errors.ExpressionError` where it has none that would be Spark's."""
+        try:
+            return limited(self._visit(node))
+        except UnsupportedError as problem:
+            raise ExpressionTypeError.at(problem.problem, self.source, position_of(node), problem.hint) from None
+
+    def _visit(self, node: exp.Expr) -> Sql:
+        kind = type(node)
+        if isinstance(node, exp.Paren):
+            return self.translate(node.this)
+        if isinstance(node, exp.And | exp.Or):
+            values = [self.translate(part) for part in node.flatten()]
+            return operators.conjunction(values) if isinstance(node, exp.And) else operators.disjunction(values)
+        if kind in COMPARISONS:
+            return operators.compare(COMPARISONS[kind], *self._sides(node), self.zone)
+        if kind in ARITHMETIC:
+            return operators.arithmetic(ARITHMETIC[kind], *self._sides(node), self.zone)
+        if kind in _BITWISE:
+            return operators.bitwise(_BITWISE[kind], *self._sides(node), self.zone)
+        match node:
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal():
+                return text_constant(node.this) if node.is_string else self._number(node.this)
+            case exp.RawString():
+                return text_constant(node.this)
+            case exp.Boolean():
+                return boolean_constant(node.this)
+            case exp.Null():
+                return null()
+            case exp.Neg():
+                return self._negative(node)
+            case exp.Not():
+                return self._not(node)
+            case exp.BitwiseNot():
+                return operators.bitwise_not(self.translate(node.this))
+            case exp.NullSafeEQ() | exp.NullSafeNEQ():
+                a, b = self._sides(node)
+                return operators.null_safe(a, b, self.zone, distinct=isinstance(node, exp.NullSafeNEQ))
+            case exp.Is():
+                return self._is(node, negated=False)
+            case exp.In():
+                return operators.is_in(
+                    self.translate(node.this), [self.translate(part) for part in node.expressions], self.zone
+                )
+            case exp.Between():
+                value = self.translate(node.this)
+                low, high = self.translate(node.args["low"]), self.translate(node.args["high"])
+                return operators.between(value, low, high, self.zone)
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.RegexpLike():
+                return self._regex(node)
+            case exp.DPipe():
+                return FUNCTIONS["concat"](self.zone, list(self._sides(node)))
+            case exp.Case():
+                return self._case(node)
+            case exp.Cast():
+                return self._cast(node)
+            case exp.Interval():
+                length, data_type = interval_of(node)
+                return Sql(f"CAST({length} AS {'INTEGER' if data_type == MONTHS else 'BIGINT'})", data_type, ())
+            case exp.Extract():
+                name = str(node.this.name).upper()
+                if name not in EXTRACTED:
+                    raise UnsupportedError(f"EXTRACT({name} ...) is not supported", f"fields: {', '.join(EXTRACTED)}")
+                return field(EXTRACTED[name], self.translate(node.expression), self.zone)
+            case exp.Dot():
+                return field_of(self.translate(node.this), node.expression.name)
+            case exp.Bracket():
+                return item_of(self.translate(node.this), self.translate(node.expressions[0]), self.zone)
+            case exp.Anonymous():
+                return self._call(node)
+        raise self._syntax(f"{node.key.upper()} is not supported here", node)
+
+    def _sides(self, node: exp.Expr) -> tuple[Sql, Sql]:
+        return self.translate(node.this), self.translate(node.args["expression"])
+
+    def _syntax(self, problem: str, node: exp.Expr, hint: str | None = DOCUMENTATION) -> ExpressionError:
+        return ExpressionSyntaxError.at(problem, self.source, position_of(node), hint)
+
+    def _column(self, node: exp.Column) -> Sql:
+        number = self.schema.names.index(node.name)
+        data_type = self.schema.field(number).type
+        known = spark_type(data_type, self.zone)
+        if known is None:
+            raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which SQL does not work with here")
+        size = Cost(growth=1) if known in (STRING, BINARY) or is_nested(known) else Sql("", known).size
+        return Sql(f"c{number}", known, size=size, strict=True)
+
+    def _number(self, digits: str) -> Sql:
+        """A number as it stands: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
+        if "e" in digits.lower():
+            return _floating(digits, DOUBLE)
+        value = decimal.Decimal(digits)
+        exponent = int(value.as_tuple().exponent)
+        size = max(len(value.as_tuple().digits), -exponent)
+        if size > MAX_DIGITS:
+            raise UnsupportedError(f"a number of more than {MAX_DIGITS} digits")
+        value = value or abs(value)
+        if exponent < 0 or "." in digits:
+            return number_constant(value, pa.decimal128(size, -exponent))
+        for kind in (INT, BIGINT):
+            if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
+                return number_constant(value, kind)
+        return number_constant(value, pa.decimal128(size, 0))
+
+    def _suffixed(self, node: exp.Cast, digits: str) -> Sql:
+        """A number with a suffix for its type, such as 5L."""
+        to = self.type_of(node)
+        if to in FLOATS:
+            return _floating(digits, to)
+        found = cast(self._number(digits), to, self.zone)
+        if found.raises:
+            raise UnsupportedError(f"{digits} is not a {name_of(to)}")
+        return found
+
+    def _negative(self, node: exp.Neg) -> Sql:
+        """To Spark a minus before a number belongs to the number."""
+        inner = node.this
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            return self._number("-" + inner.this)
+        if _is_suffixed(inner):
+            return self._suffixed(inner, "-" + inner.this.this)
+        return operators.negative(self.translate(inner), self.zone)
+
+    def _not(self, node: exp.Not) -> Sql:
+        inner = node.this
+        if isinstance(inner, exp.Is):
+            return self._is(inner, negated=True)
+        return operators.negation(self.translate(inner))
+
+    def _is(self, node: exp.Is, *, negated: bool) -> Sql:
+        value = self.translate(node.this)
+        if isinstance(node.expression, exp.Null):
+            return operators.is_null(value, negated=negated)
+        truth = operators.is_truth(value, bool(node.expression.this))
+        return operators.negation(truth) if negated else truth
+
+    def _like(self, node: exp.Like | exp.ILike | exp.Escape) -> Sql:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            escape = self._constant_text(node.expression, "the escape character")
+            node = node.this
+        if not isinstance(node, exp.Like | exp.ILike):
+            raise self._syntax("ESCAPE is not supported here", node)
+        pattern = self._constant_text(node.expression, "the pattern of LIKE")
+        value = text(self.translate(node.this), self.zone)
+        if isinstance(node, exp.ILike):
+            value, pattern = FUNCTIONS["lower"](self.zone, [value]), pattern.lower()
+        found = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, text_constant(patterns.like(pattern, escape)))
+        return operators.negation(found) if node.args.get("negate") else found
+
+    def _regex(self, node: exp.RegexpLike) -> Sql:
+        pattern, any_end, program = patterns.regex(self._constant_text(node.expression, "the pattern of RLIKE"))
+        value, shown = text(self.translate(node.this), self.zone), text_constant(pattern)
+        if not any_end:
+            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown, program=program)
+        end = text_constant(patterns.TERMINATOR)
+        found = (
+            "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
+            "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
+        )
+        return strict(found, BOOLEAN, value, shown, end, guarded=True, program=2 * program)
+
+    def _constant_text(self, node: exp.Expr, what: str) -> str:
+        value = self.translate(node)
+        if not isinstance(value.constant, str):
+            raise UnsupportedError(f"{what} stands literally in the expression, in quotes")
+        return value.constant
+
+    def _case(self, node: exp.Case) -> Sql:
+        branches = []
+        of = None if node.this is None else self.translate(node.this)
+        if of is not None:
+            limited(replace(of, text=of.text * len(node.args["ifs"])))
+        for branch in node.args["ifs"]:
+            condition = self.translate(branch.this)
+            if of is not None:
+                condition = operators.compare("=", of, condition, self.zone)
+            branches.append((condition, self.translate(branch.args["true"])))
+        default = node.args.get("default")
+        return operators.choose(branches, None if default is None else self.translate(default), self.zone)
+
+    def _cast(self, node: exp.Cast) -> Sql:
+        if _is_suffixed(node):
+            return self._suffixed(node, node.this.this)
+        value = self.translate(node.this)
+        converted = cast(value, self.type_of(node), self.zone, safe=bool(node.args.get("safe")))
+        return replace(converted, constant=None)
+
+    def type_of(self, node: exp.Cast) -> pa.DataType:
+        """The type that a CAST names."""
+        to = node.to
+        name = to.this.name if isinstance(to.this, exp.DataType.Type) else ""
+        if name in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"):
+            return pa.timestamp("us", self.zone)
+        if name == "DECIMAL":
+            precision, scale = ([int(part.name) for part in to.expressions] + [10, 0][len(to.expressions) :])[:2]
+            if 0 <= scale <= precision <= MAX_DIGITS and precision:
+                return pa.decimal128(precision, scale)
+        elif name in _TYPES and not to.expressions:
+            return _TYPES[name]
+        raise UnsupportedError(f"CAST to {to.sql(dialect='spark')} is not supported", DOCUMENTATION)
+
+    def _call(self, node: exp.Anonymous) -> Sql:
+        name = str(node.this)
+        entry = FUNCTIONS[name.lower()]
+        arguments = []
+        for number, part in enumerate(node.expressions):
+            value = text_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
+            arguments.append(value)
+            if number > 1000:
+                raise self._syntax(f"{name} has too many arguments", node)
+        try:
+            return entry(self.zone, arguments)
+        except UnsupportedError as problem:
+            named = problem.problem.startswith(entry.name.upper())
+            raise UnsupportedError(
+                problem.problem if named else f"{name.upper()}: {problem.problem}", problem.hint
+            ) from None
+
+
+_LARGEST = {
+    DOUBLE: decimal.Decimal(repr(float(np.finfo(np.float64).max))),
+    FLOAT: decimal.Decimal(repr(float(np.finfo(np.float32).max))),
+}
+
+
+def _floating(digits: str, data_type: pa.DataType) -> Sql:
+    exponent = digits.lower().partition("e")[2]
+    if len(exponent) > 5 or len(digits) > 1000 or abs(decimal.Decimal(digits)) > _LARGEST[data_type]:
+        raise UnsupportedError(f"{digits:.60} does not fit into a {name_of(data_type)}")
+    return Sql(f"CAST('{digits}' AS {duckdb_type(data_type)})", data_type, ())
+
+
+def _is_suffixed(node: exp.Expr) -> bool:
+    """Is it a number with a suffix, such as 5L? The parser takes that for a cast."""
+    return (
+        isinstance(node, exp.Cast)
+        and isinstance(node.this, exp.Literal)
+        and not node.this.is_string
+        and not node.meta.get("called")
+    )

@@ -1,0 +1,406 @@
+"""What DuckDB has no function for, or one that answers otherwise than Spark: functions over Arrow arrays, which it calls.
+
+Constants arrive as arrays too, with the same value in every row; rows that have a null are left out by DuckDB.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import EPOCH
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_DAY = 86_400_000_000  # microseconds
+_FARTHEST = 2**63 - 2 * _DAY
+"""Microseconds from 1970, to which the offset of a zone can still be added."""
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions known to DuckDB."""
+    from duckdb.func import PythonUDFType
+
+    text, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
+    routines: list[tuple[Callable[..., pa.Array], list[Any], str]] = [
+        (upper_case, [text], text),
+        (lower_case, [text], text),
+        (reversed_text, [text], text),
+        (rounded, ["DOUBLE", number, "BOOLEAN"], "DOUBLE"),
+        (wall_clock, [text, moment], moment),
+        (instant, [text, moment], moment),
+        (instant_near, [text, moment, moment], moment),
+        (months_between_times, [moment, moment], "BIGINT"),
+        (decimal_result, [text, text, text, number, number], text),
+        (text_to_decimal, [text, number, number], text),
+        (double_to_decimal, ["DOUBLE", number, number], text),
+        (text_to_date, [text], "DATE"),
+        (text_to_wall_clock, [text], moment),
+        (text_to_instant, [text, text], moment),
+    ]
+    for function, parameters, result in routines:
+        call = _unless_empty(function, result)
+        connection.create_function(function.__name__, call, parameters, result, type=PythonUDFType.ARROW)
+
+
+def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:
+    """Where all rows have a null there is nothing left, not even the constants."""
+    empty = pa.array(
+        [],
+        {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32(), "BIGINT": pa.int64()}.get(
+            result, pa.timestamp("us")
+        ),
+    )
+
+    @functools.wraps(function)
+    def call(*arrays: pa.ChunkedArray) -> pa.Array:
+        return function(*arrays) if len(arrays[0]) else empty
+
+    return call
+
+
+def _constant(array: pa.ChunkedArray) -> Any:
+    return array[0].as_py()
+
+
+def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.DataType) -> pa.Array:
+    """Call *function* once for each distinct text."""
+    encoded = array.combine_chunks().dictionary_encode()
+    return pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
+
+
+# ---------------------------------------------------------------------------------------------------- texts
+
+
+def upper_case(texts: pa.ChunkedArray) -> pa.Array:
+    """By the full mapping of Unicode: ``ß`` has two capitals."""
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return pc.ascii_upper(texts).combine_chunks()
+    return _each(texts, str.upper, pa.string())
+
+
+def lower_case(texts: pa.ChunkedArray) -> pa.Array:
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return pc.ascii_lower(texts).combine_chunks()
+    return _each(texts, str.lower, pa.string())
+
+
+def reversed_text(texts: pa.ChunkedArray) -> pa.Array:
+    """Code point by code point, even where they make one character together."""
+    return _each(texts, lambda text: text[::-1], pa.string())
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedArray) -> pa.Array:
+    """Round the shortest decimal that is this double, halves away from zero, or to *even* digits.
+
+    >>> rounded(*(pa.chunked_array([[value]]) for value in (1.005, 2, False)))[0].as_py()
+    1.01
+    """
+    x = values.to_numpy()
+    places, to_even = int(_constant(digits)), bool(_constant(even))
+    with np.errstate(all="ignore"):
+        scaled = x * 10.0**places
+        near = np.rint(scaled)
+        result = near / 10.0**places + 0.0  # a negative zero loses its sign, as in decimals
+        # What is far enough from halfway between two answers does not depend on how the product was rounded.
+        clear = (np.abs(np.abs(scaled - near) - 0.5) > 1e-6) & (np.abs(scaled) < 1e9)
+    mode = decimal.ROUND_HALF_EVEN if to_even else decimal.ROUND_HALF_UP
+    for at in np.flatnonzero(~clear & np.isfinite(x)).tolist():
+        exact = decimal.Decimal(repr(float(x[at])))
+        if -exact.as_tuple().exponent > places:  # type: ignore[operator]
+            exact = exact.quantize(decimal.Decimal(1).scaleb(-places), mode, _EXACT)
+        result[at] = float(exact) + 0.0
+    result[~np.isfinite(x)] = x[~np.isfinite(x)]
+    return pa.array(result)
+
+
+_EXACT = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP, Emax=9999, Emin=-9999)
+_QUOTIENT_SCALE = decimal.Decimal(1).scaleb(-39)  # Spark divides to 39 places, then rounds to those of the type
+
+
+def decimal_result(
+    operators: pa.ChunkedArray,
+    left: pa.ChunkedArray,
+    right: pa.ChunkedArray,
+    precision: pa.ChunkedArray,
+    scale: pa.ChunkedArray,
+) -> pa.Array:
+    """Arithmetic on decimals of any size, given and answered as text."""
+    operate = _OPERATORS[_constant(operators)]
+    digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
+    answers = []
+    for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True):
+        exact = operate(decimal.Decimal(a), decimal.Decimal(b))
+        answers.append(_fitted(exact, digits, unit))
+    return pa.array(answers, pa.string())
+
+
+def _quotient(a: decimal.Decimal, b: decimal.Decimal) -> decimal.Decimal:
+    return _EXACT.divide(a, b).quantize(_QUOTIENT_SCALE, context=_EXACT)
+
+
+_OPERATORS: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]] = {
+    "+": _EXACT.add,
+    "-": _EXACT.subtract,
+    "*": _EXACT.multiply,
+    "/": _quotient,
+    "%": _EXACT.remainder,
+}
+
+
+def _fitted(exact: decimal.Decimal, digits: int, unit: decimal.Decimal) -> str:
+    answer = exact.quantize(unit, context=_EXACT)
+    if len(answer.as_tuple().digits) > digits and answer != 0:
+        raise OverflowError(f"{exact:f} does not fit into {digits} digits")
+    return f"{answer:f}"
+
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+
+
+def read_decimal(text: str, digits: int, scale: int) -> str:
+    """The decimal of a text; ValueError or OverflowError if it is none to Spark."""
+    stripped = text.strip(CONTROL)
+    if not _DECIMAL.fullmatch(stripped):
+        raise ValueError(f"{text!r} is not a valid DECIMAL")
+    exact = decimal.Decimal(stripped)
+    if exact.adjusted() > digits and exact != 0:
+        raise OverflowError(f"{text} does not fit into {digits} digits")
+    return _fitted(exact, digits, decimal.Decimal(1).scaleb(-scale))
+
+
+def text_to_decimal(texts: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
+    digits, places = _constant(precision), _constant(scale)
+    return _each(texts, lambda text: read_decimal(text, digits, places), pa.string())
+
+
+def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
+    """By the shortest decimal that is this double."""
+    digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
+
+    def fit(value: float) -> str:
+        exact = decimal.Decimal(repr(value))
+        if exact.adjusted() > digits:
+            raise OverflowError(f"{value} does not fit into {digits} digits")
+        return _fitted(exact, digits, unit)
+
+    return pa.array([fit(value) for value in values.to_pylist()], pa.string())
+
+
+# ---------------------------------------------------------------------------------------------------- time zones
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """When the clocks of a zone change, in microseconds since 1970: ``offsets[k]`` holds before ``instants[k]``.
+
+    *local* are the same moments on the clock from which on the new offset holds: an hour that there is twice is the first of
+    the two, one that there is not is read by the offset before.
+    """
+
+    instants: Ints
+    local: Ints
+    offsets: Ints
+
+    def at_instant(self, times: Ints) -> Ints:
+        """The offset at points in time."""
+        return self.offsets[np.searchsorted(self.instants, _in_known_years(times), side="right")]
+
+    def at_wall_clock(self, times: Ints) -> Ints:
+        """The offset when clocks show these times."""
+        return self.offsets[np.searchsorted(self.local, _in_known_years(times), side="right")]
+
+
+# The calendar repeats every 400 years, to the day of the week; from 2100 on so do the rules of all zones.
+_CYCLE = 146_097 * _DAY
+_DAILY, _WEEKLY, _LAST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1840, 2040, 2501))
+_LAST_CYCLE = (datetime(2100, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def _in_known_years(times: Ints) -> Ints:
+    return np.where(times < _LAST_CYCLE, times, _LAST_CYCLE + (times - _LAST_CYCLE) % _CYCLE)
+
+
+_FIXED = re.compile(r"(?:UTC|GMT|UT|Z)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?", re.ASCII)
+
+
+@functools.cache
+def zone_of(name: str) -> Zone:
+    """The zone of an IANA name or of a fixed offset: ``Europe/Madrid``, ``+05:30``, ``UTC+1``.
+
+    >>> zone = zone_of("Europe/Madrid")
+    >>> noon = np.array([1_720_000_000_000_000])
+    >>> int(zone.at_instant(noon)[0]) // 3_600_000_000
+    2
+    """
+    none = np.empty(0, np.int64)
+    fixed = _FIXED.fullmatch(name)
+    if fixed is not None:
+        sign, *parts = fixed.groups("0")
+        hours, minutes, seconds = (int(part) for part in parts)
+        offset = (hours * 3600 + minutes * 60 + seconds) * (-1 if sign == "-" else 1)
+        return Zone(none, none, np.array([offset * 1_000_000]))
+    zone = ZoneInfo(name)
+
+    def offset_at(seconds: int) -> int:
+        found = (EPOCH + timedelta(seconds=seconds)).astimezone(zone).utcoffset()
+        assert found is not None
+        return round(found.total_seconds())
+
+    first, weekly, last = (int((when - EPOCH).total_seconds()) for when in (_DAILY, _WEEKLY, _LAST))
+    samples = [*range(first, weekly, 86_400), *range(weekly, last, 7 * 86_400)]
+    at = [offset_at(seconds) for seconds in samples]
+    instants: list[int] = []
+    offsets = [at[0]]
+    for number in range(1, len(samples)):
+        while offsets[-1] != at[number]:
+            begin = max(samples[number - 1], instants[-1] if instants else first)
+            changed = functools.partial(lambda old, seconds: offset_at(seconds) != old, offsets[-1])
+            change = begin + bisect_right(range(begin, samples[number]), False, key=changed)
+            instants.append(change)
+            offsets.append(offset_at(change))
+    micros, steps = np.array(instants, np.int64) * 1_000_000, np.array(offsets, np.int64) * 1_000_000
+    return Zone(micros, micros + np.maximum(steps[:-1], steps[1:]), steps)
+
+
+def _micros(times: pa.ChunkedArray) -> Ints:
+    values: Ints = times.cast(pa.int64()).to_numpy()
+    if len(values) and max(abs(int(values.min())), abs(int(values.max()))) > _FARTHEST:
+        raise OverflowError("Timestamp microseconds out of range")  # as DuckDB says it
+    return values
+
+
+def _moments(values: Ints) -> pa.Array:
+    return pa.array(values).cast(pa.timestamp("us"))
+
+
+def wall_clock(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
+    """What the clocks of a zone show at points in time."""
+    values = _micros(times)
+    return _moments(values + zone_of(_constant(zones)).at_instant(values))
+
+
+def instant(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
+    """The points in time when the clocks of a zone show these times."""
+    values = _micros(times)
+    return _moments(values - zone_of(_constant(zones)).at_wall_clock(values))
+
+
+def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.ChunkedArray) -> pa.Array:
+    """As :func:`instant`; of an hour that there is twice, the one with the same offset as the time *near* it."""
+    values, zone = _micros(times), zone_of(_constant(zones))
+    kept = values - zone.at_instant(_micros(near))
+    same = zone.at_instant(kept) == values - kept
+    return _moments(np.where(same, kept, values - zone.at_wall_clock(values)))
+
+
+def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
+    """Whole months from one time of the clock to another, counted as Java does it (``ChronoUnit.MONTHS.between``)."""
+    start, end = _micros(starts), _micros(ends)
+    first, last = start // _DAY, end // _DAY
+    # A day that is not yet over does not count.
+    last = last - ((last > first) & (end % _DAY < start % _DAY)) + ((last < first) & (end % _DAY > start % _DAY))
+
+    def packed(days: Ints) -> Ints:
+        dates = days.astype("datetime64[D]")
+        months = dates.astype("datetime64[M]")
+        number: Ints = months.astype(np.int64) * 32 + (dates - months.astype("datetime64[D]")).astype(np.int64)
+        return number
+
+    apart = packed(last) - packed(first)
+    return pa.array(np.where(apart < 0, -(-apart // 32), apart // 32))
+
+
+# ---------------------------------------------------------------------------------------------------- dates from texts
+
+CONTROL = "".join(map(chr, range(33))) + "\x7f"
+"""What Spark takes away at both ends of a text that is to be another type."""
+_DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
+_TIMESTAMP = re.compile(
+    r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?(Z|[+-]\d{1,2}:\d{1,2})?)?)?)?",
+    re.ASCII,
+)
+
+
+def _day_number(sign: str, year: str, month: str | None, day: str | None) -> int:
+    number = int(year) * (-1 if sign == "-" else 1)
+    cycles, rest = divmod(number - 2000, 400)
+    found = date(2000 + rest, int(month or 1), int(day or 1))
+    return found.toordinal() - EPOCH.toordinal() + cycles * 146_097
+
+
+def read_date(text: str) -> int:
+    """Days since 1970; ValueError if the text is not a date to Spark."""
+    match = _DATE.fullmatch(text.strip(CONTROL))
+    if match is not None:
+        try:
+            number = _day_number(*match.groups())
+        except ValueError:
+            number = 2**31
+        if -(2**31) < number < 2**31:
+            return number
+    raise ValueError(f"{text!r} is not a valid DATE")
+
+
+def read_timestamp(text: str, zone: str | None) -> int:
+    """Microseconds since 1970 of a text with or without an offset; of what the clock shows if *zone* is None.
+
+    Spark knows more forms, such as names of zones; those are refused.
+    """
+    match = _TIMESTAMP.fullmatch(text.strip(CONTROL))
+    problem = f"{text!r} is not a TIMESTAMP of the form yyyy-MM-dd HH:mm:ss[.ffffff][Z|+hh:mm]"
+    if match is None:
+        raise ValueError(problem)
+    *day, hour, minute, second, fraction, offset = match.groups()
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise ValueError(problem)
+    try:
+        micros = _day_number(*day) * _DAY + (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+    except ValueError:
+        raise ValueError(problem) from None
+    micros += int((fraction or "").ljust(6, "0")[:6])
+    if abs(micros) >= _FARTHEST:
+        raise ValueError(problem)
+    if zone is None:
+        return micros
+    if offset is None:
+        return micros - int(zone_of(zone).at_wall_clock(np.array([micros]))[0])
+    if offset == "Z":
+        return micros
+    off_hours, off_minutes = (int(part) for part in offset[1:].split(":"))
+    ahead = off_hours * 60 + off_minutes
+    if off_minutes > 59 or ahead > 18 * 60:
+        raise ValueError(problem)
+    return micros - ahead * 60_000_000 * (-1 if offset[0] == "-" else 1)
+
+
+def text_to_date(texts: pa.ChunkedArray) -> pa.Array:
+    return _each(texts, read_date, pa.int32()).cast(pa.date32())
+
+
+def text_to_wall_clock(texts: pa.ChunkedArray) -> pa.Array:
+    return _each(texts, lambda text: read_timestamp(text, None), pa.int64()).cast(pa.timestamp("us"))
+
+
+def text_to_instant(zones: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
+    zone = _constant(zones)
+    return _each(texts, lambda text: read_timestamp(text, zone), pa.int64()).cast(pa.timestamp("us"))

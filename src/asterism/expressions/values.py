@@ -1,0 +1,526 @@
+"""A value of an expression in DuckDB's words, and its conversion to another type as Spark converts it.
+
+Spark skips what it does not need: the right side of an operator whose left side is NULL, of an AND whose left side is FALSE.
+DuckDB computes both sides. That makes a difference only where the right side can fail, so each value knows whether it can.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from asterism.expressions import udfs as routines
+from asterism.expressions.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DIGITS,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    INTEGERS,
+    INTERVALS,
+    NTZ,
+    NULL,
+    STRING,
+    TIME,
+    TINYINT,
+    common_type,
+    decimal_of,
+    duckdb_type,
+    is_decimal,
+    is_instant,
+    is_nested,
+    is_numeric,
+    is_temporal,
+    name_of,
+)
+
+MAX_LENGTH = 200_000  # characters of DuckDB's text; what is used twice is written twice
+MAX_GROWTH = 100  # times as long as a text of the event: all texts together that an expression makes of it
+MAX_FIXED = 1_000_000  # bytes that it may make whatever the event
+MAX_PROGRAM = 10_000  # size of its regular expressions, which are compiled for each batch of events: some 20 ms
+EXACT_DIGITS = 15  # a decimal of so many digits divided by a power of ten is the nearest double
+_COLUMN = re.compile(r"\bc\d+\b")
+
+
+class UnsupportedError(Exception):
+    """What cannot be said in DuckDB's words, and what to say instead."""
+
+    def __init__(self, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.hint = problem, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an expression needs besides the room for its columns: bounds, not what it will be.
+
+    Texts are of *growth* times the length of the event's longest text, and *fixed* bytes; *program* is the size of regular
+    expressions, about the number of characters and classes in them after repetitions are written out. *made* is *growth* with
+    the texts that are no longer than those of the event: nobody limits how many they are, but they stand in memory, too.
+    """
+
+    growth: float = 0
+    fixed: float = 0
+    program: int = 0
+    made: float = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.growth + other.growth, self.fixed + other.fixed, self.program + other.program, self.made + other.made
+        )
+
+    def times(self, count: float) -> Cost:
+        return Cost(self.growth * count, self.fixed * count, int(self.program * count), self.made * count)
+
+    def bytes(self, longest: int) -> float:
+        """The bytes of all texts that are longer, where the event's longest has so many."""
+        return self.growth * longest + self.fixed
+
+    def room(self, longest: int) -> float:
+        """The bytes of all texts."""
+        return self.made * longest + self.fixed
+
+
+_SHORT = Cost(fixed=64)  # of what is no text
+_WORTH_COUNTING = 256  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A value: *text* can stand anywhere in an expression of DuckDB; *type* is its type in Spark."""
+
+    text: str
+    type: pa.DataType
+    nulls: tuple[str, ...] | None = None
+    """texts: the value is NULL exactly where one of them is; None: where it is itself"""
+    raises: bool = False
+    """can it fail"""
+    size: Cost = _SHORT
+    """how long it can be"""
+    cost: Cost = Cost()
+    """of all that is computed for it"""
+    constant: str | decimal.Decimal | None = None
+    """the value, if it stands literally in the expression"""
+    strict: bool = False
+    """is it NULL where all that it reads is NULL"""
+    number: int | None = None
+    """of a date or time that stands literally in the expression: days or microseconds since 1970"""
+
+    @property
+    def null_texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.nulls is None else self.nulls
+
+    @property
+    def is_null(self) -> str:
+        """The condition that it is NULL."""
+        return "(" + " OR ".join(f"{text} IS NULL" for text in self.null_texts) + ")" if self.null_texts else "FALSE"
+
+
+def quoted(text: str) -> str:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise UnsupportedError("a text with a NUL character or half a character is not supported")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def null(data_type: pa.DataType = NULL) -> Sql:
+    return Sql(_null_text(data_type), data_type, strict=True)
+
+
+def _null_text(data_type: pa.DataType) -> str:
+    return "NULL" if is_nested(data_type) else f"CAST(NULL AS {duckdb_type(data_type)})"
+
+
+def text_constant(text: str) -> Sql:
+    return Sql(quoted(text), STRING, (), size=Cost(fixed=len(text.encode())), constant=text)
+
+
+def number_constant(value: decimal.Decimal, data_type: pa.DataType) -> Sql:
+    return Sql(f"CAST('{value:f}' AS {duckdb_type(data_type)})", data_type, (), constant=value)
+
+
+def boolean_constant(value: bool) -> Sql:
+    return Sql("TRUE" if value else "FALSE", BOOLEAN, ())
+
+
+def error(message: str) -> str:
+    return f"error({quoted(message)})"
+
+
+def strict(
+    template: str,
+    data_type: pa.DataType,
+    *parts: Sql,
+    raises: bool = False,
+    nulls: bool = False,
+    guarded: bool = False,
+    eager: bool = False,
+    size: Cost | None = None,
+    program: int = 0,
+) -> Sql:
+    """A value made of others, NULL where one of them is; with *nulls* in other cases too.
+
+    *raises*: can the operation itself fail. *guarded*: what the template says may be something else where a part is NULL.
+    *eager*: Spark computes all parts. *template* names the parts ``{0}``, ``{1}`` ... *size*: of the result, if it can be longer
+    than each part. *program*: of a regular expression in the template.
+    """
+    text = template.format(*(part.text for part in parts))
+    skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
+    tested = parts if guarded else () if eager else parts[:skipping]
+    tests = [part for part in tested if part.null_texts or part.raises]
+    # Spark does not look at what follows a NULL.
+    cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
+    # DuckDB does not look at what stands next to a NULL that does not depend on events, before it or after it.
+    fixed = (number for number, part in enumerate(parts) if part.nulls != () and not _COLUMN.search(part.text))
+    empty = next(fixed, 0) if any(part.raises for part in parts) else 0
+    computed = [part.text for part in (parts if eager else parts[:empty]) if part.raises]
+    if computed:
+        # Of an OR it would not look at what follows a TRUE.
+        cases = f" WHEN greatest({', '.join(f'{part} IS NULL' for part in computed)}) THEN NULL{cases}"
+    if cases:
+        text = f"(CASE{cases} ELSE {text} END)"
+    elif not text.endswith(")"):
+        text = f"({text})"
+    null_texts = None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.null_texts))
+    made = combined(text, data_type, parts, null_texts, raises=raises, size=size, program=program)
+    return replace(made, strict=any(part.strict for part in parts))
+
+
+def combined(
+    text: str,
+    data_type: pa.DataType,
+    parts: Iterable[Sql],
+    nulls: tuple[str, ...] | None = None,
+    *,
+    raises: bool = False,
+    size: Cost | None = None,
+    program: int = 0,
+) -> Sql:
+    """A value made of others, whose texts stand in its *text*, each as often as it does; other arguments as of :func:`strict`."""
+    parts = list(parts)
+    if data_type != STRING and not is_nested(data_type) and not pa.types.is_binary(data_type):
+        size = _SHORT
+    elif size is None:
+        size = Cost(max((p.size.growth for p in parts), default=1), max((p.size.fixed for p in parts), default=0))
+    cost = Cost(program=program)
+    for part in {part.text: part for part in parts}.values():
+        if part.cost != _FREE:
+            cost += part.cost.times(max(text.count(part.text), 1))
+    if size.growth > 1 or size.fixed > _WORTH_COUNTING:
+        cost += size
+    if size.growth:
+        cost += Cost(made=size.growth)
+    return limited(Sql(text, data_type, nulls, raises or any(part.raises for part in parts), size, cost))
+
+
+_FREE = Cost()
+
+
+def limited(value: Sql) -> Sql:
+    """The value, unless it could take too much room."""
+    if len(value.text) > MAX_LENGTH:
+        raise UnsupportedError("the expression is too long once it is written out", "split the condition")
+    if value.cost.growth > MAX_GROWTH:
+        raise UnsupportedError(
+            f"the texts that it makes can be more than {MAX_GROWTH} times as long as those of the event"
+        )
+    if value.cost.fixed > MAX_FIXED:
+        raise UnsupportedError(f"the texts that it makes can have more than {MAX_FIXED:,} bytes")
+    if value.cost.program > MAX_PROGRAM:
+        raise UnsupportedError(
+            f"its regular expressions are too large: {value.cost.program:,} characters and classes (limit {MAX_PROGRAM:,})",
+            "write smaller repetitions; {2,5} counts ten times",
+        )
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- casts
+
+
+def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
+    """As CAST of Spark's ANSI mode, which fails where it cannot convert; *safe*: as TRY_CAST, which gives NULL there.
+
+    :raises UnsupportedError: Spark does not convert these types, or not in a way that could be had here
+    """
+    if value.type == to:
+        return value
+    if value.type == NULL:
+        return null(to)
+    if value.constant is not None and not safe:
+        constant = _constant_cast(value.constant, to, zone)
+        if constant is not None:
+            return constant
+    if value.type in INTERVALS and to == TIME:
+        return replace(value, type=TIME)
+    converted = _cast(value, to, zone, safe)
+    if converted is None:
+        # How Java writes floating point numbers depends on its version.
+        hint = "CAST(CAST(... AS DECIMAL(20,6)) AS STRING)" if value.type in FLOATS and to == STRING else None
+        raise UnsupportedError(f"CAST from {name_of(value.type)} to {name_of(to)} is not supported", hint)
+    return replace(converted, nulls=None) if safe else converted
+
+
+def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
+    source, target = value.type, duckdb_type(to) if not pa.types.is_nested(to) else ""
+    verb = "TRY_CAST" if safe else "CAST"
+    if source == BOOLEAN:
+        if to in INTEGERS or to in FLOATS:
+            return strict(f"CAST({{0}} AS {target})", to, value)
+        if is_decimal(to):
+            return strict(f"{verb}(CAST({{0}} AS INTEGER) AS {target})", to, value, raises=to.precision == to.scale)
+        return strict("CAST({0} AS VARCHAR)", to, value) if to == STRING else None
+    if is_numeric(source):
+        return _cast_number(value, to, target, verb, safe)
+    if source == STRING:
+        return _cast_text(value, to, target, zone, safe)
+    if source == DATE:
+        if to == NTZ:
+            return strict("CAST({0} AS TIMESTAMP)", to, value)
+        if is_instant(to):
+            return instant(strict("CAST({0} AS TIMESTAMP)", NTZ, value), zone)
+        return strict(_written("{0}", "DATE"), to, value, raises=True) if to == STRING else None
+    if is_temporal(source):
+        clock = wall_clock(value, zone)
+        if to == DATE:
+            return strict("CAST({0} AS DATE)", to, clock)
+        if to == STRING:
+            return strict(_written("{0}", "TIMESTAMP"), to, clock, raises=True)
+        if to == BIGINT and is_instant(source):
+            return seconds_of(value)
+        if to == NTZ:
+            return clock
+        return instant(value, zone) if is_instant(to) else None
+    return None
+
+
+def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool) -> Sql | None:
+    source = value.type
+    if to == BOOLEAN:
+        return strict(f"({{0}} <> CAST(0 AS {duckdb_type(source)}))", to, value)
+    if to in INTEGERS:
+        if source in INTEGERS:
+            narrower = INTEGERS.index(to) < INTEGERS.index(source)
+            return strict(f"{verb if narrower else 'CAST'}({{0}} AS {target})", to, value, raises=narrower and not safe)
+        whole = f"{verb}(trunc({{0}}) AS {target})"
+        if source in FLOATS and to == BIGINT:
+            # 2^63 is no BIGINT, but Spark compares with the largest BIGINT as a double, which is just that.
+            whole = f"CASE WHEN {{0}} = 9223372036854775808 THEN 9223372036854775807 ELSE {whole} END"
+            whole = f"CAST({whole} AS BIGINT)"
+        return strict(whole, to, value, raises=not safe)
+    if is_decimal(source) and (to == FLOAT or (to == DOUBLE and source.precision > EXACT_DIGITS)):
+        return strict(f"CAST(CAST({{0}} AS VARCHAR) AS {target})", to, value)
+    if to == FLOAT and source == DOUBLE:
+        infinite = "CASE WHEN {0} > 0 THEN CAST('inf' AS FLOAT) WHEN {0} < 0 THEN CAST('-inf' AS FLOAT) END"
+        return strict(f"COALESCE(TRY_CAST({{0}} AS FLOAT), {infinite})", to, value)
+    if to in FLOATS:
+        return strict(f"CAST({{0}} AS {target})", to, value)
+    if is_decimal(to) and source in FLOATS:
+        double = "CAST({0} AS DOUBLE)"
+        text = f"CAST(double_to_decimal({double}, {to.precision}, {to.scale}) AS {target})"
+        if to.scale < EXACT_DIGITS:
+            near = f"CAST(rounded({double}, {to.scale}, FALSE) AS {target})"
+            text = f"CASE WHEN abs({{0}}) < 1e{EXACT_DIGITS - to.scale} THEN {near} ELSE {text} END"
+        text = f"(CASE WHEN isfinite({{0}}) THEN {text} END)"
+        return None if safe else strict(text, to, value, raises=True, nulls=True)
+    if is_decimal(to):
+        have = pa.decimal128(DIGITS[source], 0) if source in INTEGERS else source
+        fits = to.precision - to.scale >= have.precision - have.scale + (to.scale < have.scale)
+        return strict(f"{'CAST' if fits else verb}({{0}} AS {target})", to, value, raises=not fits and not safe)
+    if to == STRING and source not in FLOATS:
+        text = "CAST({0} AS VARCHAR)"
+        if is_decimal(source) and source.precision == source.scale:
+            text = f"regexp_replace({text}, '^(-?)\\.', '\\10.')"  # DuckDB writes no zero before the point
+        return strict(text, to, value)
+    return None
+
+
+def _written(text: str, kind: str) -> str:
+    """A date or time as text: only with years of four digits do both write the same."""
+    first, last = (
+        ("0001-01-01", "9999-12-31") if kind == "DATE" else ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    )
+    inside = f"{text} BETWEEN {kind} '{first}' AND {kind} '{last}'"
+    outside = error("a year before 1 or after 9999 cannot be written as text")
+    return f"CAST(CASE WHEN NOT {inside} THEN {outside} ELSE CAST({text} AS VARCHAR) END AS VARCHAR)"
+
+
+_ENDS = r"[\x00-\x20\x7f]"  # what Spark takes away at both ends of a text; of one for a floating point number, less
+_FLOAT_ENDS = r"[\x00-\x20]"
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
+_NO_NUMBER = "(?i:[+-]?inf(inity)?|nan)|[+-]?NaN"
+_BOOLEANS = {"TRUE": ("t", "true", "y", "yes", "1"), "FALSE": ("f", "false", "n", "no", "0")}
+
+
+def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) -> Sql | None:
+    routine = None
+    if is_decimal(to):
+        routine = f"CAST(text_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
+    elif to == DATE:
+        routine = "text_to_date({0})"
+    elif to == NTZ:
+        routine = "text_to_wall_clock({0})"
+    elif is_instant(to):
+        routine = f"text_to_instant({quoted(_known(zone))}, {{0}})"
+    if routine is not None:
+        return None if safe else strict(routine, to, value, raises=True)  # routines cannot fail softly
+    ends = _FLOAT_ENDS if to in FLOATS else _ENDS
+    inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
+    wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a valid {name_of(to)}')})"
+    if to in INTEGERS:
+        verb = "TRY_CAST" if safe else "CAST"
+        text = f"CASE WHEN regexp_full_match({inner}, '[+-]?[0-9]+') THEN {verb}({inner} AS {target}) ELSE {wrong} END"
+    elif to in FLOATS:
+        word = f"regexp_replace(lower({inner}), '^[+-]?(nan)$|(inf)inity$|^[+]', '\\1\\2')"
+        text = (
+            f"CASE WHEN regexp_full_match({inner}, '{_NUMBER}') "
+            f"THEN CAST(regexp_replace({inner}, '[dDfF]$', '') AS {target}) "
+            f"WHEN regexp_full_match({inner}, '{_NO_NUMBER}') THEN CAST({word} AS {target}) "
+            f"ELSE {wrong} END"
+        )
+    elif to == BOOLEAN:
+        words = "".join(f" WHEN '{word}' THEN {truth}" for truth, words in _BOOLEANS.items() for word in words)
+        text = f"CASE lower({inner}){words} ELSE {wrong} END"
+    else:
+        return None
+    return strict(f"CAST({text} AS {target})", to, value, raises=not safe)
+
+
+def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) -> Sql | None:
+    """What stands literally in an expression is converted once, and what cannot be is an error before the first event."""
+    if isinstance(constant, decimal.Decimal):
+        if to in INTEGERS:
+            limit = 2 ** (to.bit_width - 1)
+            return number_constant(constant, to) if constant % 1 == 0 and -limit <= constant < limit else None
+        if is_decimal(to):
+            digits = constant.as_tuple()
+            exponent = int(digits.exponent)
+            fits = -exponent <= to.scale and len(digits.digits) + exponent <= to.precision - to.scale
+            return number_constant(constant, to) if fits else None
+        return number_constant(constant, to) if to in FLOATS else None
+    try:
+        if to == DATE:
+            days = routines.read_date(constant)
+            return Sql(f"make_date({days})", to, (), number=days)
+        if is_temporal(to):
+            micros = routines.read_timestamp(constant, _known(zone) if is_instant(to) else None)
+            return Sql(f"make_timestamp(CAST({micros} AS BIGINT))", to, (), number=micros)
+        stripped = constant.strip(routines.CONTROL)
+        if to in INTEGERS:
+            limit = 2 ** (to.bit_width - 1)
+            if re.fullmatch(r"[+-]?[0-9]{1,30}", stripped) and -limit <= int(stripped) < limit:
+                return Sql(number_constant(decimal.Decimal(int(stripped)), to).text, to, ())
+            raise ValueError(f"{constant!r} is not a valid {name_of(to)}")
+        if to in FLOATS:
+            number = constant.strip(routines.CONTROL[:33])
+            if re.fullmatch(_NUMBER, number):
+                return Sql(f"CAST('{re.sub('[dDfF]$', '', number)}' AS {duckdb_type(to)})", to, ())
+            if not re.fullmatch(_NO_NUMBER, number):
+                raise ValueError(f"{constant!r} is not a valid {name_of(to)}")
+        if to == BOOLEAN:
+            truth = next((truth for truth, words in _BOOLEANS.items() if stripped.lower() in words), None)
+            if truth is None:
+                raise ValueError(f"{constant!r} is not a valid BOOLEAN")
+            return boolean_constant(truth == "TRUE")
+        if is_decimal(to):
+            return Sql(
+                f"CAST('{routines.read_decimal(constant, to.precision, to.scale)}' AS {duckdb_type(to)})", to, ()
+            )
+    except (ValueError, OverflowError) as problem:
+        raise UnsupportedError(str(problem)) from None
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------- points in time
+
+
+def _known(zone: str) -> str:
+    try:
+        routines.zone_of(zone)
+    except (KeyError, ValueError):
+        raise UnsupportedError(f"unknown time zone {zone!r}", "a name such as Europe/Madrid, or +02:00") from None
+    return zone
+
+
+def is_fixed(zone: str) -> bool:
+    """Do clocks show the points in time themselves?"""
+    found = routines.zone_of(_known(zone))
+    return not len(found.instants) and not found.offsets[0]
+
+
+def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
+    """The same value as another type, with a text of its own: values with one text are computed once."""
+    return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts)
+
+
+def wall_clock(value: Sql, zone: str) -> Sql:
+    """What the clocks of the session show at a TIMESTAMP; a TIMESTAMP_NTZ is that already."""
+    if not is_instant(value.type):
+        return value
+    if is_fixed(zone):
+        return _retyped(value, NTZ)
+    return strict(f"wall_clock({quoted(zone)}, {{0}})", NTZ, value)
+
+
+def instant(clock: Sql, zone: str) -> Sql:
+    """The TIMESTAMP at which the clocks of the session show this; an hour that there is twice is the first one."""
+    data_type = pa.timestamp("us", zone)
+    if is_instant(clock.type):
+        return clock
+    if is_fixed(zone):
+        return _retyped(clock, data_type)
+    return strict(f"instant({quoted(zone)}, {{0}})", data_type, clock)
+
+
+def instant_near(clock: Sql, near: Sql, zone: str) -> Sql:
+    """As :func:`instant`, but of an hour that there is twice the one that *near*, a TIMESTAMP, is in."""
+    if not is_instant(near.type):
+        return clock
+    if is_fixed(zone):
+        return _retyped(clock, near.type)
+    return strict(f"instant_near({quoted(zone)}, {{0}}, {{1}})", near.type, clock, near)
+
+
+def micros_of(value: Sql) -> Sql:
+    return strict("epoch_us({0})", BIGINT, value)
+
+
+def seconds_of(value: Sql) -> Sql:
+    """Whole seconds since 1970, those before it rounded down."""
+    return strict("(epoch_us(date_trunc('second', {0})) // 1000000)", BIGINT, value)
+
+
+# ---------------------------------------------------------------------------------------------------- one type for several
+
+
+def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -> list[Sql]:
+    """Bring values to the type that Spark finds for all of them.
+
+    Texts become what they stand next to only where they stand literally in the expression; *texts*: may they.
+    """
+    values = list(values)
+    kinds = [value.type for value in values]
+    found: pa.DataType | None = NULL
+    # Spark looks at texts first, so that a text among numbers and times is refused wherever it stands.
+    for kind in sorted(dict.fromkeys(kinds), key=lambda kind: kind != STRING):
+        found = None if found is None else common_type(found, kind)
+    if found is None or (STRING in kinds and found != STRING and not texts):
+        names = " and ".join(dict.fromkeys(name_of(kind) for kind in kinds if kind != NULL))
+        raise UnsupportedError(f"{where} cannot take {names} together", "CAST one of them")
+    if found != STRING and any(value.type == STRING and value.constant is None for value in values):
+        other = next(name_of(kind) for kind in kinds if kind not in (STRING, NULL))
+        raise UnsupportedError(f"{where} cannot take STRING and {other} together", f"CAST(... AS {name_of(found)})")
+    return [cast(value, found, zone) for value in values]
+
+
+def exact_decimal(value: Sql) -> pa.DataType:
+    """The decimal type in which arithmetic takes a number: a literal integer has only as many digits as it shows, but for one
+    of type TINYINT.
+    """
+    if value.type in INTEGERS and value.type != TINYINT and isinstance(value.constant, decimal.Decimal):
+        return pa.decimal128(len(value.constant.as_tuple().digits), 0)
+    return decimal_of(value.type)

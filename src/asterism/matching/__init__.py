@@ -1,0 +1,1 @@
+"""The matching engine: binds a pattern to a schema, runs the kernel, and makes rows of matches."""

@@ -1,0 +1,152 @@
+"""The instructions of the kernel's stack machine, and the programs that are made of them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.values import Sql
+
+STACK = 64  # values on the kernel's stack
+
+
+# ---------------------------------------------------------------------------------------------------- programs
+
+
+class Kind(enum.Enum):
+    """Types of the stack machine, where every value is 64 bits."""
+
+    INT = "number"
+    FLOAT = "floating point number"
+    BOOL = "Boolean"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    INTERVAL = "interval"
+    NULL = "NULL"
+
+
+class Op(enum.IntEnum):
+    """Operations of the stack machine; ``_F``: on doubles, which it keeps as their 64 bits."""
+
+    CONST = 0
+    NULL = 1
+    STRING = 2
+    SLOT = 3
+    AGG = 4
+    TO_FLOAT = 5
+    TO_FLOAT_BELOW = 6
+    ADD = 7
+    SUB = 8
+    MUL = 9
+    NEG = 10
+    ABS = 11
+    ADD_F = 12
+    SUB_F = 13
+    MUL_F = 14
+    DIV_F = 15
+    NEG_F = 16
+    ABS_F = 17
+    EQ = 18
+    LT = 19
+    LE = 20
+    EQ_F = 21
+    LT_F = 22
+    LE_F = 23
+    SWAP = 24
+    NOT = 25
+    AND = 26
+    OR = 27
+    IS_NULL = 28
+    COALESCE = 29
+    SELECT = 30
+    PYTHON = 31
+    IN = 32
+
+
+class Func(enum.IntEnum):
+    FIRST = 0
+    LAST = 1
+    SUM = 2
+    COUNT = 3
+    AVG = 4
+    MIN = 5
+    MAX = 6
+
+
+def kind_of(data_type: pa.DataType) -> Kind | None:
+    """How the stack machine holds values of an Arrow type; None: it cannot."""
+    if pa.types.is_boolean(data_type):
+        return Kind.BOOL
+    if pa.types.is_uint64(data_type):
+        return None
+    if pa.types.is_integer(data_type):
+        return Kind.INT
+    if pa.types.is_floating(data_type):
+        return Kind.FLOAT
+    if pa.types.is_decimal(data_type):
+        return Kind.FLOAT
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
+        return Kind.STRING
+    if pa.types.is_timestamp(data_type):
+        return Kind.TIMESTAMP
+    if pa.types.is_date(data_type):
+        return Kind.DATE
+    if pa.types.is_null(data_type):
+        return Kind.NULL
+    return None
+
+
+Instruction = tuple[int, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Programs:
+    """Programs of all conditions of a pattern, their constants, aggregates and slots; plain data."""
+
+    scope: Scope
+    vectorized: Vectorized
+    ops: list[Instruction] = field(default_factory=list)
+    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, is the slot floating; for IN: -, how
+    many rows its table has, holds it a NULL, is it floating, how many rows on the table begins)"""
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    """constants, which STRING operations name by number"""
+    slots: list[int] = field(default_factory=list)
+    """slot number to number of the pure expression that fills it"""
+    tables: list[tuple[Instruction, ...]] = field(default_factory=list)
+    """what IN searches: constants in their order, as the operations that would put them on the stack"""
+    _strings: dict[str, int] = field(default_factory=dict)
+
+    def string(self, value: str) -> int:
+        """The number of a constant."""
+        if value not in self._strings:
+            self._strings[value] = len(self.strings)
+            self.strings.append(value)
+        return self._strings[value]
+
+    def table(self, rows: tuple[Instruction, ...]) -> int:
+        """The number of a table that the program at hand searches."""
+        if rows not in self.tables:
+            self.tables.append(rows)
+        return self.tables.index(rows)
+
+    def add_call(self, condition: int) -> int:
+        """A program that asks per-event Python condition number *condition*; the number of the program."""
+        self.starts.append(len(self.ops))
+        self.ops.append((int(Op.PYTHON), condition, 0, 0, 0, 0))
+        self.ends.append(len(self.ops))
+        return len(self.starts) - 1
+
+    def slot(self, value: Sql, text: str) -> int:
+        """The number of the slot that *value* of each event fills."""
+        number = self.vectorized.add_value(value, text)
+        if number not in self.slots:
+            self.slots.append(number)
+        return self.slots.index(number)

@@ -1,0 +1,1186 @@
+"""The matching engine's inner loop: arrays in, arrays out, compiled once per machine for all patterns.
+
+What happens is told in :mod:`asterism.patterns.automaton` (what a partial match can do) and below (in which order).
+:mod:`asterism.matching.matcher` makes the tables and calls :func:`advance_keys`.
+
+* *Events* are numbered by position in a pool: those that the state remembers, then the new ones, by key and time. So the
+  number of an event tells the order of processing, and the number of its first event orders partial matches.
+* A *partial match* is a row (first event, node, state); the start state's first event is NO_EVENT, so that it sorts last.
+* A *node* is a row (event, stage, parent): partial matches that began alike share their beginnings.
+* A *finished* match that waits for its emission is a row (first event, node, time of its completion).
+* Rows of both kinds live in binary heaps on their first column, which behave like ``java.util.PriorityQueue``, ties
+  included: with a skip strategy, ties decide which match survives, and Flink's answers are the specification.
+
+Which edges are open to an event is settled by *guards*. Most ask for nothing but condition bits, computed for the whole batch
+beforehand, and are one comparison (:func:`follow`). The others are branching programs (:func:`holds`): condition after
+condition, in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
+(:func:`run_program`), or both; the program may ask Python, which calls back into :mod:`asterism.matching.python_conditions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
+
+from asterism.matching.instructions import Func, Op
+from asterism.patterns.automaton import Action, StateKind
+from asterism.patterns.sequence import SkipKind
+
+NO_EVENT = 2**62
+NEVER = 2**63 - 1
+NO_ADVANCE = -(2**63)
+END_OF_TIME = 2**63 - 1
+BITS = 63  # condition bits per word; the sign bit of a wake mask means "always"
+
+TAKE, IGNORE, PROCEED = int(Action.TAKE), int(Action.IGNORE), int(Action.PROCEED)
+START, PENDING, STOP, FINAL = int(StateKind.START), int(StateKind.PENDING), int(StateKind.STOP), int(StateKind.FINAL)
+_SKIPS = list(SkipKind)
+NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
+    _SKIPS.index(SkipKind.NO_SKIP),
+    _SKIPS.index(SkipKind.SKIP_TO_NEXT),
+    _SKIPS.index(SkipKind.SKIP_PAST_LAST_EVENT),
+)
+SKIP_TO_FIRST = _SKIPS.index(SkipKind.SKIP_TO_FIRST)
+
+HOLDS, FAILS = -1, -2
+"""Where guards end."""
+
+OK, NO_ROOM, DIVISION_BY_ZERO, PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS = range(8)
+TOO_MUCH_WORK, TOO_MANY_HELD, SLICE_FULL = range(8, 11)
+"""Error codes; NO_ROOM and SLICE_FULL are dealt with here."""
+MAX_VISITS = 1_000_000
+"""States that one event may lead one partial match through; more are combinations of stages that may all be left out."""
+UNLIMITED = 2**62
+MADE = 50
+"""Steps that a partial match, a node or a match counts for in the work that an event makes. A step is a state or edge that is
+looked at, an operation of a program, or an event of a partial match that an aggregate or a result reads."""
+
+# numba compares against plain integers faster than against enum members, and caches better
+_O = {op.name: int(op) for op in Op}
+CONST, NULL, SLOT, AGG, SWAP = _O["CONST"], _O["NULL"], _O["SLOT"], _O["AGG"], _O["SWAP"]
+TO_FLOAT, TO_FLOAT_BELOW = _O["TO_FLOAT"], _O["TO_FLOAT_BELOW"]
+ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
+ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
+EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
+NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
+PYTHON, IN = _O["PYTHON"], _O["IN"]
+FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
+
+
+class Tables(NamedTuple):
+    """Compiled patterns as arrays of 64-bit integers, one row per thing. Edges as in
+    :class:`asterism.patterns.automaton.Nfa`. States, guards, conditions and operations are numbered through all patterns;
+    stages, bits and events are not.
+    """
+
+    states: Any
+    """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
+    every event matters); first edge; one past the last edge; 1 if all edges that PROCEED edges lead to are SIMPLE"""
+    edges: Any
+    """action; target; where its guard begins (a row of guards, or HOLDS); stage of the state that it leaves; gap (0: none); and,
+    for guards that only ask for some condition bits to be set and others not: which bits, and their values; SIMPLE: 1 if it is
+    such a guard"""
+    guards: Any
+    """a condition; the row to go on with if it holds; and if it does not: in both places HOLDS and FAILS end the guard"""
+    conditions: Any
+    """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
+    ops: Any
+    """operation (asterism.matching.instructions.Op); constant, slot, offset of an aggregate, or number of the Python
+    condition; for aggregates: function, stage, slot (-1: none), is it floating; for PYTHON: address of the C function to
+    call; for IN: how many rows its table has, holds it a NULL, is it floating, how many rows on the table begins"""
+    automata: Any
+    """a row per pattern: its first state, which is a final one; its start state; window (microseconds, 0: none); skip strategy;
+    the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage; how many partial matches a
+    key may have (0: any number); how many steps one event may take; how many finished matches may wait for their emission"""
+    flink: bool
+    drop: bool  # at the limit of partial matches, drop what began last; otherwise it is an error
+
+
+KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
+ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
+FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
+"""Columns of automata."""
+STACK_SIZE = 80
+# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow; and how many steps
+# the event at hand may still take
+VALUES, NULLS, VISIT, FOLLOW, BUDGET = range(5)
+FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
+"""Columns of failures, a row per pattern: time, error code (OK: it did not fail), key, state (-1: none)."""
+RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
+"""Where a call goes on: the key, its next event, and BEGAN of it (-1: nothing was done for this key yet)."""
+
+
+# ------------------------------------------------------------------------------------------------ heaps
+#
+# The heaps of the key at hand are planes of one array, *heaps*; *count* holds their sizes and all other running numbers.
+# Arrays are never replaced on the way: numba counts references at every join of two branches. Where room runs out, the key
+# is started again with larger arrays (NO_ROOM).
+
+DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
+N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
+RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
+"""Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask; how many
+partial matches the limit cost; when something failed, and in which state (-1: in none); the event before which a slice ended;
+of what there was no room."""
+NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
+
+
+@njit(cache=True)
+def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) -> None:
+    """Add a row; the caller has made sure that there is room."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if first >= heaps[plane, parent, 0]:
+            break
+        move(heaps, plane, parent, at)
+        at = parent
+    heaps[plane, at, 0] = first
+    heaps[plane, at, 1] = node
+    heaps[plane, at, 2] = last
+
+
+@njit(cache=True)
+def move(heaps: Any, plane: int, source: int, target: int) -> None:
+    heaps[plane, target, 0] = heaps[plane, source, 0]
+    heaps[plane, target, 1] = heaps[plane, source, 1]
+    heaps[plane, target, 2] = heaps[plane, source, 2]
+
+
+@njit(cache=True)
+def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
+    first, node, last = heaps[plane, at, 0], heaps[plane, at, 1], heaps[plane, at, 2]
+    while at < size >> 1:
+        child = 2 * at + 1
+        if child + 1 < size and heaps[plane, child, 0] > heaps[plane, child + 1, 0]:
+            child += 1
+        if first <= heaps[plane, child, 0]:
+            break
+        move(heaps, plane, child, at)
+        at = child
+    heaps[plane, at, 0] = first
+    heaps[plane, at, 1] = node
+    heaps[plane, at, 2] = last
+
+
+@njit(cache=True)
+def drop_head(heaps: Any, plane: int, size: int) -> int:
+    """Remove row 0; the new size."""
+    size -= 1
+    if size > 0:
+        move(heaps, plane, size, 0)
+        sift_down(heaps, plane, size, 0)
+    return size
+
+
+@njit(cache=True)
+def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
+    """Remove the rows whose first event is in [lowest, highest]; the new size."""
+    kept = 0
+    for at in range(size):
+        if not lowest <= heaps[plane, at, 0] <= highest:
+            if kept < at:
+                move(heaps, plane, at, kept)
+            kept += 1
+    if kept < size:
+        for at in range((kept >> 1) - 1, -1, -1):
+            sift_down(heaps, plane, kept, at)
+    return kept
+
+
+@njit(cache=True)
+def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> int:
+    """Keep the start state and the *limit* partial matches that began first; of those that began together, the ones that
+    accepted their last event first. Returns the new size.
+    """
+    age = np.empty(size, np.int64)
+    for at in range(size):
+        first = heaps[plane, at, 0]
+        age[at] = NEVER if first == NO_EVENT else first * n_nodes + heaps[plane, at, 1]
+    oldest = np.sort(age)[:limit]
+    youngest = oldest[-1]
+    room = np.sum(oldest == youngest)  # several may share an event and a node
+    kept = 0
+    for at in range(size):
+        if age[at] < youngest or age[at] == NEVER or (age[at] == youngest and room > 0):
+            room -= age[at] == youngest
+            if kept < at:
+                move(heaps, plane, at, kept)
+            kept += 1
+    for at in range((kept >> 1) - 1, -1, -1):
+        sift_down(heaps, plane, kept, at)
+    return kept
+
+
+# ------------------------------------------------------------------------------------------------ conditions
+#
+# Arrays that go together: *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null;
+# *values_f*, *ops_f* and *work_f* are the same memory as *values*, *ops* and *work*, seen as doubles. They are passed one by
+# one: numba counts references to every member of a tuple at every call, which costs more than the work done here.
+
+
+def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nodes: Any, n_nodes: Any) -> Any:
+    """Call the C function at *address*, an integer. (What takes a function itself as its argument is not cached.)"""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(64)
+        kind = ir.FunctionType(integer, [integer] * (len(arguments) - 1))
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+
+    return types.int64(*[types.int64] * 6), generate
+
+
+call: Any = intrinsic(_call)
+
+
+@njit(cache=True)
+def add_up(
+    values: Any, values_f: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int
+) -> float:
+    """The sum as a double, in order of acceptance: sums of doubles depend on the order of addition."""
+    events = np.empty(found, np.int64)
+    at = node
+    put = found
+    while at >= 0:
+        if nodes[at, 1] == stage and values[nodes[at, 0], 2 * slot + 1] == 0:
+            put -= 1
+            events[put] = nodes[at, 0]
+        at = nodes[at, 2]
+    total = 0.0
+    for event in events:
+        total += values_f[event, 2 * slot] if floating else float(values[event, 2 * slot])
+    return total
+
+
+@njit(cache=True)
+def aggregate(
+    ops: Any, op: int, values: Any, values_f: Any, nodes: Any, node: int, work: Any, work_f: Any, top: int
+) -> None:
+    """Put the value of an aggregate over the events of a stage, in order of acceptance, on the stack at *top*."""
+    func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
+    column = 2 * slot
+    work[NULLS, top] = 0
+    at = node
+    walked = 0
+    if func in (FIRST, LAST):
+        event = -1
+        left = ops[op, 1]  # so many events of the stage are passed, from the newest on
+        if func == FIRST:
+            left = -1 - left
+            while at >= 0:
+                left += nodes[at, 1] == stage
+                at = nodes[at, 2]
+            at = node if left >= 0 else -1
+        while at >= 0:
+            if nodes[at, 1] == stage:
+                if left == 0:
+                    event = nodes[at, 0]
+                    break
+                left -= 1
+            at = nodes[at, 2]
+            walked += 1
+        work[BUDGET, 0] -= walked
+        if event < 0 or values[event, column + 1] != 0:
+            work[NULLS, top] = 1
+        else:
+            work[VALUES, top] = values[event, column]
+        return
+    found = 0
+    whole = 0
+    best = -1  # event with the smallest or largest value
+    while at >= 0:
+        if nodes[at, 1] == stage:
+            event = nodes[at, 0]
+            if slot < 0:
+                found += 1
+            elif values[event, column + 1] == 0:
+                found += 1
+                if func == SUM:
+                    whole += values[event, column]
+                elif best < 0:
+                    best = event
+                elif floating:
+                    smaller = less(values_f[event, column], values_f[best, column])
+                    larger = less(values_f[best, column], values_f[event, column])
+                    best = event if (smaller if func == MIN else larger) else best
+                else:
+                    smaller = values[event, column] < values[best, column]
+                    larger = values[best, column] < values[event, column]
+                    best = event if (smaller if func == MIN else larger) else best
+        at = nodes[at, 2]
+        walked += 1
+    work[BUDGET, 0] -= walked
+    if func == COUNT:
+        work[VALUES, top] = found
+    elif found == 0:
+        work[NULLS, top] = 1
+    elif func == AVG:
+        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found) / found
+    elif func == SUM and floating:
+        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found)
+    elif func == SUM:
+        work[VALUES, top] = whole
+    else:
+        work[VALUES, top] = values[best, column]
+
+
+@njit(cache=True)
+def less(a: float, b: float) -> bool:
+    """Spark's order of doubles: NaN is equal to itself and larger than everything else."""
+    if np.isnan(a):
+        return False
+    return np.isnan(b) or a < b
+
+
+@njit(cache=True)
+def same(a: float, b: float) -> bool:
+    return a == b or (np.isnan(a) and np.isnan(b))
+
+
+@njit(cache=True)
+def is_in(ops: Any, ops_f: Any, at: int, x: int, xf: float) -> bool:
+    """Is a value in the table of the IN at *at*? It is sorted."""
+    floating = ops[at, 4] == 1
+    low = at + ops[at, 5]
+    end = low + ops[at, 2]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if less(ops_f[middle, 1], xf) if floating else ops[middle, 1] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and (same(ops_f[low, 1], xf) if floating else ops[low, 1] == x)
+
+
+@njit(cache=True)
+def run_program(
+    ops: Any,
+    ops_f: Any,
+    begin: int,
+    end: int,
+    values: Any,
+    values_f: Any,
+    event: int,
+    nodes: Any,
+    node: int,
+    work: Any,
+    work_f: Any,
+) -> int:
+    """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; or minus an error code."""
+    n = 0  # values on the stack
+    work[BUDGET, 0] -= end - begin
+    for at in range(begin, end):
+        op, k = ops[at, 0], ops[at, 1]
+        if op == CONST:
+            work[VALUES, n], work[NULLS, n] = k, 0
+            n += 1
+        elif op == NULL:
+            work[VALUES, n], work[NULLS, n] = 0, 1
+            n += 1
+        elif op == SLOT:
+            work[VALUES, n], work[NULLS, n] = values[event, 2 * k], values[event, 2 * k + 1]
+            n += 1
+        elif op == AGG:
+            aggregate(ops, at, values, values_f, nodes, node, work, work_f, n)
+            n += 1
+        elif op == TO_FLOAT:
+            work_f[VALUES, n - 1] = float(work[VALUES, n - 1])
+        elif op == TO_FLOAT_BELOW:
+            work_f[VALUES, n - 2] = float(work[VALUES, n - 2])
+        elif op == NEG:
+            work[VALUES, n - 1] = -work[VALUES, n - 1]
+        elif op == ABS:
+            work[VALUES, n - 1] = abs(work[VALUES, n - 1])
+        elif op == NEG_F:
+            work_f[VALUES, n - 1] = -work_f[VALUES, n - 1]
+        elif op == ABS_F:
+            work_f[VALUES, n - 1] = abs(work_f[VALUES, n - 1])
+        elif op == NOT:
+            work[VALUES, n - 1] = 1 - work[VALUES, n - 1]
+        elif op == IS_NULL:
+            work[VALUES, n - 1], work[NULLS, n - 1] = work[NULLS, n - 1], 0
+        elif op == IN:
+            if work[NULLS, n - 1] == 0:
+                found = is_in(ops, ops_f, at, work[VALUES, n - 1], work_f[VALUES, n - 1])
+                work[VALUES, n - 1], work[NULLS, n - 1] = 1 if found else 0, 0 if found else ops[at, 3]
+        elif op == SWAP:
+            work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
+            work[NULLS, n - 1], work[NULLS, n - 2] = work[NULLS, n - 2], work[NULLS, n - 1]
+        elif op == PYTHON:
+            answer = call(ops[at, 2], k, event, node, nodes.ctypes.data, len(nodes))
+            if answer < 0:
+                return -PYTHON_FAILED
+            work[VALUES, n], work[NULLS, n] = answer, 0
+            n += 1
+        elif op == SELECT:
+            n -= 2
+            chosen = n if (work[NULLS, n - 1] == 0 and work[VALUES, n - 1] == 1) else n + 1
+            work[VALUES, n - 1], work[NULLS, n - 1] = work[VALUES, chosen], work[NULLS, chosen]
+        else:  # two values to one
+            n -= 1
+            a, b = n - 1, n
+            if op in (AND, OR):
+                decides = 0 if op == AND else 1
+                if (work[NULLS, a] == 0 and work[VALUES, a] == decides) or (
+                    work[NULLS, b] == 0 and work[VALUES, b] == decides
+                ):
+                    work[VALUES, a], work[NULLS, a] = decides, 0
+                else:
+                    work[VALUES, a], work[NULLS, a] = 1 - decides, work[NULLS, a] | work[NULLS, b]
+                continue
+            if op == COALESCE:
+                if work[NULLS, a] != 0:
+                    work[VALUES, a], work[NULLS, a] = work[VALUES, b], work[NULLS, b]
+                continue
+            if work[NULLS, a] != 0 or work[NULLS, b] != 0:
+                work[NULLS, a] = 1
+                continue
+            x, y = work[VALUES, a], work[VALUES, b]
+            xf, yf = work_f[VALUES, a], work_f[VALUES, b]
+            if op == ADD:
+                work[VALUES, a] = x + y
+            elif op == SUB:
+                work[VALUES, a] = x - y
+            elif op == MUL:
+                work[VALUES, a] = x * y
+            elif op == ADD_F:
+                work_f[VALUES, a] = xf + yf
+            elif op == SUB_F:
+                work_f[VALUES, a] = xf - yf
+            elif op == MUL_F:
+                work_f[VALUES, a] = xf * yf
+            elif op == DIV_F:
+                if yf != 0.0:
+                    work_f[VALUES, a] = xf / yf
+                elif k == 0:
+                    return -DIVISION_BY_ZERO
+                else:
+                    work[NULLS, a] = 1
+            elif op == EQ:
+                work[VALUES, a] = 1 if x == y else 0
+            elif op == LT:
+                work[VALUES, a] = 1 if x < y else 0
+            elif op == LE:
+                work[VALUES, a] = 1 if x <= y else 0
+            elif op == EQ_F:
+                work[VALUES, a] = 1 if same(xf, yf) else 0
+            elif op == LT_F:
+                work[VALUES, a] = 1 if less(xf, yf) else 0
+            elif op == LE_F:
+                work[VALUES, a] = 0 if less(yf, xf) else 1
+    return 1 if (work[NULLS, 0] == 0 and work[VALUES, 0] == 1) else 0
+
+
+@njit(cache=True)
+def holds(
+    guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
+    guard: int, event: int, nodes: Any, node: int, work: Any, work_f: Any,
+) -> int:  # fmt: skip
+    """Does a guard hold for this event and partial match? 1, 0, or minus an error code."""
+    at = guard
+    while at >= 0:
+        condition = guards[at, 0]
+        bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
+        answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
+        if answer == 1 and begin < end:
+            answer = run_program(ops, ops_f, begin, end, values, values_f, event, nodes, node, work, work_f)
+            if answer < 0:
+                return answer
+        at = guards[at, 1] if answer == 1 else guards[at, 2]
+    return 1 if at == HOLDS else 0
+
+
+# ------------------------------------------------------------------------------------------------ one event
+
+
+@njit(cache=True)
+def follow(
+    states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any
+) -> tuple[int, int, int]:
+    """Collect the TAKE and IGNORE edges that hold, in work[FOLLOW]; PROCEED edges are followed at once, the last one first.
+
+    *word* are the condition bits of the event, *since* is the time since the last accepted event. With *only_proceed* just
+    see where PROCEED edges lead. Returns the number of edges, which of the states STOP and FINAL were reached (bits), and
+    an error code. All guards here ask for nothing but bits; :func:`follow_guards` is the same for any guards.
+    """
+    room = work.shape[1]
+    found = reached = visits = 0
+    work[VISIT, 0] = state
+    n = 1
+    while n > 0:
+        n -= 1
+        visits += 1
+        at = work[VISIT, n]
+        work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
+        if work[BUDGET, 0] < 0:
+            return found, reached, TOO_MUCH_WORK
+        if states[at, KIND] >= STOP:
+            reached |= 1 << states[at, KIND]
+            continue
+        for edge in range(states[at, FIRST_EDGE], states[at, END_EDGE]):
+            action = edges[edge, ACTION]
+            if (only_proceed and action != PROCEED) or (word & edges[edge, CARE]) != edges[edge, WANT]:
+                continue
+            if n >= room or found >= room or visits >= MAX_VISITS:
+                return found, reached, TOO_MANY_EDGES
+            if action == PROCEED:
+                work[VISIT, n] = edges[edge, TARGET]
+                n += 1
+            elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
+                work[FOLLOW, found] = edge
+                found += 1
+    return found, reached, OK
+
+
+@njit(cache=True)
+def follow_guards(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
+    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any, work_f: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """:func:`follow` for any guards: slower, as all that conditions may look at must be handed on."""
+    word = bits[event, 0]
+    room = work.shape[1]
+    found = reached = visits = 0
+    work[VISIT, 0] = state
+    n = 1
+    while n > 0:
+        n -= 1
+        visits += 1
+        at = work[VISIT, n]
+        work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
+        if work[BUDGET, 0] < 0:
+            return found, reached, TOO_MUCH_WORK
+        if states[at, KIND] >= STOP:
+            reached |= 1 << states[at, KIND]
+            continue
+        for edge in range(states[at, FIRST_EDGE], states[at, END_EDGE]):
+            action = edges[edge, ACTION]
+            if only_proceed and action != PROCEED:
+                continue
+            if edges[edge, SIMPLE] == 1:
+                if (word & edges[edge, CARE]) != edges[edge, WANT]:
+                    continue
+            else:
+                guard = edges[edge, GUARD]
+                answer = holds(
+                    guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f
+                )
+                if answer < 0:
+                    return found, reached, -answer
+                if answer == 0:
+                    continue
+            if n >= room or found >= room or visits >= MAX_VISITS:
+                return found, reached, TOO_MANY_EDGES
+            if action == PROCEED:
+                work[VISIT, n] = edges[edge, TARGET]
+                n += 1
+            elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
+                work[FOLLOW, found] = edge
+                found += 1
+    return found, reached, OK
+
+
+@njit(cache=True)
+def step(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
+    times: Any, bits: Any, values: Any, values_f: Any, start: int, flink: bool, event: int,
+    heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
+) -> int:  # fmt: skip
+    """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
+    runs = count[RUNS]
+    new = 1 - runs
+    n_new = n_done = 0
+    n_nodes = count[N_NODES]
+    time, word = times[event], bits[event, 0]
+    for run in range(count[N_RUNS]):
+        first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
+        fresh = first == NO_EVENT
+        since = 0 if fresh else time - times[nodes[node, 0]]
+        if states[state, PLAIN] == 1:
+            n_edges, reached, error = follow(states, edges, word, state, since, False, work)
+        else:
+            n_edges, reached, error = follow_guards(
+                states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+                state, event, nodes, node, since, False, work, work_f,
+            )  # fmt: skip
+        stopped = reached & (1 << STOP) != 0
+        if error != OK:
+            count[STATE] = state
+            return error
+        if max(n_new + n_edges + 1, n_done + 2 * n_edges) > heaps.shape[1]:
+            count[SHORT] = NO_HEAP
+            return NO_ROOM
+        if n_nodes + n_edges > len(nodes):
+            count[SHORT] = NO_NODES
+            return NO_ROOM
+        made = n_new + n_done + n_nodes
+        for which in range(n_edges):
+            edge = work[FOLLOW, which]
+            target = edges[edge, TARGET]
+            if edges[edge, ACTION] == IGNORE:
+                if fresh:
+                    continue
+                if states[target, KIND] == FINAL:
+                    push(heaps, DONE, n_done, first, node, time)
+                    n_done += 1
+                elif not stopped:
+                    push(heaps, new, n_new, first, node, target)
+                    n_new += 1
+                continue
+            nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, edges[edge, STAGE], node
+            begin = event if fresh else first
+            if fresh and time > 0:
+                count[BEGAN] = 1
+            if states[target, KIND] == FINAL:
+                push(heaps, DONE, n_done, begin, n_nodes, time)
+                n_done += 1
+            else:
+                if not stopped:
+                    push(heaps, new, n_new, begin, n_nodes, target)
+                    n_new += 1
+                # The match may be complete without a further event, if all that is left is optional.
+                if states[target, PLAIN] == 1:
+                    _, reached, error = follow(states, edges, word, target, since, True, work)
+                else:
+                    _, reached, error = follow_guards(
+                        states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
+                        target, event, nodes, node, since, True, work, work_f,
+                    )  # fmt: skip
+                if error != OK:
+                    count[STATE] = target
+                    return error
+                if reached & (1 << FINAL) != 0:
+                    push(heaps, DONE, n_done, begin, n_nodes, time)
+                    n_done += 1
+            n_nodes += 1
+        # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
+        if fresh and state == start and not (stopped and flink):
+            push(heaps, new, n_new, NO_EVENT, -1, start)
+            n_new += 1
+        work[BUDGET, 0] -= MADE * (n_new + n_done + n_nodes - made)
+        if work[BUDGET, 0] < 0:
+            count[STATE] = state
+            return TOO_MUCH_WORK
+    count[RUNS], count[N_RUNS], count[N_DONE], count[N_NODES] = new, n_new, n_done, n_nodes
+    return OK
+
+
+# ------------------------------------------------------------------------------------------------ finished matches
+
+
+@njit(cache=True)
+def settle(
+    skip: int,
+    skip_stage: int,
+    throw_on_miss: bool,
+    flink: bool,
+    heaps: Any,
+    count: Any,
+    nodes: Any,
+    key: int,
+    time: int,
+    out: Any,
+    work: Any,
+) -> int:
+    """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
+
+    Those in plane DONE join those that wait. Rows of *out*: key; emission time, which is *time* or, for NO_ADVANCE, the time of
+    completion; node. Returns an error code.
+    """
+    n_waiting, n_out = count[N_WAITING], count[N_OUT]
+    if n_waiting + count[N_DONE] > heaps.shape[1]:
+        count[SHORT] = NO_HEAP
+        return NO_ROOM
+    if n_out + n_waiting + count[N_DONE] > len(out):
+        count[SHORT] = NO_OUT
+        return NO_ROOM
+    for row in range(count[N_DONE]):
+        push(heaps, WAITING, n_waiting, heaps[DONE, row, 0], heaps[DONE, row, 1], heaps[DONE, row, 2])
+        n_waiting += 1
+    count[N_DONE] = 0
+    runs, n_runs = count[RUNS], count[N_RUNS]
+    # A partial match that began earlier may still finish and discard; one that skips to the next start never can.
+    hold = skip != NO_SKIP and (flink or skip != SKIP_TO_NEXT)
+    while n_waiting > 0:
+        first, node, completed = heaps[WAITING, 0, 0], heaps[WAITING, 0, 1], heaps[WAITING, 0, 2]
+        if hold and n_runs > 0 and heaps[runs, 0, 0] < first:
+            break
+        n_waiting = drop_head(heaps, WAITING, n_waiting)
+        lowest, highest = 0, -1  # first events of what is discarded
+        if skip == SKIP_TO_NEXT:
+            lowest, highest = first, first
+        elif skip == SKIP_PAST_LAST:
+            highest = nodes[node, 0]
+        elif skip != NO_SKIP:
+            pivot = -1
+            at = node
+            while at >= 0:
+                if nodes[at, 1] == skip_stage:
+                    pivot = nodes[at, 0]
+                    if skip != SKIP_TO_FIRST:
+                        break
+                at = nodes[at, 2]
+            if throw_on_miss and (pivot < 0 or pivot == first):
+                return SKIP_MISSED if pivot < 0 else SKIP_TO_OWN_FIRST
+            highest = pivot - 1
+        if lowest <= highest:
+            n_runs = discard(heaps, runs, n_runs, lowest, highest)
+            n_waiting = discard(heaps, WAITING, n_waiting, lowest, highest)
+        out[n_out, 0], out[n_out, 1], out[n_out, 2] = key, completed if time == NO_ADVANCE else time, node
+        n_out += 1
+        left = work[BUDGET, 0] - MADE
+        while node >= 0 and left >= 0:
+            left -= 1
+            node = nodes[node, 2]
+        work[BUDGET, 0] = left
+        if left < 0:
+            return TOO_MUCH_WORK
+    count[N_RUNS], count[N_WAITING], count[N_OUT] = n_runs, n_waiting, n_out
+    return OK
+
+
+@njit(cache=True)
+def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
+    """See that a key has no more than *limit* partial matches, apart from the start state. Returns an error code.
+
+    What began last goes first. Those that stay are the nearest to their end, and what began later has never changed what began
+    earlier, so their answers are the ones that they would have given without a limit.
+    """
+    runs = count[RUNS]
+    found = 0
+    for run in range(count[N_RUNS]):
+        found += heaps[runs, run, 0] != NO_EVENT
+    if found > limit:
+        count[DROPPED] += found - limit
+        if not drop:  # name the state that has the most
+            tally = np.zeros(np.max(heaps[runs, : count[N_RUNS], 2]) + 1, np.int64)
+            for run in range(count[N_RUNS]):
+                tally[heaps[runs, run, 2]] += heaps[runs, run, 0] != NO_EVENT
+            count[STATE] = np.argmax(tally)
+            return TOO_MANY_RUNS
+        count[N_RUNS] = keep_oldest(heaps, runs, count[N_RUNS], count[N_NODES], limit)
+    return OK
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+@njit(cache=True)
+def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
+    """Note the earliest deadline of the partial matches, and which events matter to them."""
+    earliest = NEVER
+    wake = 0
+    runs = count[RUNS]
+    for run in range(count[N_RUNS]):
+        first, state = heaps[runs, run, 0], heaps[runs, run, 2]
+        wake |= states[state, WAKE]
+        if first != NO_EVENT:
+            if window > 0:
+                earliest = min(earliest, times[first] + window)
+            if states[state, GAP] > 0:
+                earliest = min(earliest, times[nodes[heaps[runs, run, 1], 0]] + states[state, GAP])
+    count[EARLIEST], count[WAKES] = earliest, wake
+
+
+@njit(cache=True)
+def wakes(mask: int, bits: Any, event: int) -> bool:
+    """Does an event matter to partial matches with this wake mask?"""
+    seen = bits[event, 0]
+    for word in range(1, bits.shape[1]):
+        seen |= bits[event, word]
+    return mask < 0 or seen & mask != 0
+
+
+@njit(cache=True)
+def expire(
+    states: Any,
+    window: int,
+    times: Any,
+    heaps: Any,
+    count: Any,
+    nodes: Any,
+    key: int,
+    time: int,
+    lost: Any,
+    flink: bool,
+) -> int:
+    """Take out the partial matches that are out of time at *time*.
+
+    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, node. In Flink the
+    difference of the end of time and a time before 1970 overflows: such a partial match does not end.
+    """
+    runs = count[RUNS]
+    new = 1 - runs
+    n_new = n_done = 0
+    n_lost = count[N_LOST]
+    if n_lost + count[N_RUNS] > len(lost):
+        count[SHORT] = NO_LOST
+        return NO_ROOM
+    for run in range(count[N_RUNS]):
+        first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
+        by_window = by_gap = NEVER
+        if first != NO_EVENT:
+            last = nodes[node, 0]
+            overflows = flink and time == END_OF_TIME
+            if window > 0 and not (overflows and times[first] < 0):
+                by_window = times[first] + window
+            if states[state, GAP] > 0 and not (overflows and times[last] < 0):
+                by_gap = times[last] + states[state, GAP]
+        deadline = min(by_window, by_gap)
+        if deadline > time or deadline == NEVER:
+            push(heaps, new, n_new, first, node, state)
+            n_new += 1
+        elif states[state, KIND] == PENDING:
+            push(heaps, DONE, n_done, first, node, time)
+            n_done += 1
+        else:
+            deadline = by_gap if by_gap <= time and by_gap != NEVER else by_window
+            lost[n_lost, 0], lost[n_lost, 1], lost[n_lost, 2] = key, deadline, node
+            n_lost += 1
+    count[RUNS], count[N_RUNS], count[N_DONE], count[N_LOST] = new, n_new, n_done, n_lost
+    return OK
+
+
+# ------------------------------------------------------------------------------------------------ one key, all keys
+
+
+@njit(cache=True)
+def advance_key(
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
+    times: Any, bits: Any, values: Any, values_f: Any,
+    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool, max_runs: int, drop: bool,
+    max_work: int, max_held: int, key: int, begin: int, end: int, until: int, began: int, most: int,
+    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
+) -> int:  # fmt: skip
+    """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code.
+
+    *began* as RESUME_BEGAN. When there are *most* matches, timed-out partial matches and nodes, the slice ends before the next
+    event.
+    """
+    survey(states, window, times, heaps, count, nodes)
+    resumed = began >= 0
+    count[BEGAN] = max(began, 0)
+    due = begin < end or resumed
+    for at in range(count[N_TIMERS]):
+        due = due or timers[at, 0] <= until
+    for event in range(begin, end + 1):  # one step more than there are events: the horizon
+        at_horizon = event == end
+        if event > begin and count[N_OUT] + count[N_LOST] + count[N_NODES] >= most:
+            count[EVENT] = event
+            return SLICE_FULL
+        if at_horizon and (until == NO_ADVANCE or (flink and not due)):
+            # Flink: without a timer that is due, a watermark does nothing at all.
+            break
+        time = until if at_horizon else times[event]
+        # Flink looks at the time once for all events of one timestamp, before the first of them.
+        looks = not flink or at_horizon or (event == begin and not resumed) or times[event - 1] != time
+        work[BUDGET, 0] = UNLIMITED  # what is due is bounded by what is there
+        while looks and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
+            # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
+            moment = time if flink else count[EARLIEST]
+            error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
+            if error == OK:
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out, work)
+            if error != OK:
+                count[TIME] = moment
+                return error
+            survey(states, window, times, heaps, count, nodes)
+            if flink:
+                break
+        if at_horizon:
+            break
+        # Most events matter to nobody: one test passes over them.
+        if wakes(count[WAKES], bits, event):
+            work[BUDGET, 0] = max_work
+            error = step(
+                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
+                start, flink, event, heaps, count, nodes, work, work_f,
+            )  # fmt: skip
+            if error == OK and count[N_DONE] + count[N_WAITING] > 0:
+                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out, work)
+                if error == OK and count[N_WAITING] > max_held:
+                    error = TOO_MANY_HELD
+            if error == OK and 0 < max_runs < count[N_RUNS]:
+                error = confine(heaps, count, max_runs, drop)
+            if error != OK:
+                count[TIME] = time
+                return error
+            survey(states, window, times, heaps, count, nodes)
+        if flink and count[BEGAN] == 1 and window > 0:
+            if count[N_TIMERS] >= len(timers):
+                count[SHORT] = NO_TIMERS
+                return NO_ROOM
+            timers[count[N_TIMERS], 0] = time + window
+            count[N_TIMERS] += 1
+    if until == END_OF_TIME and not flink:
+        # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
+        count[N_RUNS] = 0
+        count[TIME] = until
+        work[BUDGET, 0] = UNLIMITED
+        return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
+    return OK
+
+
+@njit(cache=True)
+def grown(rows: Any, needed: int) -> Any:
+    """*rows*, or a larger copy if it holds fewer than *needed*."""
+    if needed <= len(rows):
+        return rows
+    larger = np.empty((max(needed, 2 * len(rows)), rows.shape[1]), np.int64)
+    larger[: len(rows)] = rows
+    return larger
+
+
+@njit(cache=True)
+def carry(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
+    """Append the rows of the keys *first* up to *last* as they are; the new rows, which may be a larger array."""
+    begin, put = at[first], new_at[first]
+    new_rows = grown(new_rows, put + at[last] - begin)
+    new_rows[put : put + at[last] - begin] = rows[begin : at[last]]
+    for key in range(first, last):
+        new_at[key + 1] = at[key + 1] - begin + put
+    return new_rows
+
+
+@njit(cache=True)
+def advance_keys(
+    tables: Tables, automaton: Any, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any,
+    resume: Any, most: int, go_on: bool, wake_at: Any, failures: Any, nodes: Any, n_nodes: int,
+    run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Feed each key its new events and advance its time: a slice of this.
+
+    Key *k* is looked at by the pattern ``automaton[k]`` and has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time;
+    afterwards its time becomes ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events). Its partial matches, waiting
+    matches and timers are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the matches, the timed-out
+    partial matches and the number of partial matches that the limit cost.
+
+    It begins where *resume* says and, after some *most* matches, timed-out partial matches and new nodes, notes there where to go
+    on: at key ``len(horizon)`` if all is done. The next deadline of each key is put into *wake_at*.
+
+    What fails is noted in *failures*, and what comes back is of no use then. If it is to *go_on*, the earliest failure of every
+    pattern is found, otherwise the first that comes along.
+    """
+    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
+    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
+    work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
+    n_keys = len(horizon)
+    heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
+    out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
+    count = np.zeros(COUNTS, np.int64)
+    base_nodes = count[N_NODES] = n_nodes
+    new_run_at, new_waiting_at, new_timer_at = (
+        np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
+    )  # fmt: skip
+    new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
+    new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
+    begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
+    new_runs = carry(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
+    new_waiting = carry(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
+    new_timers = carry(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
+    ends_at = n_keys
+    resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
+
+    for key in range(begins_at, n_keys):
+        if key > begins_at:
+            began = -1
+            if count[N_OUT] + count[N_LOST] + count[N_NODES] - base_nodes >= most:
+                ends_at = key
+                resume[RESUME_EVENT] = event_at[key]
+                break
+        pattern = automaton[key]
+        start, window = tables.automata[pattern, START_STATE], tables.automata[pattern, WINDOW]
+        skip, skip_stage = tables.automata[pattern, SKIP], tables.automata[pattern, SKIP_STAGE]
+        throw_on_miss = tables.automata[pattern, THROW_ON_MISS] != 0
+        begin, end, until = event_at[key], event_at[key + 1], horizon[key]
+        if began >= 0:
+            begin = resume_event
+        if failures[pattern, FAILED_HOW] != OK:  # the question is only whether it fails earlier for this key
+            until = min(until, failures[pattern, FAILED_AT] - 1)
+            while end > begin and times[end - 1] >= failures[pattern, FAILED_AT]:
+                end -= 1
+        known = (
+            run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
+        )
+        if not known and not tables.flink:
+            # Where nothing has begun, only what can begin something matters.
+            while begin < end and not wakes(states[start, WAKE], bits, begin):
+                begin += 1
+            if begin == end:
+                new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
+                new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+                continue
+        n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
+        error = NO_ROOM
+        while error == NO_ROOM:
+            count[RUNS] = count[N_DONE] = 0
+            count[STATE] = -1
+            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
+            n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
+            if max(n_runs + 1, n_waiting) > heaps.shape[1]:
+                heaps = np.empty((4, 2 * max(n_runs + 1, n_waiting), 3), np.int64)
+            heaps[0, :n_runs] = run_rows[run_at[key] : run_at[key + 1]]
+            heaps[WAITING, :n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
+            if n_runs == 0:  # a key without state is a key at the start state
+                push(heaps, 0, 0, NO_EVENT, -1, start)
+                n_runs = 1
+            n_timers = timer_at[key + 1] - timer_at[key]
+            timers = grown(timers, n_timers + 1)
+            timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
+            count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
+            error = advance_key(
+                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
+                start, window, tables.flink, skip, skip_stage, throw_on_miss,
+                tables.automata[pattern, MAX_RUNS], tables.drop, tables.automata[pattern, MAX_WORK],
+                tables.automata[pattern, MAX_HELD], key, begin, end, until, began, base_nodes + most,
+                heaps, count, nodes, timers, out, lost, work, work_f,
+            )  # fmt: skip
+            if error == NO_ROOM:
+                if count[SHORT] == NO_HEAP:
+                    heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
+                elif count[SHORT] == NO_NODES:
+                    nodes = grown(nodes, 2 * len(nodes))
+                elif count[SHORT] == NO_OUT:
+                    out = grown(out, 2 * len(out))
+                elif count[SHORT] == NO_LOST:
+                    lost = grown(lost, 2 * len(lost))
+                else:
+                    timers = grown(timers, 2 * len(timers))
+        if error != OK and error != SLICE_FULL:
+            if failures[pattern, FAILED_HOW] == OK or count[TIME] < failures[pattern, FAILED_AT]:
+                failures[pattern, FAILED_AT], failures[pattern, FAILED_HOW] = count[TIME], error
+                failures[pattern, FAILED_KEY], failures[pattern, FAILED_STATE] = key, count[STATE]
+            if not go_on:
+                break
+            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
+            new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
+            new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+            continue
+
+        if error == SLICE_FULL:
+            until = NO_ADVANCE
+        runs, n_runs = count[RUNS], count[N_RUNS]
+        if n_runs == 1 and heaps[runs, 0, 2] == start:
+            n_runs = 0
+        elif n_runs == 0 and tables.flink:
+            # Not even the start state is left; a row in the final state, which can do nothing, says so.
+            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = (
+                NO_EVENT,
+                -1,
+                tables.automata[pattern, FIRST_STATE],
+            )
+            n_runs = 1
+        at = new_run_at[key]
+        new_runs = grown(new_runs, at + n_runs)
+        new_runs[at : at + n_runs] = heaps[runs, :n_runs]
+        new_run_at[key + 1] = at + n_runs
+        at = new_waiting_at[key]
+        new_waiting = grown(new_waiting, at + count[N_WAITING])
+        new_waiting[at : at + count[N_WAITING]] = heaps[WAITING, : count[N_WAITING]]
+        new_waiting_at[key + 1] = at + count[N_WAITING]
+        at = new_timer_at[key]
+        new_timers = grown(new_timers, at + count[N_TIMERS])
+        wake_at[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
+        for timer in range(count[N_TIMERS]):
+            moment = timers[timer, 0]
+            if moment > until and (at == new_timer_at[key] or new_timers[at - 1, 0] != moment):
+                new_timers[at, 0] = moment
+                at += 1
+                wake_at[key] = min(wake_at[key], moment)
+        new_timer_at[key + 1] = at
+        if error == SLICE_FULL:
+            ends_at, resume[RESUME_EVENT], resume[RESUME_BEGAN] = key, count[EVENT], count[BEGAN]
+            break
+
+    resume[RESUME_KEY] = ends_at
+    rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is what it was
+    if rest < n_keys:
+        new_runs = carry(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
+        new_waiting = carry(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
+        new_timers = carry(timer_at, timer_rows, rest, n_keys, new_timer_at, new_timers)
+    return (
+        nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
+        new_timer_at, new_timers[: new_timer_at[-1]], out[: count[N_OUT]], lost[: count[N_LOST]], count[DROPPED],
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ what is remembered
+
+
+@njit(cache=True)
+def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> Any:
+    """The nodes that some partial or waiting match refers to, ascending, so that order keeps its meaning.
+
+    The rows are renumbered in place.
+    """
+    used = np.zeros(n_nodes, np.bool_)
+    for rows in (run_rows, waiting_rows):
+        for row in range(len(rows)):
+            at = rows[row, 1]
+            while at >= 0 and not used[at]:
+                used[at] = True
+                at = nodes[at, 2]
+    number = np.cumsum(used) - 1
+    kept = np.empty((int(np.sum(used)), 3), np.int64)
+    put = 0
+    for at in range(n_nodes):
+        if used[at]:
+            parent = nodes[at, 2]
+            kept[put, 0], kept[put, 1] = nodes[at, 0], nodes[at, 1]
+            kept[put, 2] = number[parent] if parent >= 0 else -1
+            put += 1
+    for rows in (run_rows, waiting_rows):
+        for row in range(len(rows)):
+            if rows[row, 1] >= 0:
+                rows[row, 1] = number[rows[row, 1]]
+    return kept
+
+
+@njit(cache=True)
+def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
+    """Forget the nodes and events that no partial or waiting match refers to.
+
+    Rows are renumbered in place. Returns the remaining nodes and the numbers of the remaining events, both ascending.
+    """
+    kept = without_unused(nodes, n_nodes, run_rows, waiting_rows)
+    used = np.zeros(n_events, np.bool_)
+    for node in range(len(kept)):
+        used[kept[node, 0]] = True
+    number = np.cumsum(used) - 1
+    for node in range(len(kept)):
+        kept[node, 0] = number[kept[node, 0]]
+    for rows in (run_rows, waiting_rows):
+        for row in range(len(rows)):
+            if rows[row, 1] >= 0:
+                rows[row, 0] = number[rows[row, 0]]
+    return kept, np.nonzero(used)[0]
+
+
+@njit(cache=True)
+def lengths(nodes: Any, last: Any) -> Any:
+    """How many events the matches have that end in the nodes *last*."""
+    found = np.zeros(len(last), np.int64)
+    for match in range(len(last)):
+        at = last[match]
+        while at >= 0:
+            found[match] += 1
+            at = nodes[at, 2]
+    return found
+
+
+@njit(cache=True)
+def unfold(nodes: Any, last: Any, offsets: Any) -> tuple[Any, Any]:
+    """The events and stages of matches that end in the nodes *last*, each match in order of acceptance."""
+    events, stages = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
+    for match in range(len(last)):
+        at, put = last[match], offsets[match + 1]
+        while at >= 0:
+            put -= 1
+            events[put], stages[put] = nodes[at, 0], nodes[at, 1]
+            at = nodes[at, 2]
+    return events, stages

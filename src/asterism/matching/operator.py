@@ -1,0 +1,379 @@
+"""Pattern matching as an operator: shows the events that the watermark has passed to the matcher, in order.
+
+Events are ordered by event time; equal times by arrival, or as ``order_by`` says. The pages of state that hold keys of these
+events, or deadlines that have passed, are read; the matcher feeds and advances them; what came of it is written back.
+
+In processing time an event's time is the time of the call, nothing is late, and nothing waits.
+
+Source: Flink's ``CepOperator``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.arguments import expect, expect_number, expect_texts, shown
+from asterism.columns.groups import group_codes
+from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
+from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.expressions.names import Scope
+from asterism.matching.matcher import Matcher, Step, enough_memory
+from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
+from asterism.matching.page import Page
+from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
+from asterism.operators.late import late_table
+from asterism.operators.operator import InputSpec, Now
+from asterism.patterns.compiler import check_pattern
+from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+
+EVENTS = "events"
+"""The operator's only input."""
+ONE_KEY = "__one_key"
+MAX_PAGES = 256
+MAX_PARTIAL_MATCHES = 100_000
+"""How many partial matches a key may have, unless something else is said."""
+LARGEST_LIMIT = 10**12
+DROPPED = "partial_matches_dropped"
+"""The metric that counts what ``on_limit="drop"`` dropped."""
+OnLimit = Literal["error", "drop"]
+PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
+
+
+def check_limit(max_partial_matches: Any) -> None:
+    """:raises StreamDefinitionError: it is no limit of partial matches"""
+    expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
+    if max_partial_matches is not None and max_partial_matches > LARGEST_LIMIT:
+        raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
+    if max_partial_matches is not None and max_partial_matches < 1:
+        raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
+
+
+class CepOperator(KeyGroupOperator):
+    """A pattern over one keyed input.
+
+    :param schema: the columns of the events
+    :param keys: the key columns; none: all events have one key
+    :param time: the event-time column; None: processing time
+    :param outputs: what is asked for, by name
+    :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
+    :param pages: pages of state per key group
+    :param max_partial_matches: how many partial matches a key may have after each of its events; None: any number. What one
+        event may cost is limited with it, see docs/limits.md
+    :param on_limit: what happens to more: :class:`~asterism.errors.LimitExceededError`, or those that began last are dropped,
+        without a timeout, and counted in the metric DROPPED
+    """
+
+    metrics: Sequence[str] = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value, LATE, DROPPED)
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str] = (),
+        time: str | None,
+        outputs: Mapping[str, OutputSpec],
+        semantics: Semantics = Semantics.DEFAULT,
+        order_by: Sequence[str] = (),
+        pages: int = 1,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
+        on_limit: OnLimit = "error",
+    ) -> None:
+        check_pattern(pattern)
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
+        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
+        expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
+        check_outputs(outputs)
+        check_limit(max_partial_matches)
+        if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
+            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
+            Scope(schema).column(_column(name), f"key, time and order columns: {name}")
+        self.schema = schema
+        self.keys = list(keys)
+        self.processing_time = time is None
+        self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
+        self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
+        self.pages = pages
+        stages = [stage.name for stage in pattern.atoms()]
+        self.outputs = outputs
+        self.match_outputs = {
+            name: MatchOutput(spec, schema, keys, self.time, stages)
+            for name, spec in outputs.items()
+            if spec.kind is not OutputKind.LATE
+        }
+        carried = {column for output in self.match_outputs.values() for column in output.carried}
+        if self.wants_late:
+            carried = set(schema.names)
+        self.matcher = Matcher(
+            pattern,
+            schema,
+            [name for name in schema.names if name in carried],
+            semantics,
+            zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
+            max_partial_matches=max_partial_matches,
+            drop_at_limit=on_limit == "drop",
+        )
+        # A stream without a key is a stream with one key.
+        self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
+        prepared = pa.schema(
+            [
+                *(field.with_name("k:" + field.name) for field in self.key_schema),
+                pa.field(TIME, pa.int64()),
+                *([pa.field(PAGE, pa.uint8())] if pages > 1 else []),
+                *self.matcher.bit_fields,
+                *self.matcher.event_schema,
+                *(schema.field(name).with_name("o:" + name) for name, _ in self.order_by),
+            ]
+        )
+        self.inputs = {EVENTS: InputSpec(self._read_columns(), prepared, timed=time is not None)}
+        self.output_schemas = {
+            name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
+            for name, spec in outputs.items()
+        }
+        # The repr of a pattern names its functions; what they do is told by their code.
+        functions = [
+            _plain(condition.function)
+            for condition in self.matcher.nfa.conditions
+            if isinstance(condition, PythonCondition | IterativeCondition)
+        ]
+        described = pattern, semantics, self.keys, Described(self.time), self.order_by, pages, str(prepared), functions
+        definition = repr(described)
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def wants_late(self) -> bool:
+        return any(spec.kind is OutputKind.LATE for spec in self.outputs.values())
+
+    def _read_columns(self) -> pa.Schema:
+        """The columns of the events that :meth:`prepare` reads."""
+        names = {*self.matcher.input_columns, *self.keys, *(name for name, _ in self.order_by)}
+        if not self.processing_time:
+            names.add(self.time.name)
+        return pa.schema([field for field in self.schema if field.name in names])
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """Evaluate the conditions on current events, and keep only the columns that matching and results need."""
+        count = events.num_rows
+        full = complete(events, self.schema)
+        columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
+        columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
+        if self.pages > 1:
+            columns.append(pages_of(events, self.pages))
+        columns += self.matcher.prepare(full)
+        columns += [full.column(column) for column, _ in self.order_by]
+        return pa.table(columns, schema=self.inputs[name].prepared)
+
+    # ------------------------------------------------------------------ with state
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
+        numbers = group.pages([events], horizon)
+        stored = [group.read_page(int(number)) for number in numbers]
+        pages = [
+            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.matcher.event_schema)
+            for value in stored
+        ]
+        page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
+        keys = self._keys_of(events)
+        with enough_memory(lambda: _heaviest(pages, keys)):
+            for step in self.matcher.slices(
+                pages, keys, page_of, events, horizon, processing_time=group.processing_time
+            ):
+                self.collect(step, group)
+                if not step.last:
+                    yield
+            new = [page.to_bytes() if page.keys.num_rows else None for page in step.pages]
+        for number, old, value, wake in zip(numbers, stored, new, step.wakes, strict=True):
+            group.write_page(int(number), old, value, wake)
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        for output, spec in self.outputs.items():
+            if spec.kind is OutputKind.LATE:
+                group.emit(output, late_table(self.schema, events))
+
+    def _ordered(self, events: pa.Table) -> pa.Table:
+        """By ``order_by``; the matcher sorts by time and keeps this order among equal times."""
+        for name, descending in reversed(self.order_by):
+            how = ("descending", "at_end") if descending else ("ascending", "at_start")  # nulls as Spark orders them
+            events = events.take(pc.sort_indices(events, sort_keys=[("o:" + name, *how)]))
+        return events
+
+    def _keys_of(self, events: pa.Table) -> pa.Table:
+        return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)
+
+    def collect(self, step: Step, group: Group) -> None:
+        """Emit the rows for what *step* found, and count."""
+        kinds = {OutputKind.MATCHES.value: len(step.matches), OutputKind.TIMED_OUT.value: len(step.timeouts)}
+        for metric, count in {**kinds, DROPPED: step.dropped}.items():
+            if count:
+                group.metrics[metric] += count
+        for name, output in self.match_outputs.items():
+            found = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
+            if len(found):
+                group.emit(name, output.build(step, found))
+
+    # ------------------------------------------------------------------ sorted, without state
+
+    def process_sorted(
+        self, carried: Carried, events: pa.Table, *, last: bool, now: Now
+    ) -> Generator[dict[str, pa.Table], None, Carried]:
+        """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
+        the next call, unless this is the *last*. *carried* is what the call before returned, at first :meth:`nothing_carried`.
+        Yields rows of the outputs.
+        """
+        group = Group.without_state(now)
+        if self.processing_time:
+            events = stamped(events, now.processing_time)
+        else:
+            timeless = events.column(TIME).to_numpy() == NO_TIME
+            if timeless.any():
+                self.late(group, EVENTS, events.filter(pa.array(timeless)))
+                events = events.filter(pa.array(~timeless))
+        if not events.num_rows and not carried.page.keys.num_rows:
+            yield group.taken()
+            return carried
+        keys = self._keys_of(events)
+        alike = carried.alike_with(keys, events)
+        with enough_memory(lambda: _heaviest([carried.page], keys)):
+            for step in self.matcher.slices(
+                [carried.page], keys, None, events, END_OF_TIME,
+                processing_time=now.processing_time, last_key_open=not last, first_position=alike,
+            ):  # fmt: skip
+                self.collect(step, group)
+                yield group.taken()
+        return Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
+
+    def nothing_carried(self) -> Carried:
+        return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
+
+    def empty_page(self) -> Page:
+        return Page.empty(self.key_schema, self.matcher.event_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Between calls of :meth:`CepOperator.process_sorted`.
+
+    :param page: the partial matches of the key that may go on
+    :param key: of the last event
+    :param count: how many events that the pattern can see had its key and time
+    """
+
+    page: Page
+    key: pa.Table
+    time: int
+    count: int
+
+    def alike_with(self, keys: pa.Table, events: pa.Table) -> int:
+        """How many events that the pattern can see had the key and time of the first of these before."""
+        if not self.count or not events.num_rows or events.column(TIME)[0].as_py() != self.time:
+            return 0
+        codes, _ = group_codes(pa.concat_tables([self.key, keys.slice(0, 1)]))
+        return self.count if codes[0] == codes[1] else 0
+
+    @classmethod
+    def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: npt.NDArray[np.bool_], alike: int) -> Carried:
+        """*seen* are the events that the pattern can see, *alike* as :meth:`alike_with` told."""
+        times = events.column(TIME).to_numpy()
+        if not len(times):
+            return cls(page, keys, 0, 0)
+        others = np.flatnonzero(times != times[-1])
+        begin = int(others[-1]) + 1 if len(others) else 0
+        codes, _ = group_codes(keys.slice(begin))
+        mine = codes == codes[-1]
+        count = int((mine & seen[begin:]).sum()) + (alike if int(mine.sum()) == len(times) else 0)
+        return cls(page, keys.slice(len(times) - 1), int(times[-1]), count)
+
+
+def event_times(
+    events: pa.Table, time: TimeColumn, processing_time: bool, wants_late: bool
+) -> pa.ChunkedArray | pa.Array:
+    """The column TIME of events.
+
+    :raises InvalidEventError: an event has no time, and nobody *wants late* events, to which it would go
+    """
+    if processing_time:
+        return pa.array(np.zeros(events.num_rows, np.int64))
+    column = time.to_micros(events.column(time.name), lenient=wants_late)
+    if column.null_count and not wants_late:
+        raise InvalidEventError(
+            f'the event time "{time.name}" of {column.null_count} events is null',
+            "An event without a time has no place in the order of events.",
+            "filter such events out, or take the late output, to which they go",
+        )
+    return pc.fill_null(column, NO_TIME)
+
+
+def _heaviest(pages: Sequence[Page], keys: pa.Table) -> str:
+    """The key with the most partial matches, or else with the most events of a call."""
+    most, found, what = 0, None, "partial matches before it"
+    for page in pages:
+        counts = np.diff(page.run_at)  # with the start state of each key
+        if len(counts) and counts.max() > most:
+            most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
+    if found is None and keys.num_rows:
+        codes, _ = group_codes(keys)
+        counts, what = np.bincount(codes), "events in it"
+        most, found = int(counts.max()), keys.slice(int(np.argmax(codes == counts.argmax())), 1)
+    if found is None:
+        return "no key has anything in it"
+    return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in found.to_pydict().items())} with {most:,} {what}"
+
+
+def _column(name: str) -> Any:
+    from sqlglot import exp
+
+    return exp.column(name, quoted=True)
+
+
+def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
+    """A function as plain data that is the same in every process: its name, code, defaults and the values that it captures.
+    Of values that can change, and of objects of a user's classes, only the type is told.
+    """
+    if id(value) in seen:
+        return "..."
+    seen = (*seen, id(value))
+    match value:
+        case None | bool() | int() | float() | complex() | str() | bytes():
+            return value
+        case tuple():
+            return [_plain(item, seen) for item in value]
+        case frozenset():
+            return sorted(repr(_plain(item, seen)) for item in value)
+        case CodeType():
+            return value.co_code, value.co_names, _plain(value.co_consts, seen)
+        case FunctionType():
+            cells = tuple(_captured(cell) for cell in value.__closure__ or ())
+            parts = value.__code__, value.__defaults__, tuple((value.__kwdefaults__ or {}).items()), cells
+            return name_of(value), [_plain(part, seen) for part in parts]
+        case MethodType():
+            return _plain(value.__func__, seen)
+        case functools.partial():
+            return [_plain(part, seen) for part in (value.func, value.args, tuple(value.keywords.items()))]
+    called = getattr(type(value), "__call__", None)  # noqa: B004 - an instance of a class with __call__
+    return name_of(value), _plain(called, seen) if isinstance(called, FunctionType) else None
+
+
+def _captured(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None

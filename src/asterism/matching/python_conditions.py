@@ -1,0 +1,164 @@
+"""How the kernel asks Python about an event, and what the function that answers gets to see.
+
+The kernel knows conditions, events and stages by number, and a partial match by its last node. While it runs, a :class:`Calls`
+holds what these numbers mean. The kernel calls :meth:`Calls.answer` through a C function pointer, whose address stands in the
+program of the condition; nodes are read from the kernel's memory, and only if the function asks for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.errors import ColumnNotFoundError
+from asterism.patterns.conditions import Event, IterativeCondition
+
+POINTER = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
+"""From a Python function of five integers (condition, event, node, address of the nodes, their number) to a C function."""
+FAILED = -1
+ANY_NODE = -2
+LATEST = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+"""How the end of time is shown: a datetime can be no later."""
+
+
+class Failure(NamedTuple):
+    condition: int
+    error: BaseException | None
+    answer: Any
+    """what it answered instead of True or False, if it did answer"""
+
+
+class Calls:
+    """The calls of one run of the kernel.
+
+    :param stages: the stages of the pattern by name, with their numbers
+    :param pool: the events, with the columns ``e:<name>`` of those that the conditions read
+    :param rows: event number to row of *pool*
+    :param times: event number to time, in microseconds
+    :param zone: of the times as conditions see them; None: they have none
+    :param forgiving: a stage that does not exist has accepted nothing, as in Flink
+    """
+
+    def __init__(
+        self,
+        conditions: Sequence[IterativeCondition],
+        stages: Mapping[str, int],
+        pool: pa.Table,
+        rows: Any,
+        times: Any,
+        zone: str | None,
+        processing_time: int,
+        *,
+        forgiving: bool,
+    ) -> None:
+        self.conditions = conditions
+        self.stages = stages
+        self.rows, self.times = rows, times
+        self.zone = zone
+        self.processing_time = processing_time
+        self.forgiving = forgiving
+        held = {
+            name.removeprefix("e:"): _one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"
+        }
+        self._columns = [held if c.columns is None else {name: held[name] for name in c.columns} for c in conditions]
+        self._events: list[dict[int, Event]] = [{} for _ in conditions]
+        self._known = [(-1, -1, 0)] * len(conditions)
+        """per condition: event, node, and what it answered last"""
+        self._nodes: tuple[int, int, Any] = (0, 0, None)
+        self.failure: Failure | None = None
+
+    def answer(self, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> int:
+        """Does the condition hold? 1, 0, or FAILED: then *failure* tells why."""
+        known_event, known_node, known = self._known[condition]
+        if known_event == event and known_node in (node, ANY_NODE):
+            return known
+        context = _Context(self, condition, event, node, nodes, n_nodes)
+        error: BaseException | None = None
+        holds: Any = None
+        try:
+            holds = self.conditions[condition].function(self.event(condition, event), context)
+        except BaseException as raised:  # nothing may pass through the kernel; Matcher.advance raises it again
+            error = raised
+        finally:
+            context.calls = None
+        if not isinstance(holds, bool | np.bool_):
+            self.failure = Failure(condition, error, holds)
+            return FAILED
+        # The edges of a state ask the same, one after the other. A function that has not asked for earlier events has seen
+        # nothing of the partial match: it would answer the same for every other.
+        self._known[condition] = event, node if context.looked else ANY_NODE, int(holds)
+        return int(holds)
+
+    def event(self, condition: int, number: int) -> Event:
+        """The event, as a condition sees it."""
+        events = self._events[condition]
+        found = events.get(number)
+        if found is None:
+            found = events[number] = Event(self._columns[condition], int(self.rows[number]))
+        return found
+
+    def accepted(self, stage: int, node: int, nodes: int, n_nodes: int) -> list[int]:
+        """The events that a stage has accepted on the way to *node*, in order."""
+        address, length, cells = self._nodes
+        if (address, length) != (nodes, n_nodes):
+            cells = (ctypes.c_int64 * (3 * n_nodes)).from_address(nodes)  # event, stage, parent
+            self._nodes = nodes, n_nodes, cells
+        found = []
+        while node >= 0:
+            if cells[3 * node + 1] == stage:
+                found.append(cells[3 * node])
+            node = cells[3 * node + 2]
+        found.reverse()
+        return found
+
+
+class _Context:
+    """The context of one call, closed after it: the kernel's memory is not there for ever."""
+
+    __slots__ = ("_at", "calls", "looked")
+
+    def __init__(self, calls: Calls, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> None:
+        self.calls: Calls | None = calls
+        self._at = condition, event, node, nodes, n_nodes
+        self.looked = False
+
+    def _open(self) -> Calls:
+        if self.calls is None:
+            raise RuntimeError("the context of a condition can be asked only until the condition has answered")
+        return self.calls
+
+    @property
+    def timestamp(self) -> datetime:
+        calls = self._open()
+        return _moment(int(calls.times[self._at[1]]), calls.zone)
+
+    @property
+    def current_processing_time(self) -> datetime:
+        return _moment(self._open().processing_time, "UTC")
+
+    def events_for_pattern(self, name: str) -> list[Event]:
+        calls = self._open()
+        self.looked = True
+        condition, _, node, nodes, n_nodes = self._at
+        stage = calls.stages.get(name)
+        if stage is None:
+            if calls.forgiving:
+                return []
+            raise ColumnNotFoundError(
+                f"unknown stage {name!r}", f"Stages: {', '.join(calls.stages)}", "stage names are case-sensitive"
+            )
+        return [calls.event(condition, number) for number in calls.accepted(stage, node, nodes, n_nodes)]
+
+
+def _moment(micros: int, zone: str | None) -> datetime:
+    moment: datetime = pa.scalar(min(micros, LATEST), pa.timestamp("us", zone)).as_py()
+    return moment
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column

@@ -1,0 +1,403 @@
+"""One call for one key group, the same for every operator: who is late, who must wait, what time it is.
+
+1. Events at or before the watermark are late; the others join those that wait.
+2. The watermarks that came with the arrivals move the inputs' own; the operator's is the least of them, idle inputs apart.
+3. What the watermark has passed stops waiting, and the operator advances: it sees the events, and the pages of state that are
+   theirs or whose deadlines have passed.
+
+Events of inputs without an event time never wait. Where no input has one, the operator's time is processing time: an event's
+time is the time of the call.
+
+An input has ended when its watermark is the end of time and none of its events waits any more; when all have, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
+from asterism.errors import StateError
+from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.state_store import (
+    BODY,
+    MemoryStore,
+    Record,
+    StateStore,
+    batch_from_bytes,
+    batch_to_bytes,
+    layout_of,
+    record_of,
+)
+
+NO_PAGE = -(2**63)
+"""In place of the time at which a page wants to be woken: there is no such page."""
+_NEVER = 2**63 - 1
+_BEFORE = -(2**63) + 1
+
+
+@dataclass(slots=True)
+class GroupHeader:
+    """What every call for a key group needs. Times are microseconds; inputs are numbered in the operator's order.
+
+    *wakes* and *clocks* say, per page, at which event time and processing time it has something to do; *watermarks* and *heard*,
+    per input, its watermark and the processing time at which it was last heard of; *buffers* hold, per input, the events that
+    wait for the watermark.
+    """
+
+    fingerprint: bytes
+    wakes: Ints
+    clocks: Ints
+    watermarks: Ints
+    heard: Ints
+    buffers: list[bytes]
+    watermark: int = _BEFORE
+    """The operator's own; BEFORE_TIME where the host knows it better."""
+
+    @classmethod
+    def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
+        return cls(
+            fingerprint,
+            np.full(pages, NO_PAGE, np.int64),
+            np.full(pages, _NEVER, np.int64),
+            np.full(inputs, _BEFORE, np.int64),
+            np.full(inputs, processing_time, np.int64),
+            [b""] * inputs,
+        )
+
+    def to_bytes(self) -> bytes:
+        sizes = struct.pack("<HHHq", len(self.fingerprint), len(self.wakes), len(self.buffers), self.watermark)
+        lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
+        arrays = np.concatenate([self.wakes, self.clocks, self.watermarks, self.heard, lengths])
+        head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
+        return head + b"".join(self.buffers)
+
+    @classmethod
+    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
+        layout_of(value, Record.HEADER)
+        at = BODY
+        length, pages, inputs, watermark = struct.unpack_from("<HHHq", value, at)
+        at += struct.calcsize("<HHHq")
+        found = value[at : at + length]
+        if found != fingerprint:
+            raise StateError(
+                "the checkpoint belongs to another query",
+                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "or the operator's states, and the columns, keys and times of its inputs.",
+                "start with a new checkpoint location, or run what the checkpoint was made with",
+            )
+        at += length
+        count = 2 * pages + 3 * inputs
+        arrays = np.frombuffer(value, np.int64, count, at).copy()
+        at += 8 * count
+        wakes, clocks, rest = arrays[:pages], arrays[pages : 2 * pages], arrays[2 * pages :].reshape(3, inputs)
+        buffers = []
+        for size in rest[2].tolist():
+            buffers.append(value[at : at + size])
+            at += size
+        return cls(found, wakes, clocks, rest[0], rest[1], buffers, watermark)
+
+
+PAGE = "__page"
+"""Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
+IDLE = -(2**62)
+"""In place of the processing time at which an input was last heard of: it is idle until it is heard of."""
+LATE = "late_elements"
+"""The metric that counts elements that came too late."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A key group during a call: its state, its time, and what comes of it."""
+
+    store: StateStore
+    header: GroupHeader
+    watermark: int
+    processing_time: int
+    before: int
+    """The operator's time before this call."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """The inputs whose watermark has moved in this call, and to where."""
+    ended: frozenset[str] = frozenset()
+    """The inputs that have ended: what is ready in this call was their last."""
+    newly_ended: Sequence[str] = ()
+    """Those of them that had not before this call."""
+    over: bool = False
+    """Have all ended?"""
+    outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def without_state(cls, now: Now) -> Group:
+        return cls(MemoryStore(), GroupHeader.new(b"", 0, 0, 0), now.watermark, now.processing_time, now.watermark)
+
+    def taken(self) -> dict[str, pa.Table]:
+        """What came out since this was asked last, by output."""
+        found = {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
+        self.outputs.clear()
+        return found
+
+    def emit(self, output: str, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self.outputs[output].append(rows)
+
+    @property
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Which pages are there."""
+        there: npt.NDArray[np.bool_] = self.header.wakes != NO_PAGE
+        return there
+
+    def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
+        """The pages that have something to do: *events* of their keys, or a deadline that has passed."""
+        due = self.exists & ((self.header.wakes <= horizon) | (self.header.clocks <= self.processing_time))
+        if self.over:
+            due |= self.exists
+        for table in events:
+            if len(due) == 1:
+                due[0] |= table.num_rows > 0
+            else:
+                due[np.unique(table.column(PAGE).to_numpy())] = True
+        return np.flatnonzero(due)
+
+    def read_page(self, number: int) -> bytes | None:
+        return self.store.read_page(number) if self.exists[number] else None
+
+    def write_page(
+        self, number: int, old: bytes | None, new: bytes | None, wake: int, clock: int = END_OF_TIME
+    ) -> None:
+        """Keep a page (None: nothing is left of it) and the event time and processing time at which it has something to do."""
+        if new != old:
+            self.store.write_page(number, new)
+        self.header.wakes[number] = NO_PAGE if new is None else wake
+        self.header.clocks[number] = END_OF_TIME if new is None else clock
+
+
+class KeyGroupOperator(ABC):
+    """Base of the library's operators: :class:`asterism.operators.operator.Operator` with lateness, waiting and watermarks
+    done.
+    """
+
+    inputs: Mapping[str, InputSpec]
+    output_schemas: Mapping[str, pa.Schema]
+    fingerprint: bytes
+    pages: int
+    processing_time: bool
+    metrics: Sequence[str] = ()
+
+    def open(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called in the process that runs the operator, before anything else."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called at the end."""
+
+    @abstractmethod
+    def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
+
+    @abstractmethod
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None] | None:
+        """Process *ready* events and everything that is due until *horizon*, the operator's time.
+
+        Where much may come of it, this is a generator: whenever it yields, what was emitted is handed on.
+        """
+
+    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+        """Called first, where all that is at or before *time* has been processed: the arrivals as the call is to see them."""
+        return arrivals
+
+    def must_advance(self, group: Group) -> bool:
+        """Is there a reason to advance, though no event is ready and no page is due?"""
+        return False
+
+    def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
+        """The latest event time of a batch, which moves the watermark; NO_TIME: there is none."""
+        if not self.inputs[name].timed or not prepared.num_rows:
+            return NO_TIME
+        return int(prepared.column(TIME).to_numpy().max())
+
+    @abstractmethod
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        """Events of an input that came too late, or have no time."""
+
+    @property
+    def event_time(self) -> bool:
+        return any(spec.timed for spec in self.inputs.values())
+
+    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
+        """:meth:`slices` in one."""
+        return Result.whole(self.slices(store, arrivals, now))
+
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        """See :meth:`asterism.operators.operator.Operator.slices`."""
+        stored = store.read_header()
+        if stored is None:
+            header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
+        else:
+            header = GroupHeader.from_bytes(stored, self.fingerprint)
+        before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
+        arrivals = self.arrived(store, arrivals, before if self.event_time else now.processing_time - 1)
+        numbers = {name: number for number, name in enumerate(self.inputs)}
+        waited = {name for name, number in numbers.items() if header.buffers[number]}
+        moved: dict[str, int] = {}
+        if arrivals:
+            self._forgive_silence(header, now)
+        for arrival in arrivals:
+            number = numbers[arrival.input]
+            header.heard[number] = now.processing_time
+            if arrival.watermark > header.watermarks[number]:
+                header.watermarks[number] = moved[arrival.input] = arrival.watermark
+        if now.watermark == END_OF_TIME:
+            moved |= {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
+            header.watermarks[:] = END_OF_TIME
+        watermark = max(before, now.watermark, self._least(header, now.processing_time))
+        if not arrivals:
+            self._note_idle(header, now)
+        group = Group(store, header, watermark, now.processing_time, before, moved)
+        ready = self._ready(group, arrivals, before)
+        at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
+        group.ended, group.over = frozenset(at_end), len(at_end) == len(numbers)
+        group.newly_ended = [name for name in at_end if name in moved or name in waited]
+        horizon = group.watermark if self.event_time else now.processing_time
+        if ready or group.over or len(group.pages((), horizon)) or self.must_advance(group):
+            for _ in self.advance(group, ready, horizon) or ():
+                if group.outputs:
+                    yield Result(group.taken())
+        announced = bool((header.watermarks != BEFORE_TIME).any())
+        if announced:
+            header.watermark = group.watermark
+
+        pages = group.exists
+        keep = bool(pages.any()) or any(header.buffers) or (announced and not group.over)
+        new = header.to_bytes() if keep else None
+        if new != stored:
+            store.write_header(new)
+        wake = min(int(header.wakes[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
+        clock = min(int(header.clocks[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark))
+        if not self.event_time:
+            wake, clock = END_OF_TIME, min(wake, clock)
+        yield Result(
+            group.taken(),
+            None if wake == END_OF_TIME else wake,
+            None if clock == END_OF_TIME else clock,
+            dict(group.metrics),
+        )
+
+    def _least(self, header: GroupHeader, processing_time: int) -> int:
+        """The least watermark of the inputs that are neither idle nor at their end; the end of time if all have ended.
+
+        If all are idle, none waits for another: the greatest.
+        """
+        marks, going = [], []
+        for number, spec in enumerate(self.inputs.values()):
+            mark = int(header.watermarks[number])
+            if not spec.timed or mark == END_OF_TIME:
+                continue
+            marks.append(mark)
+            if spec.idle_after is None or processing_time - int(header.heard[number]) < spec.idle_after:
+                going.append(mark)
+        if marks:
+            return min(going, default=max(marks))
+        return END_OF_TIME if self.event_time else BEFORE_TIME
+
+    def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
+        """The processing time at which the watermark moves because an input is idle by then."""
+        limits = [
+            int(heard) + spec.idle_after
+            for heard, spec in zip(header.heard, self.inputs.values(), strict=True)
+            if spec.timed and spec.idle_after is not None
+        ]
+        later = (time for time in sorted(limits) if time > now.processing_time)
+        return next((time for time in later if self._least(header, time) > watermark), END_OF_TIME)
+
+    def _note_idle(self, header: GroupHeader, now: Now) -> None:
+        for number, spec in enumerate(self.inputs.values()):
+            if spec.idle_after is not None and now.processing_time - int(header.heard[number]) >= spec.idle_after:
+                header.heard[number] = IDLE
+
+    def _forgive_silence(self, header: GroupHeader, now: Now) -> None:
+        """A time in which no input was heard of, and nobody asked, tells nothing: perhaps nobody listened."""
+        specs = enumerate(self.inputs.values())
+        awaited = [number for number, spec in specs if spec.timed and header.heard[number] != IDLE]
+        limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
+        if awaited and limits:
+            silence = now.processing_time - int(header.heard[awaited].max())
+            if silence >= min(limits):
+                header.heard[awaited] += silence
+
+    def _first_waiting(self, header: GroupHeader) -> int:
+        first = END_OF_TIME
+        for buffer, spec in zip(header.buffers, self.inputs.values(), strict=True):
+            if buffer:
+                first = min(first, _first_time(batch_from_bytes(buffer, spec.prepared)))
+        return first
+
+    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+        """What need not wait any longer, by input."""
+        ready: dict[str, pa.Table] = {}
+        for number, (name, spec) in enumerate(self.inputs.items()):
+            tables = [arrival.events for arrival in arrivals if arrival.input == name and arrival.events is not None]
+            if spec.timed:
+                tables = self._sort_out(group, number, name, tables, before)
+            elif tables and not self.event_time:
+                tables = [stamped(pa.concat_tables(tables), group.processing_time)]
+            events = pa.concat_tables(tables) if tables else None
+            if events is not None and events.num_rows:
+                ready[name] = events
+        return ready
+
+    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+        """Late events to :meth:`late`, early ones to the buffer; the rest is ready."""
+        buffers, prepared = group.header.buffers, self.inputs[name].prepared
+        if tables:
+            arrived = pa.concat_tables(tables)
+            late = arrived.column(TIME).to_numpy() <= before
+            if late.any():
+                self.late(group, name, arrived.filter(pa.array(late)))
+                arrived = arrived.filter(pa.array(~late))
+            tables = [arrived]
+        if buffers[number]:
+            tables = [batch_from_bytes(buffers[number], prepared), *tables]
+        if not tables:
+            return []
+        waiting = pa.concat_tables(tables)
+        passed = waiting.column(TIME).to_numpy() <= group.watermark
+        if not passed.any():
+            buffers[number] = batch_to_bytes(waiting) if waiting.num_rows else b""
+            return []
+        buffers[number] = b"" if passed.all() else batch_to_bytes(waiting.filter(pa.array(~passed)))
+        return [waiting if passed.all() else waiting.filter(pa.array(passed))]
+
+
+def _first_time(events: pa.Table) -> int:
+    return int(events.column(TIME).to_numpy().min())
+
+
+def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of *schema*, with its types; those that the events do not bring, because nobody reads them, are null."""
+    columns = [
+        events.column(field.name).cast(field.type)
+        if field.name in events.column_names
+        else pa.nulls(events.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def pages_of(events: pa.Table, pages: int) -> pa.Array:
+    """The column PAGE, of the KEY_HASH of the events: other bits than those that choose the key group."""
+    hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+    return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
+
+
+def stamped(events: pa.Table, time: int) -> pa.Table:
+    """The events with *time* as their time."""
+    times = pa.array(np.full(events.num_rows, time, np.int64))
+    return events.set_column(events.column_names.index(TIME), TIME, times)

@@ -1,0 +1,511 @@
+"""Keyed and broadcast state: what a user's operator remembers, value, list or map.
+
+Declared as class attributes of a :class:`asterism.operators.stream_operator.StreamOperator`; inside its functions the same
+attributes are the state of the key at hand. Kept in columns: one table per state with a row per entry, sorted by key. A key's
+entries become Python objects when a function asks for them; a vectorised function reads and writes whole columns.
+
+Source: Flink's "Working with State", "The Broadcast State Pattern"; FLINK-4940.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.schemas import type_of
+from asterism.errors import OperatorError, StreamDefinitionError
+
+FOREVER = 2**63 - 1
+KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for a value that is not of a type."""
+
+
+class StateScope(Protocol):
+    """What states ask of the call in which they are used."""
+
+    time: int
+
+    def key_for(self, what: str) -> int:
+        """The number of the key at hand; an error where there is none."""
+        ...
+
+    def check_broadcast(self, spec: StateSpec) -> None: ...
+
+    def see_keys(self, keys: Ints, how: str) -> None: ...
+
+    def times_of(self, keys: Ints, *, last: bool) -> Ints: ...
+
+
+class StateKind(enum.Enum):
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """What a state is made of. *ttl* in microseconds."""
+
+    name: str
+    kind: StateKind
+    type: pa.DataType
+    key_type: pa.DataType | None
+    ttl: int | None
+    broadcast: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [pa.field(KEY, pa.int64())]
+        if self.key_type is not None:
+            fields.append(pa.field(NAME, self.key_type))
+        fields.append(pa.field(VALUE, self.type))
+        if self.ttl is not None:
+            fields.append(pa.field(EXPIRES, pa.int64()))
+        return pa.schema(fields)
+
+
+Entry = tuple[Any, int]
+"""A value and the time at which it expires."""
+
+
+class StateTable:
+    """The entries of one state for the keys of a call. Keys are numbered from 0; *rows* are sorted by key.
+
+    A key that was touched has its entries in *touched*: an Entry or None, a list of them, or a dict of them.
+    """
+
+    def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
+        self.spec = spec
+        self.exact = _exact(spec.type)
+        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
+        self.rows = rows.combine_chunks()
+        self.keys: Ints = self.rows.column(KEY).to_numpy()
+        self.touched: dict[int, Any] = {}
+        self._values: list[Any] | None = None
+        self._names: list[Any] = []
+        self._expires: list[int] = []
+        self._where: dict[int, tuple[int, int]] = {}
+
+    def entries(self, key: int) -> Any:
+        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
+        if key in self.touched:
+            return self.touched[key]
+        if self._values is None:
+            self._values = self.rows.column(VALUE).to_pylist(maps_as_pydicts="lossy")
+            self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
+            has = self.spec.ttl is not None
+            self._expires = self.rows.column(EXPIRES).to_pylist() if has else [FOREVER] * len(self._values)
+            distinct, begins = np.unique(self.keys, return_index=True)
+            ends = np.append(begins, len(self.keys))[1:]
+            self._where = dict(zip(distinct.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
+        begin, end = self._where.get(key, (0, 0))
+        found = [(self._values[at], self._expires[at]) for at in range(begin, end)]
+        if self.spec.kind is StateKind.VALUE:
+            return found[0] if found else None
+        if self.spec.kind is StateKind.MAP:
+            mine: Any = dict(zip(self._names[begin:end], found, strict=True))
+        else:
+            mine = found
+        self.touched[key] = mine
+        return mine
+
+    def replace(self, key: int, entries: Any) -> None:
+        self.touched[key] = entries
+
+    def settle(self, time: int) -> pa.Table:
+        """All rows, with those of touched keys as they are now, without what has expired by *time*."""
+        rows = self.rows
+        if self.touched:
+            untouched = ~np.isin(self.keys, np.fromiter(self.touched, np.int64, len(self.touched)))
+            rows = pa.concat_tables([rows.filter(pa.array(untouched)), self._of_touched()])
+            rows = rows.take(pa.array(np.argsort(rows.column(KEY).to_numpy(), kind="stable")))
+        if self.spec.ttl is not None:
+            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > min(time, FOREVER - 1)))
+        if rows is not self.rows:
+            self.rows = rows.combine_chunks()
+            self.keys = self.rows.column(KEY).to_numpy()
+            self._values, self.touched = None, {}
+        return self.rows
+
+    def _of_touched(self) -> pa.Table:
+        keys: list[int] = []
+        names: list[Any] = []
+        entries: list[Entry] = []
+        for key, found in self.touched.items():
+            if self.spec.kind is StateKind.VALUE:
+                mine = [] if found is None else [found]
+            elif self.spec.kind is StateKind.MAP:
+                names += found.keys()
+                mine = list(found.values())
+            else:
+                mine = found
+            keys += [key] * len(mine)
+            entries += mine
+        columns = {KEY: pa.array(keys, pa.int64()), VALUE: self.array([value for value, _ in entries])}
+        if self.spec.key_type is not None:
+            columns[NAME] = self.array(names, self.spec.key_type)
+        if self.spec.ttl is not None:
+            columns[EXPIRES] = pa.array([expires for _, expires in entries], pa.int64())
+        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+
+    def array(self, values: Any, type_: pa.DataType | None = None) -> pa.Array:
+        """Values as an array of the state's type.
+
+        :raises OperatorError: one of them is not of this type
+        """
+        type_ = self.spec.type if type_ is None else type_
+        try:
+            if isinstance(values, pa.ChunkedArray):
+                values = values.combine_chunks()
+            return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
+        except MISFITS as error:
+            raise OperatorError(f'the state "{self.spec.name}" holds {type_}, not such values', str(error)) from None
+
+    def value(self, value: Any) -> Any:
+        """A value as it will be when it is read from a checkpoint.
+
+        :raises OperatorError: it is not of the state's type
+        """
+        return self._checked(value, self.exact, self.spec.type, "holds")
+
+    def name(self, name: Any) -> Any:
+        """A key of a map, likewise."""
+        assert self.exact_name is not None
+        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
+
+    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
+        try:
+            return exact(value)
+        except MISFITS as error:
+            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
+
+    # ------------------------------------------------------------------ columns
+
+    def column(self, keys: Ints, time: int, at_row: Ints | None = None) -> pa.Array:
+        """The value of each of *keys*, null where there is none. *at_row*: the time at which each is read, if it matters."""
+        rows = self.settle(time)
+        at = np.searchsorted(self.keys, keys)
+        inside = np.minimum(at, max(len(self.keys) - 1, 0))
+        missing = (
+            (at >= len(self.keys)) | (self.keys[inside] != keys) if len(self.keys) else np.ones(len(keys), np.bool_)
+        )
+        if not len(self.keys):
+            return pa.nulls(len(keys), self.spec.type)
+        if at_row is not None:
+            missing |= rows.column(EXPIRES).to_numpy()[inside] <= at_row
+        return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))
+
+    def put_column(self, keys: Ints, values: Any, time: int, expires: Ints | None = None) -> None:
+        """Give each of *keys* its value; of equal keys the last counts. A null clears. *expires*: when each does."""
+        rows = self.settle(time)
+        array = self.array(values)
+        if len(array) != len(keys):
+            raise OperatorError(f'the state "{self.spec.name}" was given {len(array)} values for {len(keys)} keys')
+        last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]  # sorted by key
+        columns = {KEY: pa.array(keys[last]), VALUE: array.take(pa.array(last))}
+        if self.spec.ttl is not None:
+            assert expires is not None
+            columns[EXPIRES] = pa.array(expires[last])
+        new = pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        new = new.filter(new.column(VALUE).is_valid())
+        merged = pa.concat_tables([rows.filter(pa.array(~np.isin(self.keys, keys))), new])
+        self.rows = merged.take(pa.array(np.argsort(merged.column(KEY).to_numpy(), kind="stable"))).combine_chunks()
+        self.keys, self._values = self.rows.column(KEY).to_numpy(), None
+
+
+_PLAIN: dict[pa.DataType, type] = {
+    pa.bool_(): bool,
+    pa.float64(): float,
+    pa.string(): str,
+    pa.binary(): bytes,
+}
+
+
+def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
+    """A function that makes a value what it is after a round trip through a column of this type; None stays None."""
+    plain = _PLAIN.get(type_)
+    fields = {field.name for field in type_} if pa.types.is_struct(type_) else set()
+
+    def exact(value: Any) -> Any:
+        if type(value) is plain or value is None:
+            return value
+        if type(value) is int and pa.types.is_temporal(type_):
+            raise TypeError("a number is no time: give a datetime or a date")
+        if fields and isinstance(value, dict) and not value.keys() <= fields:
+            raise TypeError(f"there is no field {min(value.keys() - fields, key=str)!r}")
+        return pa.scalar(value, type_).as_py(maps_as_pydicts="lossy")
+
+    def exact_int(value: Any) -> Any:
+        return value if type(value) is int and -(2**63) <= value < 2**63 else exact(value)
+
+    return exact_int if type_ == pa.int64() else exact
+
+
+# ---------------------------------------------------------------------- what users declare and use
+
+
+class State:
+    """Base of states. As a class attribute it declares; in a running operator it is the state of the key at hand."""
+
+    kind = StateKind.VALUE
+    broadcast = False
+
+    def __init__(self, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
+        self.type = type_of(type)
+        self.key_type: pa.DataType | None = None
+        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta(0)):
+            raise StreamDefinitionError(
+                f"a state's time to live must be a positive timedelta, not {ttl!r}", hint="ttl=timedelta(hours=1)"
+            )
+        self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
+        self.name = ""
+        self._runtime: StateScope | None = None
+        self._table: StateTable | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        if instance is None:
+            return self
+        bound: Self = instance.__dict__.get("_states", {}).get(self.name, self)
+        return bound
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        # Python would hide the state behind an attribute, which no checkpoint keeps.
+        change = {StateKind.VALUE: "update(value)", StateKind.LIST: "add(value)", StateKind.MAP: "put(key, value)"}
+        raise OperatorError(
+            f'the state "{self.name}" is changed by its methods, not by an assignment',
+            hint=f"self.{self.name}.{change[self.kind]}",
+        )
+
+    @property
+    def spec(self) -> StateSpec:
+        return StateSpec(self.name, self.kind, self.type, self.key_type, self.ttl, self.broadcast)
+
+    def bound(self, runtime: StateScope) -> Self:
+        """This state in a running operator."""
+        mine = copy.copy(self)
+        mine._runtime = runtime
+        return mine
+
+    def attach(self, table: StateTable | None) -> None:
+        self._table = table
+
+    # What follows is for bound states.
+
+    @property
+    def _here(self) -> StateTable:
+        if not self.name:
+            raise OperatorError(
+                "a state that is made in a function is not the operator's",
+                hint="declare it in the class, beside the inputs",
+            )
+        if self._runtime is None or self._table is None:
+            raise OperatorError(
+                f'the state "{self.name}" cannot be used here',
+                hint="use it in functions that process elements, watermarks or timers; late elements have no access to state",
+            )
+        return self._table
+
+    @property
+    def _running(self) -> StateScope:
+        assert self._runtime is not None
+        return self._runtime
+
+    def _key(self) -> int:
+        table = self._here
+        return 0 if self.broadcast else self._running.key_for(f'the state "{table.spec.name}"')
+
+    def _to_change(self) -> int:
+        table = self._here
+        if self.broadcast:
+            self._running.check_broadcast(table.spec)
+        return self._key()
+
+    @property
+    def _now(self) -> int:
+        return min(self._running.time, FOREVER - 1) if self.ttl is not None else 0
+
+    def _entry(self, value: Any) -> Entry:
+        return self._here.value(value), FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
+
+    def _alive(self, entry: Entry) -> bool:
+        return entry[1] > self._now
+
+    def _shown(self, value: Any) -> Any:
+        """A value that the caller may not change behind the state's back."""
+        return copy.deepcopy(value) if isinstance(value, list | dict) else value
+
+
+class ValueState(State):
+    """One value per key.
+
+    :param type: its type, as Spark SQL or Arrow
+    :param ttl: time to live after the last update, in the operator's time; None: forever
+    """
+
+    def value(self) -> Any:
+        """The value, or None."""
+        entry = self._here.entries(self._key())
+        return self._shown(entry[0]) if entry is not None and self._alive(entry) else None
+
+    def update(self, value: Any) -> None:
+        """Set the value; None clears it.
+
+        :raises OperatorError: it is not of the state's type
+        """
+        self._here.replace(self._to_change(), None if value is None else self._entry(value))
+
+    def clear(self) -> None:
+        self.update(None)
+
+    def column(self, keys: Ints) -> pa.Array:
+        """In a function that processes batches: the value of each key (numbers from ``ctx.keys``), null where there is none.
+
+        What has expired when a key's first row of the batch comes is not there.
+        """
+        table = self._here_by_key(keys)
+        at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
+        return table.column(keys, self._running.time, at_row)
+
+    def update_column(self, keys: Ints, values: Any) -> None:
+        """Set the value of each key; of equal keys the last counts, a null clears. It lives from the key's last row of the batch.
+
+        :raises OperatorError: the values are not of the state's type, or not as many as keys
+        """
+        table = self._here_by_key(keys)
+        expires = None
+        if self.ttl is not None:
+            expires = np.minimum(self._running.times_of(keys, last=True), FOREVER - self.ttl) + self.ttl
+        table.put_column(keys, values, self._running.time, expires)
+
+    def _here_by_key(self, keys: Ints) -> StateTable:
+        if self.broadcast:
+            raise OperatorError(
+                f'the broadcast state "{self.name}" has one value, and no columns', hint="value(), update()"
+            )
+        table = self._here
+        self._running.see_keys(keys, f'the column of "{self.name}"')
+        return table
+
+
+class ReducingState(ValueState):
+    """One value per key, to which :meth:`add` adds by a function of two values."""
+
+    def __init__(
+        self, type: str | pa.DataType, function: Callable[[Any, Any], Any], *, ttl: timedelta | None = None
+    ) -> None:
+        super().__init__(type, ttl=ttl)
+        self.function = function
+
+    def add(self, value: Any) -> None:
+        before = self.value()
+        self.update(value if before is None else self.function(before, value))
+
+
+class ListState(State):
+    """A list per key."""
+
+    kind = StateKind.LIST
+
+    def get(self) -> list[Any]:
+        """A copy of the list."""
+        return [self._shown(entry[0]) for entry in self._here.entries(self._key()) if self._alive(entry)]
+
+    def add(self, value: Any) -> None:
+        self._here.entries(self._to_change()).append(self._entry(value))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self.add(value)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._here.replace(self._to_change(), [self._entry(value) for value in values])
+
+    def clear(self) -> None:
+        self.update(())
+
+
+class MapState(State):
+    """A map per key. Its order is that of insertion."""
+
+    kind = StateKind.MAP
+
+    def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
+        super().__init__(type, ttl=ttl)
+        self.key_type = type_of(key_type)
+        if pa.types.is_nested(self.key_type):
+            raise StreamDefinitionError(
+                f"the keys of a map state cannot be of type {self.key_type}", hint="a plain type"
+            )
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        entry = self._here.entries(self._key()).get(self._here.name(key))
+        return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
+
+    def __contains__(self, key: Any) -> bool:
+        entry = self._here.entries(self._key()).get(self._here.name(key))
+        return entry is not None and self._alive(entry)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._here.entries(self._to_change())[self._here.name(key)] = self._entry(value)
+
+    def put_all(self, values: Mapping[Any, Any]) -> None:
+        for key, value in values.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._here.entries(self._to_change()).pop(self._here.name(key), None)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        found = self._here.entries(self._key()).items()
+        return iter([(key, self._shown(entry[0])) for key, entry in found if self._alive(entry)])
+
+    def keys(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        return (value for _, value in self.items())
+
+    def is_empty(self) -> bool:
+        return next(self.items(), None) is None
+
+    def clear(self) -> None:
+        self._here.replace(self._to_change(), {})
+
+
+class BroadcastValueState(ValueState):
+    """One value, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, type: str | pa.DataType) -> None:
+        super().__init__(type)
+
+
+class BroadcastListState(ListState):
+    """One list, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, type: str | pa.DataType) -> None:
+        super().__init__(type)
+
+
+class BroadcastMapState(MapState):
+    """One map, the same in every key group; only elements of broadcast inputs may change it."""
+
+    broadcast = True
+
+    def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType) -> None:
+        super().__init__(key_type, type)

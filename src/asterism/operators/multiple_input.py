@@ -1,0 +1,471 @@
+"""A user's :class:`asterism.operators.stream_operator.StreamOperator`, wired to inputs, as an operator over key groups.
+
+A page of state holds: the keys, a table per keyed state, the timers, and per input the elements that wait to be selected.
+Broadcast state has a page of its own, which is written only when it changes.
+
+Source: FLIP-92.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.arguments import described
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import group_codes
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
+from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
+from asterism.operators.keyed_state import State, StateSpec, StateTable
+from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
+from asterism.operators.stream_operator import (
+    TIMERS,
+    Arrived,
+    Counter,
+    Input,
+    Output,
+    Runtime,
+    StreamOperator,
+    Waiting,
+    run,
+)
+
+MAX_PAGES = 256
+BROADCAST_PAGE = MAX_PAGES
+ONE_KEY = "__one_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What an input is attached to: the columns that are there, those that are the key, the event time.
+
+    :param idle_after: microseconds
+    """
+
+    schema: pa.Schema
+    keys: Sequence[str] = ()
+    time: str | None = None
+    idle_after: int | None = None
+
+
+def check_operator(operator: Any) -> None:
+    """
+    :raises StreamDefinitionError: it is none, but perhaps the class of one
+    """
+    if not isinstance(operator, StreamOperator):
+        raise StreamDefinitionError(
+            f"not an operator: {operator!r:.100}", hint="an object of a subclass of StreamOperator: MyOperator()"
+        )
+
+
+class MultipleInputOperator(KeyGroupOperator):
+    """:param wires: what each input is attached to, by name
+    :param pages: pages of state per key group
+    :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, unknown or mistyped, or the keys do not fit
+    """
+
+    def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int = 1) -> None:
+        if not 1 <= pages <= MAX_PAGES:
+            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+        check_operator(operator)
+        self.operator = operator
+        self.pages = pages
+        self.declared: dict[str, Input] = operator.declared(Input)
+        _check_wires(type(operator).__name__, self.declared, wires)
+        self.wires = {name: wires[name] for name in self.declared}
+        self.key_schema = _key_schema(self.declared, self.wires)
+        self.states: dict[str, StateSpec] = {n: s.spec for n, s in operator.declared(State).items() if not s.broadcast}
+        self.broadcast_states: dict[str, StateSpec] = {
+            n: s.spec for n, s in operator.declared(State).items() if s.broadcast
+        }
+        self.inputs = {name: self._input(name, wire) for name, wire in self.wires.items()}
+        outputs: dict[str, Output] = operator.declared(Output)
+        self.output_schemas = {name: output.schema for name, output in outputs.items()}
+        self.metrics = (*operator.declared(Counter), LATE)
+        self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
+        self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
+        self._page_schemas = [
+            pa.schema([field.with_name("k:" + field.name) for field in self.key_schema]),
+            *(spec.schema for spec in self.states.values()),
+            TIMERS.schema,
+            *(self._waiting_schema(name) for name in self._selectable()),
+        ]
+        definition = repr(
+            (
+                self.states,
+                self.broadcast_states,
+                [str(schema) for schema in self._page_schemas],
+                [
+                    (name, str(spec.prepared), wires[name].keys, wires[name].time, *_unit(wires[name]))
+                    for name, spec in self.inputs.items()
+                ],
+                pages,
+            )
+        )
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+        self._runtime: Runtime | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_runtime": None}
+
+    def _selectable(self) -> list[str]:
+        """The inputs whose elements may have to wait to be selected."""
+        return [name for name, i in self.declared.items() if not i.broadcast] if self.operator.selects() else []
+
+    def _waiting_schema(self, name: str) -> pa.Schema:
+        columns = [field.with_name("e:" + field.name) for field in self.declared[name].schema]
+        return pa.schema([("key", pa.int64()), ("order", pa.int64()), ("time", pa.int64()), *columns])
+
+    def _input(self, name: str, wire: Wire) -> InputSpec:
+        declared = self.declared[name]
+        needed = [*declared.schema.names, *wire.keys, *([wire.time] if wire.time is not None else [])]
+        keys = [] if declared.broadcast else [field.with_name("k:" + field.name) for field in self.key_schema]
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 and not declared.broadcast else []
+        prepared = [*keys, pa.field(TIME, pa.int64()), *paged, *(f.with_name("e:" + f.name) for f in declared.schema)]
+        read = pa.schema([field for field in wire.schema if field.name in needed])
+        return InputSpec(read, pa.schema(prepared), declared.broadcast, wire.time is not None, wire.idle_after)
+
+    # ------------------------------------------------------------------ life
+
+    def open(self) -> None:
+        self._runtime = Runtime(self.operator, self.event_time)
+        try:
+            self._runtime.operator.open()
+        except Exception as error:
+            self._runtime = None
+            raise OperatorError(f"{type(self.operator).__name__}.open failed", described(error)) from error
+
+    def close(self) -> None:
+        if self._runtime is not None:
+            operator, self._runtime = self._runtime.operator, None
+            operator.close()
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            self.open()
+        assert self._runtime is not None
+        return self._runtime
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        wire, declared, spec = self.wires[name], self.declared[name], self.inputs[name]
+        columns: list[Any] = []
+        if not declared.broadcast:
+            keys = zip(wire.keys, self.key_schema, strict=True) if wire.keys else ()
+            columns = [events.column(key).cast(field.type) for key, field in keys]
+            columns = columns or [pa.array(np.zeros(events.num_rows, np.int8))]
+        columns.append(self._times(name, wire, events))
+        if self.pages > 1 and not declared.broadcast:
+            columns.append(pages_of(events, self.pages))
+        columns += [events.column(field.name).cast(field.type) for field in declared.schema]
+        return pa.table(columns, schema=spec.prepared)
+
+    def _times(self, name: str, wire: Wire, events: pa.Table) -> pa.ChunkedArray | pa.Array:
+        if wire.time is None:
+            return pa.array(np.full(events.num_rows, BEFORE_TIME, np.int64))
+        lenient = "process_late" in self.declared[name].functions
+        column = TimeColumn.of(wire.time, wire.schema).to_micros(events.column(wire.time), lenient=lenient)
+        if column.null_count and not lenient:
+            raise InvalidEventError(
+                f'the event time "{wire.time}" of {column.null_count} elements of the input "{name}" is null',
+                "An element without a time has no place in the order of elements.",
+                "filter such elements out, or write a process_late function for this input, which gets them",
+            )
+        return pc.fill_null(column, NO_TIME)
+
+    # ------------------------------------------------------------------ with state
+
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        if now.processing_time != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
+            self.runtime.shown_clock = now.processing_time
+        yield from super().slices(store, arrivals, now)
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        declared, runtime = self.declared[name], self.runtime
+        if "process_late" not in declared.functions:
+            group.metrics[LATE] += events.num_rows
+            return
+        runtime.begin({}, StateTable(TIMERS, TIMERS.schema.empty_table()), self.key_schema.empty_table(), before=group.watermark,
+                      clock=group.processing_time, ended=lambda name: False)  # fmt: skip
+        arrived = self._arrived(name, events, np.zeros(0, np.int64))
+        for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
+            runtime.late(declared, element, None if time == NO_TIME else time)
+        self._collect(group)
+        runtime.finish()
+
+    def _arrived(self, name: str, events: pa.Table, keys: Ints) -> Arrived:
+        declared = self.declared[name]
+        rows = events.select(["e:" + column for column in declared.schema.names])
+        return Arrived(declared, rows.rename_columns(declared.schema.names), events.column(TIME).to_numpy(), keys)
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+        keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
+        numbers = group.pages(list(keyed.values()), horizon)
+        if len(keyed) < len(ready) or self._asks_again(group):  # a broadcast element may visit all keys
+            numbers = np.union1d(numbers, np.flatnonzero(group.exists))
+        stored = [group.read_page(int(number)) for number in numbers]
+        pages = [
+            [schema.empty_table() for schema in self._page_schemas]
+            if value is None
+            else tables_from_bytes(value, self._page_schemas)
+            for value in stored
+        ]
+        key_names = self._page_schemas[0].names
+        all_keys = pa.concat_tables(
+            [
+                *(page[0] for page in pages),
+                self._page_schemas[0].empty_table(),
+                *(t.select(key_names) for t in keyed.values()),
+            ]
+        )
+        codes, count = group_codes(all_keys)
+        first = np.empty(count, np.int64)
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        keys = all_keys.take(pa.array(first)).rename_columns(self.key_schema.names)
+        if self.key_schema.names == [ONE_KEY]:
+            keys = keys.select([])
+        sizes = [page[0].num_rows for page in pages]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        page_of = np.zeros(count, np.int64)
+        page_of[: starts[-1]] = np.repeat(np.arange(len(pages)), sizes)
+        code_of: dict[str, Ints] = {}
+        at = int(starts[-1])
+        for name, table in keyed.items():
+            code_of[name] = codes[at : at + table.num_rows]
+            at += table.num_rows
+            if self.pages > 1:
+                page_of[code_of[name]] = np.searchsorted(numbers, table.column(PAGE).to_numpy())
+
+        tables = {
+            name: StateTable(spec, _renumbered([page[1 + n] for page in pages], starts, spec.schema))
+            for n, (name, spec) in enumerate(self.states.items())
+        }
+        timers = StateTable(TIMERS, _renumbered([page[1 + len(tables)] for page in pages], starts, TIMERS.schema))
+        broadcast, old_broadcast = self._read_broadcast(group)
+        waiting = self._waiting([page[2 + len(tables) :] for page in pages], starts)
+
+        runtime = self.runtime
+        runtime.begin(
+            tables | broadcast,
+            timers,
+            keys,
+            before=group.before,
+            clock=group.processing_time,
+            ended=group.ended.__contains__,
+        )
+        if not self.event_time:
+            horizon = runtime.shown_clock
+        arrived = [
+            self._arrived(name, ready[name], code_of.get(name, np.full(ready[name].num_rows, -1, np.int64)))
+            for name in self.inputs
+            if name in ready
+        ]
+        run(runtime, arrived, horizon, waiting)
+        self._tell_watermarks(group)
+        self._collect(group)
+
+        time = runtime.time
+        settled = [table.settle(time) for table in (*tables.values(), timers)]
+        left = [*settled, *(self._still_waiting(waiting, name) for name in self._selectable())]
+        alive = np.zeros(count, np.bool_)
+        for rows in left:
+            alive[rows.column("key").to_numpy()] = True
+        for number, old, index in zip(numbers.tolist(), stored, range(len(pages)), strict=True):
+            self._write_page(group, number, old, all_keys, first, alive & (page_of == index), left, horizon)
+        self._write_broadcast(group, broadcast, old_broadcast)
+        runtime.finish()
+
+    def _asks_again(self, group: Group) -> bool:
+        """May keys want to read something else, because an input has ended?"""
+        return bool(group.newly_ended and self._selectable())
+
+    def must_advance(self, group: Group) -> bool:
+        return self._asks_again(group) or any(
+            {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
+        )
+
+    def _read_broadcast(self, group: Group) -> tuple[dict[str, StateTable], bytes | None]:
+        if not self.broadcast_states:
+            return {}, None
+        stored = group.store.read_page(BROADCAST_PAGE)
+        schemas = [spec.schema for spec in self.broadcast_states.values()]
+        found = [schema.empty_table() for schema in schemas] if stored is None else tables_from_bytes(stored, schemas)
+        tables = zip(self.broadcast_states.items(), found, strict=True)
+        return {name: StateTable(spec, rows) for (name, spec), rows in tables}, stored
+
+    def _write_broadcast(self, group: Group, tables: Mapping[str, StateTable], old: bytes | None) -> None:
+        rows = [table.settle(0) for table in tables.values()]
+        new = tables_to_bytes(rows) if any(r.num_rows for r in rows) and not group.over else None
+        if new != old:
+            group.store.write_page(BROADCAST_PAGE, new)
+
+    def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
+        names = self._selectable()
+        if not names:
+            return None
+        waiting = Waiting({name: self.declared[name] for name in names})
+        found: list[tuple[int, str, dict[str, Any]]] = []
+        for start, tables in zip(starts, pages, strict=False):
+            for name, table in zip(names, tables, strict=True):
+                rows = table.to_pylist(maps_as_pydicts="lossy")
+                found += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
+        for _, name, row in sorted(found, key=lambda item: item[0]):
+            key, time = row.pop("key"), row.pop("time")
+            waiting.add_row(key, self.declared[name], time, {column[2:]: value for column, value in row.items()})
+        return waiting
+
+    def _still_waiting(self, waiting: Waiting | None, name: str) -> pa.Table:
+        assert waiting is not None
+        rows = [
+            {"key": key, "order": order, "time": time, **{"e:" + column: value for column, value in element.items()}}
+            for key, items in waiting.elements.items()
+            for order, (spec, time, element) in enumerate(items)
+            if spec.name == name
+        ]
+        return pa.Table.from_pylist(rows, self._waiting_schema(name))
+
+    def _write_page(
+        self,
+        group: Group,
+        number: int,
+        old: bytes | None,
+        all_keys: pa.Table,
+        first: Ints,
+        alive: npt.NDArray[np.bool_],
+        left: Sequence[pa.Table],
+        horizon: int,
+    ) -> None:
+        if not alive.any() or group.over:
+            group.write_page(number, old, None, END_OF_TIME)
+            return
+        new_number = np.cumsum(alive) - 1
+        tables = [all_keys.take(pa.array(first[alive]))]
+        for rows in left:
+            mine = alive[rows.column("key").to_numpy()]
+            kept = rows.filter(pa.array(mine))
+            keys = pa.array(new_number[kept.column("key").to_numpy()])
+            tables.append(kept.set_column(0, "key", keys))
+        timers = tables[1 + len(self.states)]
+        times = timers.column("value").to_numpy()
+        on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
+        wake, clock = int(times[on_event].min(initial=END_OF_TIME)), int(times[~on_event].min(initial=END_OF_TIME))
+        if any(table.num_rows for table in tables[2 + len(self.states) :]):
+            wake = min(wake, horizon + 1)  # what was not selected may be, as time goes by
+        group.write_page(number, old, tables_to_bytes(tables), wake, clock)
+
+    def _tell_watermarks(self, group: Group) -> None:
+        runtime = self.runtime
+        for name, declared in self.declared.items():
+            runtime.input_name = name
+            if "process_watermark" in declared.functions and name in group.moved:
+                runtime.watermark(declared.functions["process_watermark"], group.moved[name])
+            if "end_input" in declared.functions and name in group.newly_ended:
+                runtime.watermark(declared.functions["end_input"])
+
+    def _collect(self, group: Group) -> None:
+        runtime = self.runtime
+        for name, output in runtime.outputs.items():
+            rows = output.take()
+            if rows is not None:
+                group.emit(name, rows)
+        for name, counter in runtime.counters.items():
+            if counter.count:
+                group.metrics[name] += counter.count
+                counter.count = 0
+
+
+def _unit(wire: Wire) -> list[str]:
+    """The unit of the event time, if it is not the usual one."""
+    unit = MILLISECONDS if wire.time is None else TimeColumn.of(wire.time, wire.schema).unit
+    return [] if unit == MILLISECONDS else [unit]
+
+
+def _renumbered(tables: Sequence[pa.Table], starts: Ints, schema: pa.Schema) -> pa.Table:
+    """The rows of all pages, with the keys numbered through."""
+    moved = [
+        table.set_column(0, "key", pa.array(table.column("key").to_numpy() + start))
+        for table, start in zip(tables, starts, strict=False)
+    ]
+    return pa.concat_tables([schema.empty_table(), *moved])
+
+
+def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> None:
+    if not declared:
+        raise StreamDefinitionError(f"{operator} has no inputs", hint='clicks = Input("user STRING")')
+    for name, spec in declared.items():
+        if not {"process_element", "process_batch"} & spec.functions.keys():
+            raise StreamDefinitionError(
+                f'the input "{name}" of {operator} has no function',
+                hint=f"@{name}.process_element above a function(self, element, ctx) whose name no later one has",
+            )
+        if name not in wires:
+            raise StreamDefinitionError(
+                f'the input "{name}" of {operator} is not connected', f"Connected: {', '.join(wires) or 'nothing'}"
+            )
+    for name, wire in wires.items():
+        if name not in declared:
+            raise StreamDefinitionError(f'{operator} has no input "{name}"', f"Its inputs: {', '.join(declared)}")
+        if declared[name].broadcast and wire.keys:
+            raise StreamDefinitionError(
+                f'the input "{name}" of {operator} is a broadcast input and has no key',
+                hint="connect a BroadcastStream",
+            )
+        for field in declared[name].schema:
+            if field.name not in wire.schema.names:
+                raise ColumnNotFoundError.from_missing_and_available(
+                    field.name, wire.schema.names, f'which the input "{name}" of {operator} reads'
+                )
+            found = wire.schema.field(field.name).type
+            if not _same_type(found, field.type):
+                raise StreamDefinitionError(
+                    f'the column "{field.name}" of the input "{name}" is {found}, and {operator} reads {field.type}',
+                    hint="CAST it before connecting, or declare the input's columns as they are",
+                )
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return bool((found.tz is None) == (wanted.tz is None))
+    if not pa.types.is_nested(found):
+        return bool(found == wanted)
+    # The names of what is inside a list or a map differ between engines.
+    inner = [[t.field(n) for n in range(t.num_fields)] for t in (found, wanted)]
+    named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(found) else [[], []]
+    return (
+        found.id == wanted.id
+        and named[0] == named[1]
+        and len(inner[0]) == len(inner[1])
+        and all(_same_type(one.type, other.type) for one, other in zip(*inner, strict=True))
+    )
+
+
+def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.Schema:
+    """The key columns, named as in the first keyed input."""
+    keyed = [name for name, spec in declared.items() if not spec.broadcast]
+    if not keyed:
+        raise StreamDefinitionError("an operator needs a keyed input", "Broadcast inputs alone have nothing to meet.")
+    fields = {name: [wires[name].schema.field(key) for key in wires[name].keys] for name in keyed}
+    first = fields[keyed[0]]
+    for name in keyed[1:]:
+        if [f.type for f in fields[name]] != [f.type for f in first]:
+            raise StreamDefinitionError(
+                f'the keys of the inputs "{keyed[0]}" and "{name}" differ',
+                f"{keyed[0]}: {_shown(first)}\n{name}: {_shown(fields[name])}",
+                "elements meet by key: connect inputs with as many key columns, of the same types",
+            )
+    return pa.schema(first or [pa.field(ONE_KEY, pa.int8())])
+
+
+def _shown(fields: Sequence[pa.Field]) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in fields) or "no key"

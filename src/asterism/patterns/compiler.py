@@ -1,0 +1,513 @@
+"""Pattern to automaton.
+
+The chain is walked from its last stage to its first; each stage becomes a few states in front of a *sink*, the state already
+built for what follows. The order of edges matters: it is the order in which results come out.
+
+Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3), told in our own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from asterism.arguments import expect
+from asterism.errors import MalformedPatternError, StreamDefinitionError
+from asterism.patterns.automaton import ALWAYS, Action, Both, Either, Guard, Nfa, Not, State, StateKind, Test, both
+from asterism.patterns.conditions import (
+    AndCondition,
+    Condition,
+    IterativeCondition,
+    NotCondition,
+    OrCondition,
+    PythonCondition,
+)
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKind, Stage
+
+MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
+MAX_STOPS = 100_000
+"""Edges on which forbidden events end partial matches: one for each forbidden stage in each state that it concerns."""
+
+
+def check_pattern(pattern: Any) -> None:
+    """Refuse what is no pattern, or none that is complete: :class:`~asterism.errors.MalformedPatternError`."""
+    expect(
+        MalformedPatternError,
+        pattern,
+        PatternSequence,
+        "what to look for is a Pattern",
+        'Pattern.begin("a").where("...")',
+    )
+    pattern.validate()
+
+
+def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> Nfa:
+    """Compile *pattern*, or say with :class:`~asterism.errors.MalformedPatternError` why it means nothing."""
+    check_pattern(pattern)
+    expect(
+        StreamDefinitionError,
+        semantics,
+        Semantics,
+        "semantics says whose answers",
+        "Semantics.DEFAULT or Semantics.FLINK",
+    )
+    if semantics is Semantics.DEFAULT:
+        _refuse_what_flink_ignores(pattern)
+    builder = _Builder(semantics)
+    final = builder.state("$end", StateKind.FINAL)
+    start = builder.chain(pattern.stages, final, None, None)
+    start.kind = StateKind.START
+    _refuse_endless_loops(builder.states)
+    _refuse_gaps_beyond(pattern.effective_window, builder.states)
+    return Nfa(
+        states=tuple(builder.states),
+        start=start,
+        conditions=tuple(builder.conditions),
+        stages=tuple(stage.name for stage in pattern.atoms()),
+        window=pattern.effective_window,
+    )
+
+
+def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[State]) -> None:
+    """A bound on a gap that has an effect, and is wider than the bound on the whole, cannot be meant."""
+    for state in states:
+        if window is not None and state.gap is not None and state.gap > window:
+            raise MalformedPatternError(
+                f'stage "{state.stage}": the window between neighbouring events ({state.gap}) cannot be larger than'
+                f" the window of the whole match ({window})"
+            )
+
+
+def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False) -> None:
+    last = pattern.stages[-1]
+    if last.contiguity is Contiguity.NOT_FOLLOW:
+        if in_group:
+            raise MalformedPatternError(
+                f'not_followed_by("{last.name}") cannot be the last stage of a group',
+                "Nothing in the group would end the wait; Flink ignores the stage.",
+                "put it after the group, or follow it with a stage that must occur",
+            )
+        if last.window is None and last.gap_window is None:
+            raise MalformedPatternError(
+                f'not_followed_by("{last.name}") is last in the pattern, but the window was said on an earlier stage',
+                "Flink ignores the stage then.",
+                "say .within(...) on it",
+            )
+    for stage in pattern.stages:
+        if stage.group is not None and stage.quantifier.gap is not None:
+            raise MalformedPatternError(
+                f'group "{stage.name}": a window between repetitions does not apply to a group',
+                "Flink ignores it or applies it to stages of the group.",
+            )
+        if in_group and stage.window is not None:
+            raise MalformedPatternError(
+                f'stage "{stage.name}": a window inside a group has no meaning of its own',
+                "Flink ignores it or applies it to the whole match.",
+                "say .within(...) on the whole pattern",
+            )
+        if stage.group is not None:
+            _refuse_what_flink_ignores(stage.group, in_group=True)
+
+
+def _refuse_endless_loops(states: list[State]) -> None:
+    """A circle of PROCEED edges would be followed for ever: a looping group whose body can match nothing."""
+    follows = {state: [edge.target for edge in state.edges if edge.action is Action.PROCEED] for state in states}
+    done: set[State] = set()
+    for origin in states:
+        path, todo = {origin}, [(origin, iter(follows[origin]))]
+        while todo and origin not in done:
+            state, targets = todo[-1]
+            target = next((t for t in targets if t not in done), None)
+            if target is None:
+                todo.pop()
+                path.discard(state)
+                done.add(state)
+            elif target in path:
+                raise MalformedPatternError(
+                    f'the group around stage "{target.stage}" repeats and can match nothing, so it never ends',
+                    "Every stage of a group that repeats is optional; Flink does not terminate on it.",
+                    "make one of its stages mandatory",
+                )
+            else:
+                path.add(target)
+                todo.append((target, iter(follows[target])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the definition we are: stage *at* of the chain *stages*, inside *group*, in its first round or a later one."""
+
+    stages: tuple[Stage, ...]
+    at: int
+    following: Stage | None
+    group: Stage | None
+    first_round: bool
+    after_nots: bool
+    """are not_followed_by stages still in force here?"""
+
+    @property
+    def stage(self) -> Stage:
+        return self.stages[self.at]
+
+    @property
+    def heads_group(self) -> bool:
+        return self.group is not None and self.at == 0
+
+    @property
+    def heads_optional_group(self) -> bool:
+        return self.heads_group and self.first_round and self.group is not None and self.group.quantifier.optional
+
+    def nots_before(self) -> list[Stage]:
+        """The not_followed_by stages that are still in force here: directly before, or with only optional stages between."""
+        found = []
+        at = self.at - 1 if self.after_nots else -1
+        while at >= 0 and (self.stages[at].quantifier.optional or self.stages[at].contiguity is Contiguity.NOT_FOLLOW):
+            if self.stages[at].contiguity is Contiguity.NOT_FOLLOW:
+                found.append(self.stages[at])
+            at -= 1
+        return found
+
+
+class _Builder:
+    def __init__(self, semantics: Semantics) -> None:
+        self.flink = semantics is Semantics.FLINK
+        self.states: list[State] = []
+        self.conditions: list[Condition] = []
+        self.numbers: dict[Any, int] = {}
+        """Numbers of conditions. Functions count as the same if they are the same object: they need not have a hash."""
+        self.stops: dict[str, tuple[State, Guard]] = {}
+        self.n_stops = 0
+        self.unrestricted: dict[State, State] = {}
+        self.names: dict[str, int] = {}
+        self.window_from_end: timedelta | None = None
+        """Flink: the smallest window seen so far on the way from the end to the beginning."""
+        self.loop_groups = 0
+        """Groups that repeat, seen so far on that way."""
+
+    # ------------------------------------------------------------------ states
+
+    def state(self, stage: str, kind: StateKind = StateKind.NORMAL, gap: timedelta | None = None) -> State:
+        if len(self.states) == MAX_STATES:
+            raise MalformedPatternError(
+                f"the pattern needs more than {MAX_STATES} states",
+                f'It was given up at stage "{stage}".',
+                "lower the counts of times(...): where one is around another they multiply",
+            )
+        copies = self.names.get(stage, 0)
+        self.names[stage] = copies + 1
+        name = stage if copies == 0 else f"{stage}:{copies - 1}"
+        state = State(len(self.states), name, stage, kind, gap)
+        self.states.append(state)
+        return state
+
+    def add_stop(self, state: State, stage: Stage, condition: Guard) -> None:
+        """From *state*, an event for the NOT stage *stage* leads to its stop state.
+
+        There is one for the stage, and it takes the event by the condition of the place that made it, as in Flink.
+        """
+        if stage.name not in self.stops:
+            self.stops[stage.name] = self.state(stage.name, StateKind.STOP), condition
+        stop, taken = self.stops[stage.name]
+        self.n_stops += 1
+        if self.n_stops > MAX_STOPS:
+            raise MalformedPatternError(
+                "the pattern forbids too many stages in too many places",
+                f'{len(self.stops)} stages must not occur, in many states each; it was given up at stage "{state.stage}".',
+                "forbid what must not occur in one not_followed_by, with OR",
+            )
+        state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
+
+    def copy(self, original: State) -> State:
+        twin = self.twin(original)
+        for edge in original.edges:
+            twin.edges.append(replace(edge, target=twin if edge.target is original else edge.target))
+        return twin
+
+    def twin(self, original: State) -> State:
+        """Another state like *original*, without its edges. In Flink, which keeps bounds by name, it has none."""
+        return self.state(original.stage, original.kind, None if self.flink else original.gap)
+
+    # ------------------------------------------------------------------ guards
+
+    def guard(self, condition: Condition | None) -> Guard:
+        match condition:
+            case None:
+                return ALWAYS
+            case AndCondition(left, right):
+                return Both(self.guard(left), self.guard(right))
+            case OrCondition(left, right):
+                return Either(self.guard(left), self.guard(right))
+            case NotCondition(inner):
+                return Not(self.guard(inner))
+        same: Any = condition
+        if isinstance(condition, PythonCondition | IterativeCondition):
+            same = type(condition), id(condition.function), getattr(condition, "columns", None)
+        if same not in self.numbers:
+            self.numbers[same] = len(self.conditions)
+            self.conditions.append(condition)
+        return Test(self.numbers[same])
+
+    def unless(self, until: Condition | None, guard: Guard) -> Guard:
+        return guard if until is None else both(Not(self.guard(until)), guard)
+
+    def always(self, place: _Place) -> Guard:
+        """True, unless the group around has ended by its until condition."""
+        return self.unless(place.group.until, ALWAYS) if place.group is not None else ALWAYS
+
+    def take(self, place: _Place, stage: Stage) -> Guard:
+        return both(self.always(place), self.guard(stage.condition))
+
+    def ignore(self, place: _Place, contiguity: Contiguity) -> Guard | None:
+        if contiguity is Contiguity.STRICT:
+            return None
+        if contiguity is Contiguity.SKIP_TILL_ANY:
+            return self.always(place)
+        return both(self.always(place), Not(self.guard(place.stage.condition)))
+
+    def outer_ignore(self, place: _Place) -> Guard | None:
+        """What may be skipped before the stage's first event."""
+        if place.heads_group:
+            assert place.group is not None
+            return self.ignore(place, place.group.contiguity if place.first_round else place.group.quantifier.inner)
+        return self.ignore(place, place.stage.contiguity)
+
+    def inner_ignore(self, place: _Place) -> Guard | None:
+        """What may be skipped between repetitions of the stage."""
+        quantifier = place.group.quantifier if place.heads_group and place.group is not None else place.stage.quantifier
+        guard = self.ignore(place, quantifier.inner)
+        return None if guard is None else self.unless(place.stage.until, guard)
+
+    # ------------------------------------------------------------------ the chain
+
+    def chain(
+        self,
+        stages: tuple[Stage, ...],
+        sink: State,
+        group: Stage | None,
+        following: Stage | None,
+        first_round: bool = True,
+    ) -> State:
+        """The states of *stages* in front of *sink*; the first of them."""
+        after_nots = [False]
+        for stage in stages:
+            negated = stage.contiguity is Contiguity.NOT_FOLLOW
+            after_nots.append(negated or (stage.quantifier.optional and after_nots[-1]))
+        for at in range(len(stages) - 1, -1, -1):
+            stage = stages[at]
+            place = _Place(stages, at, following, group, first_round, after_nots[at])
+            if stage.window is not None and (group is None or at < len(stages) - 1):
+                self.window_from_end = min(stage.window, self.window_from_end or stage.window)
+            if stage.contiguity is Contiguity.NOT_FOLLOW:
+                # In the middle of a pattern it has no state of its own: what follows it stops on its condition.
+                if sink.kind is StateKind.FINAL and (self.window_from_end is not None or stage.gap_window is not None):
+                    sink = self.pending(place)
+            elif stage.contiguity is Contiguity.NOT_NEXT:
+                sink = self.not_next(place, sink)
+            else:
+                sink = self.stage(place, sink)
+            following = stage
+        return sink
+
+    def pending(self, place: _Place) -> State:
+        """Absence at the end of the pattern: wait for the window to pass."""
+        condition = self.take(place, place.stage)
+        state = self.state(place.stage.name, StateKind.PENDING, place.stage.gap_window)
+        self.add_stop(state, place.stage, condition)
+        state.add(Action.IGNORE, state, Not(condition))
+        return state
+
+    def not_next(self, place: _Place, sink: State) -> State:
+        condition = self.take(place, place.stage)
+        state = self.state(place.stage.name, gap=place.stage.gap_window)
+        # An event must come to decide it, also if nothing follows: only an IGNORE edge waits for one.
+        state.add(Action.IGNORE if sink.kind is StateKind.FINAL else Action.PROCEED, sink, Not(condition))
+        self.add_stop(state, place.stage, condition)
+        return state
+
+    def stage(self, place: _Place, sink: State) -> State:
+        """The states of one stage or group with its quantifier."""
+        quantifier = place.stage.quantifier
+        if quantifier.kind is QuantifierKind.LOOPING:
+            loop = self.loop(place, self.without_spent_nots(place, sink))
+            head = self.repetitions(place, loop, sink)
+        elif quantifier.kind is QuantifierKind.TIMES:
+            head = self.repetitions(place, sink, sink)
+        else:
+            take, ignore = self.take(place, place.stage), self.outer_ignore(place)
+            head = self.once(place, sink, sink, take, ignore, quantifier.optional, gap=place.stage.gap_window)
+        self.add_stops(place, head)
+        return head
+
+    def once(
+        self,
+        place: _Place,
+        sink: State,
+        skip_to: State | None,
+        take: Guard,
+        ignore: Guard | None,
+        optional: bool,
+        *,
+        gap: timedelta | None,
+        first_round: bool = True,
+    ) -> State:
+        """One occurrence: TAKE to *sink*; if optional, PROCEED to *skip_to*."""
+        stage = place.stage
+        if stage.group is not None:
+            return self.group(place, sink, skip_to if optional else None, first_round)
+        state = self.state(stage.name, gap=gap)
+        target = self.without_spent_nots(place, sink)
+        state.add(Action.TAKE, target, take)
+        if optional:
+            assert skip_to is not None
+            self.proceed(place, state, skip_to)
+        if ignore is not None:
+            waiting = state
+            if optional or place.heads_optional_group:
+                # Once an event was ignored the optional stage has been entered: no more PROCEED, or matches would double.
+                waiting = self.state(stage.name)
+                waiting.add(Action.TAKE, target, take)
+                waiting.add(Action.IGNORE, waiting, ignore)
+                self.add_stops(place, waiting)
+            state.add(Action.IGNORE, waiting, ignore)
+        return state
+
+    def proceed(self, place: _Place, state: State, sink: State) -> None:
+        until = place.stage.until
+        if place.stage.quantifier.greedy and until is not None:
+            # The event that ends a greedy loop is free to be taken by what follows: an unrestricted twin of the sink.
+            free = self.unrestricted.get(sink, sink)
+            state.add(Action.PROCEED, free, both(self.always(place), self.guard(until)))
+            state.add(Action.PROCEED, sink, both(self.always(place), Not(self.guard(until))))
+        else:
+            state.add(Action.PROCEED, sink, self.always(place))
+
+    def loop(self, place: _Place, sink: State) -> State:
+        """The state in which a loop has all the events that it must have."""
+        stage = place.stage
+        if stage.group is not None:
+            return self.loop_group(place, sink)
+        take = self.unless(stage.until, self.take(place, stage))
+        ignore = self.inner_ignore(place)
+        state = self.state(stage.name, gap=self.flinks_gap(stage))
+        if stage.quantifier.greedy:
+            self.restrict(place, sink, self.take(place, stage))
+        self.proceed(place, state, sink)
+        state.add(Action.TAKE, state, take)
+        self.add_stop_of_following(place, state)
+        if ignore is not None:
+            waiting = self.state(stage.name)
+            waiting.add(Action.TAKE, state, take)
+            waiting.add(Action.IGNORE, waiting, ignore)
+            state.add(Action.IGNORE, waiting, ignore)
+            self.add_stop_of_following(place, waiting)
+        self.bound_repetition(stage, state, sink)
+        return state
+
+    def repetitions(self, place: _Place, sink: State, after: State) -> State:
+        """``at_least`` to ``at_most`` occurrences in a row; *after* is where those that may be missing lead."""
+        stage, quantifier = place.stage, place.stage.quantifier
+        take = self.unless(stage.until, self.take(place, stage))
+        ignore = self.inner_ignore(place)
+        if quantifier.kind is QuantifierKind.TIMES and quantifier.greedy and quantifier.at_least != quantifier.at_most:
+            self.restrict(place, after, self.take(place, stage))
+        for missing in range(quantifier.at_most - 1):
+            optional = missing < quantifier.at_most - quantifier.at_least
+            sink = self.once(place, sink, after, take, ignore, optional, gap=self.flinks_gap(stage), first_round=False)
+            self.add_stop_of_following(place, sink)
+            if stage.group is None:
+                self.bound_repetition(stage, sink, after if optional else None)
+        # Unlike the others the first may ignore events that the until condition holds for: the loop has not begun.
+        outer = self.outer_ignore(place)
+        return self.once(place, sink, after, take, outer, quantifier.optional, gap=self.flinks_gap(stage))
+
+    def flinks_gap(self, stage: Stage) -> timedelta | None:
+        """The bound that Flink puts on the next state of a stage that repeats: on every one but the first it makes, which
+        is the one before the last repetition, or the loop. So it guards the gap before the first repetition instead.
+        """
+        return stage.quantifier.gap if self.flink and stage.name in self.names else None
+
+    def bound_repetition(self, stage: Stage, state: State, way_out: State | None) -> None:
+        """By default: bound the gap before one repetition after the first, and nothing else.
+
+        A partial match that could also go on to what follows must not die with the chance of another repetition: then
+        the edges are bounded, instead of the stay in the state.
+        """
+        gap = stage.quantifier.gap
+        if self.flink or gap is None:
+            return
+        for edge in state.edges:
+            if edge.action is Action.IGNORE and edge.target is not state:
+                edge.target.gap = gap
+        if way_out is None or way_out.kind is StateKind.FINAL:
+            state.gap = gap
+        else:
+            for edge in state.edges:
+                edge.gap = gap if edge.action is not Action.PROCEED else None
+
+    # ------------------------------------------------------------------ groups
+
+    def group(self, place: _Place, sink: State, skip_to: State | None, first_round: bool) -> State:
+        stage = place.stage
+        assert stage.group is not None
+        head = self.chain(stage.group.stages, sink, stage, place.following, first_round)
+        if skip_to is not None:
+            head.add(Action.PROCEED, skip_to, self.always(place))
+        return head
+
+    def loop_group(self, place: _Place, sink: State) -> State:
+        stage = place.stage
+        assert stage.group is not None
+        # In Flink all groups have one name: the bound of a name that is known already is put on the state that leads back.
+        gap = stage.quantifier.gap if self.flink and self.loop_groups else None
+        self.loop_groups += 1
+        again = self.state(stage.name, gap=gap)
+        head = self.chain(stage.group.stages, again, stage, place.following, first_round=False)
+        head.add(Action.PROCEED, sink, self.always(place))
+        again.add(Action.PROCEED, head, self.always(place))
+        return head
+
+    # ------------------------------------------------------------------ greedy, not_followed_by
+
+    def restrict(self, place: _Place, sink: State, take: Guard) -> None:
+        """Greedy: what follows may neither take nor ignore an event that the loop would take."""
+        if place.stage.until is not None:
+            self.unrestricted[sink] = self.copy(sink)
+        for edge in sink.edges:
+            edge.guard = both(edge.guard, Not(take))
+
+    def add_stops(self, place: _Place, state: State) -> None:
+        for stage in place.nots_before():
+            self.add_stop(state, stage, self.take(place, stage))
+
+    def add_stop_of_following(self, place: _Place, state: State) -> None:
+        following = place.following
+        if following is not None and following.contiguity is Contiguity.NOT_FOLLOW:
+            self.add_stop(state, following, self.take(place, following))
+
+    def without_spent_nots(self, place: _Place, sink: State) -> State:
+        """Once an optional stage has taken an event, the not_followed_by before it is over for what follows."""
+        nots = {stage.name for stage in place.nots_before()}
+        if not nots or not place.stage.quantifier.optional:
+            return sink
+        copies = {sink: self.twin(sink)}
+        todo = [sink]
+        for original in todo:
+            twin = copies[original]
+            for edge in original.edges:
+                target = edge.target
+                if edge.action is Action.PROCEED:
+                    if target.kind is StateKind.STOP:
+                        if target.stage in nots:
+                            continue
+                    else:
+                        if target not in copies:
+                            copies[target] = self.twin(target)
+                            todo.append(target)
+                        target = copies[target]
+                elif target is original:
+                    target = twin
+                twin.edges.append(replace(edge, target=target))
+        return copies[sink]

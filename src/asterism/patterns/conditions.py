@@ -1,0 +1,275 @@
+"""Conditions on events: SQL text, Python over batches or event by event, and their combinations.
+
+A condition is plain data. What it means for a given schema is settled by :mod:`asterism.expressions.parsing` (SQL),
+:mod:`asterism.matching.python_conditions` (Python, event by event) and :mod:`asterism.patterns.compiler` (how it steers the
+automaton).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from asterism.arguments import expect_text, expect_texts, shown
+from asterism.errors import MalformedPatternError
+
+MAX_DEPTH = 100
+"""Conditions joined or negated one around the other. Python's own limit, which comparing and pickling them would meet, is
+near 300; a long list of alternatives is one SQL text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Base of all conditions.
+
+    Conditions are joined by ``&`` and ``|`` and negated by ``~``, or by methods of Flink's names. As in Flink the left one is
+    asked first, and the right one only if that does not decide.
+
+    >>> SqlCondition("price > 1") & ~SqlCondition("kind = 'x'") == SqlCondition("price > 1").and_(
+    ...     SqlCondition("kind = 'x'").negate()
+    ... )
+    True
+    """
+
+    def and_(self, other: ConditionLike) -> Condition:
+        """Both must hold."""
+        return AndCondition(self, as_condition(other))
+
+    def or_(self, other: ConditionLike) -> Condition:
+        """One must hold."""
+        return OrCondition(self, as_condition(other))
+
+    def negate(self) -> Condition:
+        """Must not hold. A condition that is NULL does not hold, so its negation does."""
+        return NotCondition(self)
+
+    def __and__(self, other: ConditionLike) -> Condition:
+        return self.and_(other)
+
+    def __or__(self, other: ConditionLike) -> Condition:
+        return self.or_(other)
+
+    def __invert__(self) -> Condition:
+        return self.negate()
+
+    @property
+    def depth(self) -> int:
+        """How many conditions are nested in each other here."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition(Condition):
+    """Spark SQL text over the current event and, by ``FIRST(a.x)``, ``LAST``, ``SUM``, ``COUNT``, ``AVG``, ``MIN``,
+    ``MAX``, over the events that stage ``a`` has accepted so far in the partial match. It holds only where it is TRUE.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        expect_text(MalformedPatternError, self.text, "the SQL of a condition is a text")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PythonCondition(Condition):
+    """A function from a :class:`pyarrow.Table` of events to a Boolean mask of the same length.
+
+    It sees the current events only, a batch at a time, and must be a pure function of each row: batches are cut anywhere.
+    """
+
+    function: Callable[[Any], Any]
+
+    def __repr__(self) -> str:
+        return f"PythonCondition({name_of(self.function)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IterativeCondition(Condition):
+    """A function ``(event, context)`` to True or False, asked event by event, like Flink's ``IterativeCondition``.
+
+    It may look at the events that a stage has accepted so far in the partial match: ``context.events_for_pattern("a")``. So
+    it is asked for each partial match that an event could continue, some microseconds each time; where SQL can say the same,
+    or a part of it, that is much faster. In ``where(sql).where(IterativeCondition(f))`` *f* is asked only where *sql* is TRUE.
+
+    It must be a pure function of what it is given. How often it is asked, and for which events, is not part of the answer:
+    it is not asked again where the answer is known, and once more where a key is processed again. Events that it alone
+    decides cannot be left out before the exchange.
+
+    A checkpoint belongs to the function that it was made with: its module and name, its code (of this minor release of Python),
+    its defaults and the unchangeable values that it captures. The functions that it calls are not looked at.
+
+    :param function: called with an :class:`Event` and a :class:`Context`; anything but a ``bool`` (or numpy's) is an error. It
+        travels to Spark's workers by cloudpickle.
+    :param columns: the columns of events that it reads, one name or several; only these are kept with partial matches. None:
+        all that the events have.
+    :raises MalformedPatternError: *function* cannot be called, or *columns* are no names
+
+    Source: Flink, "Conditions: Iterative Conditions" in the CEP documentation.
+
+    >>> def costs_less_than_all_before(event: Event, context: Context) -> bool:
+    ...     return sum(earlier.price for earlier in context.events_for_pattern("a")) + event.price < 5.0
+    >>> IterativeCondition(costs_less_than_all_before, columns=["price"])
+    IterativeCondition(asterism.patterns.conditions.costs_less_than_all_before, columns=('price',))
+    """
+
+    function: Callable[[Event, Context], bool]
+    columns: tuple[str, ...] | None = None
+
+    def __init__(self, function: Callable[[Event, Context], bool], columns: str | Sequence[str] | None = None) -> None:
+        if not callable(function):
+            raise MalformedPatternError(f"an IterativeCondition is made of a function, not of {shown(function)}")
+        object.__setattr__(self, "function", function)
+        chosen = (columns,) if isinstance(columns, str) else columns
+        if chosen is not None:
+            expect_texts(MalformedPatternError, chosen, "columns are names", 'columns=["price"]')
+        object.__setattr__(self, "columns", None if chosen is None else tuple(chosen))
+
+    def __repr__(self) -> str:
+        columns = "" if self.columns is None else f", columns={self.columns}"
+        return f"IterativeCondition({name_of(self.function)}{columns})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined(Condition):
+    _depth: int = field(init=False, repr=False, compare=False, default=0)
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    def _nest(self, *parts: Condition) -> None:
+        for part in parts:
+            if not isinstance(part, Condition):
+                raise _no_condition(part)
+        depth = 1 + max(part.depth for part in parts)
+        if depth > MAX_DEPTH:
+            raise MalformedPatternError(
+                f"conditions may be nested {MAX_DEPTH} levels deep at most",
+                "Each where, or_, and_ and negate adds a level.",
+                "write alternatives as one SQL text, such as kind IN ('a', 'b')",
+            )
+        object.__setattr__(self, "_depth", depth)
+
+
+@dataclass(frozen=True, slots=True)
+class AndCondition(_Joined):
+    left: Condition
+    right: Condition
+
+    def __post_init__(self) -> None:
+        self._nest(self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class OrCondition(_Joined):
+    left: Condition
+    right: Condition
+
+    def __post_init__(self) -> None:
+        self._nest(self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCondition(_Joined):
+    """Holds where the other does not; a condition that is NULL does not hold, so its negation does."""
+
+    condition: Condition
+
+    def __post_init__(self) -> None:
+        self._nest(self.condition)
+
+
+ConditionLike = str | Condition | Callable[[Any], Any]
+
+
+def as_condition(value: ConditionLike) -> Condition:
+    """SQL text, a function or a condition, as a condition."""
+    if isinstance(value, Condition):
+        return value
+    if isinstance(value, str):
+        return SqlCondition(value)
+    if callable(value):
+        return PythonCondition(value)
+    raise _no_condition(value)
+
+
+def _no_condition(value: Any) -> MalformedPatternError:
+    return MalformedPatternError(
+        f"a condition is SQL text, a function or a Condition, not {shown(value)}",
+        hint="write it as SQL: where(\"kind = 'a' AND price > 10\")",
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call a function: its module and name, or those of its type; the same in every process."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+# ---------------------------------------------------------------------------------------------------- what a function sees
+
+
+class Event(Mapping[str, Any]):
+    """One event, read only: ``event["price"]``, or ``event.price`` where the name is not a method's.
+
+    Values are what pyarrow's ``as_py`` gives: int, float, str, ``datetime``, ``Decimal``, None for null, lists and dicts.
+    """
+
+    __slots__ = ("_columns", "_row", "_values")
+
+    def __init__(self, columns: Mapping[str, Any], row: int) -> None:
+        self._columns = columns
+        self._row = row
+        self._values: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            pass
+        if name not in self._columns:
+            raise KeyError(f"{name!r} is not a column that the condition has; it has {', '.join(self._columns)}")
+        value = self._values[name] = self._columns[name][self._row].as_py()
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in Event.__slots__:
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"Event({dict(self)})"
+
+
+class Context(Protocol):
+    """What an :class:`IterativeCondition` may know beside the event. It can be asked only until the function returns."""
+
+    @property
+    def timestamp(self) -> datetime:
+        """The time of the current event: in event time that of its time column, with the column's zone (none for
+        TIMESTAMP_NTZ, UTC for a BIGINT); in processing time that of the call, in UTC.
+        """
+
+    @property
+    def current_processing_time(self) -> datetime:
+        """When the events at hand are processed, in UTC: the time of the micro-batch, or of the batch query. An answer that
+        depends on it depends on when a stream is read.
+        """
+
+    def events_for_pattern(self, name: str) -> list[Event]:
+        """The events that stage *name* has accepted so far in the partial match, in order of acceptance. The current event is
+        not among them.
+
+        :raises ColumnNotFoundError: the pattern has no such stage; in Flink's semantics the list is empty
+        """

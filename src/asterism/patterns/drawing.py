@@ -1,0 +1,509 @@
+"""Patterns as drawings: SVG made of plain shapes, for notebooks and documents.
+
+A drawing is laid out in two steps: every part first says how much room it needs (:class:`_Part`), then is put in its place.
+Parts of a chain stand in rows, from left to right, on one line; a group is a frame around a chain of its own.
+
+Names and conditions come from outside. They enter a drawing as text of an XML tree, which is escaped when it is written, and
+never as markup; they are shortened, and the number of parts is bounded, so that no pattern makes a drawing that hangs a browser.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from asterism.patterns.automaton import Action, Always, Edge, Nfa, State, StateKind
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import Contiguity, PatternSequence, Quantifier, Stage
+from asterism.patterns.wording import (
+    CONTIGUITY,
+    condition_text,
+    count_text,
+    loop_words,
+    quantifier_words,
+    repeats,
+    skip_words,
+    stage_words,
+)
+from asterism.text.printable import duration, one_line
+from asterism.text.svg import (
+    AMBER,
+    BLUE,
+    FAINT,
+    GAP,
+    INK,
+    MAX_TITLE,
+    MONO,
+    PAD,
+    PALE_BLUE,
+    PALE_RED,
+    PAPER,
+    PURPLE,
+    RED,
+    SANS,
+    Canvas,
+    number_text,
+    text_width,
+)
+
+MAX_STAGES = 60
+"""Stages that are drawn; the rest is counted."""
+MAX_DEPTH = 6
+"""Groups in groups that are drawn; what is deeper is counted."""
+MAX_EDGES = 150
+"""Edges of an automaton that are drawn."""
+MAX_NAME = 28
+"""Characters of a name in its box."""
+ROW = 940
+"""Width at which a chain goes on in a new row, in pixels."""
+
+LINE, LINES = 28, 3  # characters of a condition in a line of its box, and lines
+TURN = 20  # how far an arrow to a new row reaches beyond its ends
+ARC = 24  # room above a part that repeats
+DASHES = {Contiguity.SKIP_TILL_NEXT: "7 4", Contiguity.SKIP_TILL_ANY: "1.5 4", Contiguity.NOT_FOLLOW: "7 4"}
+LEGEND = {
+    Contiguity.STRICT: "the very next event",
+    Contiguity.SKIP_TILL_NEXT: "the next that fits",
+    Contiguity.SKIP_TILL_ANY: "any later one that fits",
+}
+
+
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+@dataclass(slots=True)
+class _Part:
+    """Something in a chain: a stage, a group, or what stands for stages that are left out."""
+
+    stage: Stage | None
+    width: float = 0
+    height: float = 0
+    """of the frame, without what stands above it"""
+    above: float = 0
+    line: float = 0
+    """where arrows come in and go out, from the top of the frame"""
+    name: str = ""
+    lines: list[tuple[str, str, str]] = field(default_factory=list)
+    """(colour, font, text)"""
+    chain: _Chain | None = None
+
+
+@dataclass(slots=True)
+class _Row:
+    parts: list[_Part]
+    width: float
+    above: float
+    """from the top of the row to the line on which its parts stand"""
+    below: float
+
+
+@dataclass(slots=True)
+class _Chain:
+    rows: list[_Row]
+    width: float
+    height: float
+
+    @property
+    def margin(self) -> float:
+        """What arrows to new rows need at both sides."""
+        return TURN + 4 if len(self.rows) > 1 else 0
+
+
+class _Layout:
+    """Gives every part its size. *left* counts down the stages that may still be drawn."""
+
+    def __init__(self, pattern: PatternSequence) -> None:
+        self.left = MAX_STAGES
+        self.omitted = sum(1 for _ in pattern.atoms()) - MAX_STAGES
+        self.used: set[Contiguity] = set()
+
+    def chain(self, pattern: PatternSequence, room: float, depth: int) -> _Chain:
+        parts = []
+        for number, stage in enumerate(pattern.stages):
+            if self.left == 0:
+                break
+            if number > 0 or depth > 0:
+                self.used.add(stage.contiguity)
+            parts.append(self.part(stage, room, depth))
+        if self.left == 0 and self.omitted > 0:
+            parts.append(_note(f"… and {self.omitted} more stages"))
+            self.omitted = 0
+        rows: list[_Row] = []
+        while parts:
+            fitting = [parts.pop(0)]
+            width = fitting[0].width
+            while parts and width + _gap(parts[0]) + parts[0].width <= room:
+                width += _gap(parts[0]) + parts[0].width
+                fitting.append(parts.pop(0))
+            above = max(part.above + part.line for part in fitting)
+            rows.append(_Row(fitting, width, above, max(part.height - part.line for part in fitting)))
+        height = sum(row.above + row.below for row in rows) + GAP * (len(rows) - 1)
+        return _Chain(rows, max(row.width for row in rows), height)
+
+    def part(self, stage: Stage, room: float, depth: int) -> _Part:
+        if stage.group is None:
+            self.left -= 1
+            return self.stage(stage)
+        inner = sum(1 for _ in stage.group.atoms())
+        if depth == MAX_DEPTH:
+            self.left -= min(inner, self.left)
+            part = _note(f"group of {inner} stages")
+            part.stage = stage
+        else:
+            chain = self.chain(stage.group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
+            part = _Part(stage, chain=chain)
+            part.lines = _details(stage)
+            part.line = PAD + chain.rows[0].above
+            text = max((text_width(text, 11, 0.61) for _, _, text in part.lines), default=0.0)
+            part.width = max(chain.width + 2 * chain.margin, text) + 2 * PAD
+            part.height = chain.height + 15 * len(part.lines) + 2 * PAD
+        part.above = _above(stage.quantifier)
+        return part
+
+    def stage(self, stage: Stage) -> _Part:
+        part = _Part(stage, name=one_line(stage.name, MAX_NAME))
+        part.lines = _details(stage)
+        texts = [text_width(text, 11, 0.61) for _, _, text in part.lines]
+        part.width = max(100.0, text_width(part.name, 14, 0.6), *texts) + 2 * PAD
+        part.height = 24 + 15 * len(part.lines) + PAD
+        part.line = part.height / 2
+        part.above = _above(stage.quantifier)
+        return part
+
+
+def _note(text: str) -> _Part:
+    return _Part(None, width=text_width(text, 12) + 2 * PAD, height=36, line=18, name=text)
+
+
+def _above(quantifier: Quantifier) -> float:
+    return ARC if repeats(quantifier) else 10 if count_text(quantifier) else 0
+
+
+def _gap(part: _Part) -> float:
+    """Room for the arrow that leads to a part, with its label."""
+    return max(44.0, max((text_width(text, 10) for text in _labels(part)), default=0.0) + 20)
+
+
+def _labels(part: _Part) -> list[str]:
+    """What stands above and below the arrow that leads to a part."""
+    if part.stage is None:
+        return [""]
+    gap = part.stage.gap_window
+    return [CONTIGUITY[part.stage.contiguity], *([f"< {duration(gap)}"] if gap is not None else [])]
+
+
+def _details(stage: Stage) -> list[tuple[str, str, str]]:
+    lines = []
+    if stage.condition is not None:
+        lines += [(INK, MONO, line) for line in _wrapped(condition_text(stage.condition))]
+    elif stage.group is None:
+        lines.append((FAINT, SANS, "any event"))
+    if stage.until is not None:
+        lines += [(AMBER, MONO, line) for line in _wrapped("until " + condition_text(stage.until))]
+    words = loop_words(stage.quantifier)
+    return lines + ([(FAINT, SANS, ", ".join(words))] if words else [])
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(one_line(text, 2 * LINE * LINES), LINE, max_lines=LINES, placeholder=" …") or [""]
+
+
+# ---------------------------------------------------------------------------------------------------- stages
+
+
+def stages_svg(pattern: PatternSequence) -> str:
+    """The stages of a pattern, which need not be complete yet. See :meth:`asterism.patterns.pattern.Pattern.to_svg`."""
+    canvas, layout = Canvas(), _Layout(pattern)
+    chain = layout.chain(pattern, ROW, 0)
+    x, y, ends = 2.0 * PAD, 1.5 * PAD, 30.0  # room for the dots at both ends
+    first = y + chain.rows[0].above
+    canvas.add("circle", cx=x + 4, cy=first, r=4, fill=INK)
+    canvas.arrow([(x + 4, first), (x + ends, first)], INK)
+    _draw_chain(canvas, chain, x + ends, y)
+    last = chain.rows[-1]
+    end_x, end_y = x + ends + last.width, y + chain.height - last.below
+    canvas.line([(end_x, end_y), (end_x + 17, end_y)], INK)
+    canvas.add("circle", cx=end_x + 22, cy=end_y, r=5, fill="none", stroke=INK, stroke_width=1.6)
+    canvas.add("circle", cx=end_x + 22, cy=end_y, r=2.5, fill=INK)
+    y += chain.height + 16
+    width = chain.width + 2 * ends
+    if pattern.time_bound is not None:
+        _draw_window(canvas, x + ends, x + ends + chain.width, y, f"within {duration(pattern.time_bound)}")
+        y += 30
+    width = max(width, _draw_legend(canvas, x, y + 14, layout.used, pattern))
+    return canvas.written(width + 2 * x, y + 32, "Pattern: " + _summary(pattern))
+
+
+def _summary(pattern: PatternSequence) -> str:
+    words = [stage_words(stage, number == 0) for number, stage in enumerate(pattern.stages[:MAX_STAGES])]
+    return ", ".join(words) + (", …" if len(pattern.stages) > MAX_STAGES else "")
+
+
+def _draw_chain(canvas: Canvas, chain: _Chain, x: float, y: float) -> None:
+    left = x
+    before: tuple[float, float] | None = None
+    for row in chain.rows:
+        line, at = y + row.above, left
+        for number, part in enumerate(row.parts):
+            if before is not None and number == 0:
+                _draw_turn(canvas, part, before, (left, line), y - GAP / 2)
+            elif before is not None:
+                at += _gap(part)
+                _draw_arrow(canvas, part, before[0], at, line)
+            _draw_part(canvas, part, at, line - part.line)
+            at += part.width
+            before = at, line
+        y += row.above + row.below + GAP
+
+
+def _arrow_style(part: _Part) -> tuple[str, str | None]:
+    if part.stage is None:
+        return FAINT, "1.5 4"
+    contiguity = part.stage.contiguity
+    return RED if contiguity.negated else INK, DASHES.get(contiguity)
+
+
+def _draw_arrow(canvas: Canvas, part: _Part, x0: float, x1: float, y: float) -> None:
+    color, dashes = _arrow_style(part)
+    canvas.arrow([(x0, y), (x1, y)], color, dashes)
+    for label, place in zip(_labels(part), (y - 7, y + 15), strict=False):
+        fill = PURPLE if place > y else RED if color == RED else FAINT
+        canvas.text((x0 + x1 - 6) / 2, place, label, 10, text_anchor="middle", fill=fill)
+
+
+def _draw_turn(
+    canvas: Canvas, part: _Part, start: tuple[float, float], end: tuple[float, float], between: float
+) -> None:
+    """The arrow from the end of a row to the beginning of the next."""
+    color, dashes = _arrow_style(part)
+    far, near = start[0] + TURN, end[0] - TURN
+    canvas.arrow([start, (far, start[1]), (far, between), (near, between), (near, end[1]), end], color, dashes)
+    label = ", ".join(_labels(part))
+    if label:
+        width = text_width(label, 10) + 8
+        canvas.rect(near + 24, between - 7, width, 14, fill=PAPER)
+        canvas.text(near + 24 + width / 2, between + 3.5, label, 10, text_anchor="middle", fill=color)
+
+
+def _draw_part(canvas: Canvas, part: _Part, x: float, y: float) -> None:
+    stage = part.stage
+    if stage is None:
+        canvas.rect(x, y, part.width, part.height, rx=8, fill=PAPER, stroke=FAINT, stroke_dasharray="3 3")
+        canvas.text(x + part.width / 2, y + 22, part.name, 12, text_anchor="middle", fill=FAINT)
+        return
+    quantifier, negated = stage.quantifier, stage.contiguity.negated
+    color, fill = (RED, PALE_RED) if negated else (FAINT, "none") if stage.group is not None else (BLUE, PALE_BLUE)
+    if repeats(quantifier):
+        _draw_loop(canvas, x + part.width / 2, y, min(part.width * 0.6, 120.0), quantifier)
+    frame = canvas.rect(x, y, part.width, part.height, rx=8, fill=fill, stroke=color, stroke_width=1.4)
+    if negated:
+        frame.set("stroke-dasharray", "5 3")
+    canvas.title(frame, f"{stage_words(stage, False)}: {quantifier_words(quantifier)}")
+    if part.chain is not None:
+        _draw_chain(canvas, part.chain, x + PAD + part.chain.margin, y + PAD)
+        _draw_lines(canvas, part, x + PAD, y + PAD + part.chain.height + 16)
+    elif stage.group is not None:
+        canvas.text(x + part.width / 2, y + 22, part.name, 12, text_anchor="middle", fill=FAINT)
+    else:
+        strike = "line-through" if negated else None
+        name = canvas.text(
+            x + PAD, y + 23, part.name, 14, font_weight="bold", fill=RED if negated else INK, text_decoration=strike
+        )
+        canvas.title(name, stage.name)
+        _draw_lines(canvas, part, x + PAD, y + 42)
+    badge = count_text(quantifier)
+    if badge:
+        width = text_width(badge, 11, 0.62) + 12
+        at = x + part.width / 2 - width / 2 if repeats(quantifier) else x + part.width - width - 8
+        top = y - ARC + 1 if repeats(quantifier) else y - 9
+        canvas.rect(at, top, width, 18, rx=9, fill=BLUE)
+        canvas.text(
+            at + width / 2, top + 13, badge, 11, text_anchor="middle", fill=PAPER, font_weight="bold", font_family=SANS
+        )
+
+
+def _draw_lines(canvas: Canvas, part: _Part, x: float, y: float) -> None:
+    assert part.stage is not None
+    full = {INK: part.stage.condition, AMBER: part.stage.until}
+    for number, (color, font, line) in enumerate(part.lines):
+        shape = canvas.text(x, y + 15 * number, line, 11, fill=color, font_family=font)
+        condition = full.get(color)
+        if condition is not None:
+            canvas.title(shape, ("until " if color == AMBER else "") + condition_text(condition))
+
+
+def _draw_loop(canvas: Canvas, center: float, top: float, width: float, quantifier: Quantifier) -> None:
+    """The way back from the end of a part to its beginning, in the style of what may lie between repetitions."""
+    left, right, high = center - width / 2, center + width / 2, top - ARC + 10
+    canvas.line([(right, top), (right, high), (left, high), (left, top - 6)], BLUE, DASHES.get(quantifier.inner))
+    canvas.add("path", d=f"M{number_text(left)} {number_text(top)}l-4.5 -8h9z", fill=BLUE)
+
+
+def _draw_window(canvas: Canvas, x0: float, x1: float, y: float, label: str) -> None:
+    """A bar under what the window spans."""
+    canvas.line([(x0, y), (x1, y)], PURPLE)
+    for x in (x0, x1):
+        canvas.line([(x, y - 5), (x, y + 5)], PURPLE)
+    width = text_width(label, 12) + 12
+    canvas.rect((x0 + x1 - width) / 2, y - 9, width, 18, fill=PAPER)
+    canvas.text((x0 + x1) / 2, y + 4, label, 12, text_anchor="middle", fill=PURPLE)
+
+
+def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], pattern: PatternSequence) -> float:
+    """The kinds of arrows that occur, and the skip strategy; how wide it became."""
+    at = x
+    for contiguity, meaning in LEGEND.items():
+        if contiguity in used:
+            canvas.arrow([(at, y - 4), (at + 30, y - 4)], INK, DASHES.get(contiguity))
+            canvas.text(at + 36, y, meaning, 11, fill=FAINT)
+            at += 36 + text_width(meaning, 11) + 18
+    if any(contiguity.negated for contiguity in used):
+        canvas.rect(at, y - 11, 22, 14, rx=4, fill=PALE_RED, stroke=RED, stroke_dasharray="5 3")
+        canvas.text(at + 28, y, "must not come", 11, fill=FAINT)
+        at += 28 + text_width("must not come", 11) + 18
+    if pattern.skip.kind.value != "NO_SKIP":
+        kind, _, words = skip_words(pattern).partition(": ")
+        text = one_line(f"after a match: {kind}", 60)
+        canvas.title(canvas.text(at, y, text, 11, fill=FAINT), words)
+        at += text_width(text, 11) + 18
+    return max(at - 18 - x, 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- automaton
+
+STEP, LANE = 20, 13
+_KINDS = {
+    StateKind.START: (BLUE, PALE_BLUE),
+    StateKind.NORMAL: (BLUE, PALE_BLUE),
+    StateKind.PENDING: (PURPLE, "#f5effb"),
+    StateKind.STOP: (RED, PALE_RED),
+    StateKind.FINAL: (INK, "#eef0f2"),
+}
+_ACTIONS = {Action.TAKE: (BLUE, None), Action.IGNORE: (FAINT, "7 4"), Action.PROCEED: (AMBER, "1.5 4")}
+
+
+def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
+    """The automaton: its states one below the other, under each its edges in the order in which they are tried, and at the
+    right lanes to the states where the edges lead. See :meth:`asterism.patterns.pattern.Pattern.to_svg`.
+    """
+    nfa, canvas = compile_pattern(pattern, semantics), Canvas()
+    states = _first_states(nfa)
+    x, y = 1.5 * PAD, 2.5 * PAD
+    notes = [(f"c{n}: {condition_text(condition)}", INK) for n, condition in enumerate(nfa.conditions[:MAX_EDGES])]
+    if nfa.window is not None:
+        notes.append((f"within {duration(nfa.window)}", PURPLE))
+    width = 0.0
+    for note, color in notes:
+        shape = canvas.text(x, y, one_line(note, 100), 11, font_family=MONO, fill=color)
+        canvas.title(shape, note)
+        width = max(width, text_width(one_line(note, 100), 11, 0.61))
+        y += 16
+
+    boxes = max(text_width(_state_text(state), 13, 0.6) for state in states) + 2 * PAD
+    right = x + max(
+        boxes, *(text_width(_edge_text(edge), 11, 0.61) + 54 for state in states for edge in state.edges), 0.0
+    )
+    rows: dict[State, float] = {}
+    lines: list[tuple[float, Edge]] = []
+    for state in states:
+        rows[state] = y + 12
+        _draw_state(canvas, state, x, y, boxes)
+        y += 24 + STEP / 2
+        for edge in state.edges:
+            color, dashes = _ACTIONS[edge.action]
+            canvas.line([(x + 14, y), (x + 40, y)], color, dashes)
+            canvas.title(
+                canvas.text(x + 46, y + 4, _edge_text(edge), 11, fill=color, font_family=MONO), str(edge.guard)
+            )
+            if edge.target is not state:
+                lines.append((y, edge))
+            y += STEP
+        y += 6
+    drawn = [(start, rows[edge.target], edge) for start, edge in lines if edge.target in rows]
+    for (start, end, edge), lane in zip(drawn, _lanes(drawn), strict=True):
+        color, dashes = _ACTIONS[edge.action]
+        at = right + LANE * (lane + 1)
+        width = max(width, at - x)
+        stub = x + 52 + text_width(_edge_text(edge), 11, 0.61)
+        canvas.arrow([(stub, start), (at, start), (at, end), (x + boxes + 2, end)], color, dashes)
+    if len(states) < len(nfa.states):
+        canvas.text(x, y + 8, f"… and {len(nfa.states) - len(states)} more states", 12, fill=FAINT)
+        y += STEP
+    return canvas.written(max(width, right - x) + 2 * x, y + PAD, "Automaton of the pattern: " + _summary(pattern))
+
+
+def _first_states(nfa: Nfa) -> list[State]:
+    """The states from the start on, as many as are drawn."""
+    edges = 0
+    states: list[State] = []
+    for state in reversed(nfa.states):
+        edges += len(state.edges) + 1
+        if edges > MAX_EDGES and states:
+            break
+        states.append(state)
+    return states
+
+
+def _draw_state(canvas: Canvas, state: State, x: float, y: float, width: float) -> None:
+    color, fill = _KINDS[state.kind]
+    canvas.rect(x, y, width, 24, rx=8, fill=fill, stroke=color, stroke_width=1.4)
+    name = canvas.text(x + PAD, y + 16.5, _state_text(state), 13, font_weight="bold", fill=color)
+    canvas.title(name, state.name)
+
+
+def _state_text(state: State) -> str:
+    kind = "" if state.kind in (StateKind.NORMAL, StateKind.FINAL) else f" {state.kind.name}"
+    gap = f" gap < {duration(state.gap)}" if state.gap is not None else ""
+    return one_line(state.name, MAX_NAME) + kind + gap
+
+
+def _edge_text(edge: Edge) -> str:
+    gap = f" within {duration(edge.gap)}" if edge.gap is not None else ""
+    guard = "" if isinstance(edge.guard, Always) else f" if {one_line(str(edge.guard), 60)}"
+    return f"{edge.action.name} → {one_line(edge.target.name, MAX_NAME)}{guard}{gap}"
+
+
+def _lanes(lines: list[tuple[float, float, Edge]]) -> list[int]:
+    """A lane for each vertical line, so that no two overlap; short ones inside."""
+    taken: list[list[tuple[float, float]]] = []
+    lanes = [0] * len(lines)
+    for number in sorted(range(len(lines)), key=lambda n: abs(lines[n][1] - lines[n][0])):
+        low, high = sorted(lines[number][:2])
+        lane = next((n for n, spans in enumerate(taken) if all(high < a or b < low for a, b in spans)), len(taken))
+        if lane == len(taken):
+            taken.append([])
+        taken[lane].append((low, high))
+        lanes[number] = lane
+    return lanes
+
+
+# ---------------------------------------------------------------------------------------------------- notebooks
+
+
+def to_html(pattern: PatternSequence) -> str:
+    """The drawing, and under it the stages as a table."""
+    rows = []
+    for number, stage in islice(_numbered(pattern, ""), MAX_STAGES):
+        cells = [
+            number,
+            stage_words(stage, number.rpartition(".")[2] == "1"),
+            "must not come" if stage.contiguity.negated else quantifier_words(stage.quantifier),
+            "" if stage.group is not None else condition_text(stage.condition) if stage.condition else "any event",
+            condition_text(stage.until) if stage.until is not None else "",
+        ]
+        rows.append("<tr>" + "".join(f"<td>{html.escape(one_line(cell, MAX_TITLE))}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("", "stage", "how often", "where", "until"))
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    after = f"<div>After a match: {html.escape(skip_words(pattern))}</div>"
+    return f'<div style="overflow-x:auto">{stages_svg(pattern)}</div>{body}{after}'
+
+
+def _numbered(pattern: PatternSequence, prefix: str) -> Iterator[tuple[str, Stage]]:
+    for number, stage in enumerate(pattern.stages, 1):
+        yield f"{prefix}{number}", stage
+        if stage.group is not None:
+            yield from _numbered(stage.group, f"{prefix}{number}.")

@@ -1,0 +1,74 @@
+"""A pattern as text: first as its author thinks of it, then the automaton that looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from asterism.errors import printable
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import Condition
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import PatternSequence, Stage
+from asterism.patterns.warnings import surprises
+from asterism.patterns.wording import condition_text, quantifier_words, skip_words, stage_words
+from asterism.text.printable import duration
+
+MAX_STATES = 200
+"""States that are printed: more than a person reads, less than fills a terminal's memory."""
+
+
+def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
+    """See :meth:`asterism.patterns.pattern.Pattern.explain`."""
+    nfa = compile_pattern(pattern, semantics)
+    told = [printable(f"surprising: {found}") for found in surprises(pattern)]
+    return "\n".join(
+        [describe(pattern), *told, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
+    )
+
+
+def describe(pattern: PatternSequence) -> str:
+    """The stages, windows and skip strategy of a pattern, which need not be complete yet.
+
+    >>> print(describe(PatternSequence.begin("a").where("x > 1").followed_by("b").one_or_more().until("y = 2")))
+    1. begin "a": once
+         where x > 1
+    2. followed by "b": 1 or more times, relaxed
+         any event
+         until y = 2
+    after a match: NO_SKIP: nothing is discarded
+    """
+    lines = list(_chain(pattern, ""))
+    if pattern.time_bound is not None:
+        lines.append(f"window: less than {duration(pattern.time_bound)} from first to last event")
+    lines.append(f"after a match: {skip_words(pattern)}")
+    return "\n".join(lines)
+
+
+def _chain(pattern: PatternSequence, prefix: str) -> Iterator[str]:
+    indent = "   " * prefix.count(".")
+    for number, stage in enumerate(pattern.stages, 1):
+        own = f"{prefix}{number}"
+        often = "" if stage.contiguity.negated else f": {quantifier_words(stage.quantifier)}"
+        yield f"{indent}{own}. {stage_words(stage, number == 1)}{often}"
+        if stage.group is not None:
+            yield from _chain(stage.group, own + ".")
+        yield from (f"{indent}{' ' * len(own)}  {line}" for line in _details(stage))
+
+
+def _details(stage: Stage) -> Iterator[str]:
+    if stage.condition is not None:
+        yield from _condition("where", stage.condition)
+    elif stage.group is None:
+        yield "  any event"
+    if stage.until is not None:
+        yield from _condition("until", stage.until)
+    if stage.window is not None:
+        yield f"  within {duration(stage.window)} of the first event of the match"
+    if stage.gap_window is not None:
+        yield f"  within {duration(stage.gap_window)} of the event before"
+
+
+def _condition(word: str, condition: Condition) -> Iterator[str]:
+    first, *rest = condition_text(condition).splitlines() or [""]
+    yield f"  {word} {first}"
+    yield from (f"  {' ' * len(word)} {line}" for line in rest)

@@ -1,0 +1,700 @@
+"""The JSON form of patterns: the graph format that dynamic Flink CEP uses. ``docs/pattern_json.md`` tells it field by field.
+
+A graph has ``nodes`` and ``edges`` that make one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
+graph). Conditions are ``{"type": "SQL", "expression": text}``. What arrives here is not trusted: nothing in it is imported or
+evaluated as code, every name is checked, and nothing unknown is passed over.
+
+Source: https://docs.ververica.com/docs/reference/flink-cep (the format), FLIP-200 (what it is for).
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import json
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial, reduce
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+from sqlglot import exp
+
+from asterism.arguments import expect
+from asterism.errors import (
+    ExpressionError,
+    ExpressionSyntaxError,
+    MalformedPatternError,
+    PatternError,
+    PatternFormatError,
+)
+from asterism.expressions.parsing import MAX_DEPTH, parse
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.sequence import (
+    MAX_DURATION,
+    AfterMatchSkipStrategy,
+    Contiguity,
+    PatternSequence,
+    QuantifierKind,
+    SkipKind,
+    Stage,
+    WithinType,
+    check_follows,
+)
+from asterism.patterns.wording import condition_text, operands
+from asterism.text.strict_json import JsonTextError, decode, pointer_part, text_of
+
+VERSION = 1
+MAX_GROUP_DEPTH = 50
+MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and may not have more
+
+_UNITS = {
+    "DAYS": timedelta(days=1),
+    "HOURS": timedelta(hours=1),
+    "MINUTES": timedelta(minutes=1),
+    "SECONDS": timedelta(seconds=1),
+    "MILLISECONDS": timedelta(milliseconds=1),
+    "MICROSECONDS": timedelta(microseconds=1),
+}
+_KINDS = ("SINGLE", "LOOPING", "TIMES")
+_GRAPH = ("name", "type", "version", "quantifier", "condition", "nodes", "edges", "window", "afterMatchStrategy")
+_ATOM = ("name", "type", "quantifier", "condition", "window")
+_FOREIGN = {
+    "CLASS": "it names a Java class, and no code is loaded here",
+    "AVIATOR": "its expression is in a language of the JVM",
+    "GROOVY": "its expression is in a language of the JVM",
+}
+"""Condition types of dynamic Flink CEP, with the reason why there are none of them here."""
+
+_SQL = '{"type": "SQL", "expression": text}'
+
+E_ = TypeVar("E_", bound=enum.Enum)
+P = TypeVar("P", bound=PatternSequence)
+Json = dict[str, Any]
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) -> P:
+    """The pattern that a JSON graph describes.
+
+    :param kind: the class of the pattern and of its groups
+    :param source: the text, in UTF-8 if bytes; or what :func:`json.loads` makes of it
+    :raises PatternFormatError: the text is not such a graph; the message names the stage, ``path`` the JSON value
+    :raises MalformedPatternError: it is, but the pattern means nothing; likewise
+
+    The SQL of conditions is not looked at; that is done when the pattern meets a schema.
+
+    >>> graph = '{"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC",' \\
+    ...         ' "quantifier": {"properties": ["SINGLE"]}, "condition": {"type": "SQL", "expression": "x > 1"}}]}'
+    >>> pattern_from_json(PatternSequence, graph) == PatternSequence.begin("a").where("x > 1")
+    True
+    """
+    if isinstance(source, Mapping):
+        document: Any = source
+    else:
+        expect(PatternFormatError, source, str | bytes, "a pattern in JSON is a text, or what json.loads makes of it")
+        try:
+            document = decode(text_of(source))
+        except JsonTextError as error:
+            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+            raise PatternFormatError(error.message, detail, error.hint) from None
+    reading = read_graph(kind, document)
+    if reading.problems:
+        raise reading.problems[0]
+    assert reading.pattern is not None
+    return reading.pattern
+
+
+def pattern_json_schema() -> Json:
+    """The JSON Schema (draft 2020-12) of the format, which is also the file ``asterism/patterns/pattern.schema.json``.
+
+    What it refuses, :func:`pattern_from_json` refuses, too; some rules are beyond it, such as that the edges make one chain.
+
+    >>> pattern_json_schema()["properties"]["type"]
+    {'const': 'COMPOSITE'}
+    """
+    schema: Json = json.loads((files("asterism.patterns") / "pattern.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionText:
+    """SQL as it stands in a graph."""
+
+    stage: str
+    what: str
+    text: str
+    path: str
+
+
+@dataclass(slots=True)
+class Reading(Generic[P]):
+    """What came of reading a graph: the pattern, or problems, as many as one reading can tell apart."""
+
+    pattern: P | None = None
+    problems: list[PatternError] = field(default_factory=list)
+    conditions: list[ConditionText] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    """The paths of stages and groups, by name."""
+
+
+def read_graph(kind: type[P], document: Any) -> Reading[P]:
+    """Read a graph (what :func:`json.loads` gives) without stopping at the first problem."""
+    reader = _Reader(kind)
+    pattern = reader.root(_Value(document))
+    reader.reading.pattern = None if reader.reading.problems else pattern
+    return reader.reading
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A JSON value, its place in the document, and the stage or graph that it belongs to. An absent one is null."""
+
+    value: Any
+    path: str = ""
+    owner: str = "root"
+
+    def __getitem__(self, name: str | int) -> _Value:
+        value = self.value.get(name) if isinstance(name, str) else self.value[name]
+        return replace(self, value=value, path=self.path + pointer_part(name))
+
+    def __iter__(self) -> Iterator[_Value]:
+        return (self[number] for number in range(len(self.value)))
+
+    @property
+    def absent(self) -> bool:
+        return self.value is None
+
+    def fail(self, problem: str, hint: str | None = None) -> PatternFormatError:
+        return PatternFormatError(f"{self.owner}: {problem}", hint=hint, path=self.path)
+
+    def text(self, what: str) -> str:
+        if not isinstance(self.value, str) or not self.value:
+            raise self.fail(what)
+        try:
+            self.value.encode()
+        except UnicodeEncodeError:
+            raise self.fail(f"{_shown(self.value)} has half of a surrogate pair, which is no character") from None
+        return self.value
+
+    def integer(self, what: str) -> int:
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise self.fail(f"{what} must be an integer")
+        return self.value
+
+    def one_of(self, names: Sequence[str], what: str) -> str:
+        if self.absent:
+            raise self.fail(f"the {what} is missing", ", ".join(names))
+        if self.value not in names:
+            raise self.fail(f"unknown {what} {_shown(self.value)}", ", ".join(names))
+        return str(self.value)
+
+    def member(self, kind: type[E_], what: str) -> E_:
+        return kind(self.one_of([member.value for member in kind], what))
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, of bounded length."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = 80
+    return shortened.repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is said of a stage, and the value that says so."""
+
+    at: _Value
+    apply: Callable[[Any], Any]
+
+
+class _Reader(Generic[P]):
+    """Reads a graph part by part: what is wrong in one part is noted, and the others are read all the same."""
+
+    def __init__(self, kind: type[P]) -> None:
+        self.kind = kind
+        self.reading = Reading[P]()
+        self._stages: set[str] = set()
+
+    @contextmanager
+    def _part(self, at: _Value) -> Iterator[None]:
+        try:
+            yield
+        except PatternError as error:
+            if error.path is None:
+                error.path = at.path
+            self.reading.problems.append(error)
+
+    def _note(self, error: PatternError) -> None:
+        self.reading.problems.append(error)
+
+    def _fields(self, at: _Value, known: Sequence[str]) -> None:
+        """*at* is an object; a field that is not *known* may be one that is misspelt."""
+        for name in at.value:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                place = replace(at, path=at.path + pointer_part(name))
+                self._note(place.fail(f"unknown field {_shown(name)}", hint))
+
+    # ------------------------------------------------------------------ graphs
+
+    def root(self, at: _Value) -> P | None:
+        if not isinstance(at.value, Mapping) or at.value.get("type") != "COMPOSITE":
+            self._note(at.fail("a pattern is a graph, an object of type COMPOSITE"))
+            return None
+        if not isinstance(at["name"].value, str | None):
+            self._note(at["name"].fail("a name is a text"))
+        if not at["quantifier"].absent:
+            self._quantifier(at["quantifier"])  # without effect, as in Flink
+        pattern = self._graph(at, 0)
+        windows = self._window(at["window"])
+        if pattern is None:
+            return None
+        with self._part(at["window"]):
+            for call in windows:
+                pattern = call.apply(pattern)
+        if self.reading.problems:
+            return None
+        # What only the whole tells is about the last stage, or about the skip strategy.
+        name = pattern.stages[-1].name
+        with self._part(next(node for node in at["nodes"] if node["name"].value == name)):
+            replace(pattern, skip=AfterMatchSkipStrategy()).validate()
+        if pattern.skip.stage is not None and not self.reading.problems:
+            with self._part(at["afterMatchStrategy"]["patternName"]):
+                pattern.validate()
+        with self._part(at):
+            _refuse_too_large(pattern)
+        return pattern
+
+    def _graph(self, at: _Value, depth: int) -> P | None:
+        if depth > MAX_GROUP_DEPTH:
+            self._note(at.fail(f"groups are nested more than {MAX_GROUP_DEPTH} levels deep"))
+            return None
+        before = len(self.reading.problems)
+        self._fields(at, _GRAPH)
+        if not at["condition"].absent:
+            self._note(at["condition"].fail("a group has no condition"))
+        version = at["version"]
+        if not version.absent and (isinstance(version.value, bool) or version.value != VERSION):
+            self._note(version.fail(f"unknown version {_shown(version.value)} of the format", str(VERSION)))
+        skip = AfterMatchSkipStrategy()
+        with self._part(at["afterMatchStrategy"]):
+            skip = self._skip(at["afterMatchStrategy"])
+        nodes = self._nodes(at["nodes"])
+        entered: dict[str, Contiguity] = {}
+        chain = self._chain(at["edges"], nodes, entered)
+        stages: list[Stage | None] = []
+        for name in chain or nodes:
+            previous = stages[-1] if chain and stages else None
+            stages.append(self._stage(nodes[name], entered.get(name), previous, depth))
+        if len(self.reading.problems) > before:
+            return None
+        return self.kind(tuple(stage for stage in stages if stage is not None), skip)
+
+    def _nodes(self, at: _Value) -> dict[str, _Value]:
+        """By name, in the order of the list."""
+        nodes: dict[str, _Value] = {}
+        if not isinstance(at.value, list) or not at.value:
+            self._note(at.fail("a graph needs nodes"))
+            return nodes
+        for node in at:
+            with self._part(node):
+                if not isinstance(node.value, Mapping):
+                    raise node.fail("a node is an object")
+                name = node["name"].text("a node without a name")
+                if name in nodes:
+                    raise node["name"].fail(f"two nodes are named {_shown(name)}")
+                nodes[name] = replace(node, owner=name)
+        return nodes
+
+    def _chain(self, at: _Value, nodes: Mapping[str, _Value], entered: dict[str, Contiguity]) -> list[str] | None:
+        """The names of the nodes in the order of the edges. *entered* is told which edge leads to each."""
+        before = len(self.reading.problems)
+        after: dict[str, str] = {}
+        if not isinstance(at.value, list | None):
+            self._note(at.fail("edges must be a list"))
+        else:
+            for edge in at if at.value else ():
+                with self._part(edge):
+                    source, target, kind = self._edge(edge, nodes)
+                    if source in after:
+                        raise edge["source"].fail(f"two edges leave node {_shown(source)}")
+                    if target in entered:
+                        raise edge["target"].fail(f"two edges enter node {_shown(target)}")
+                    after[source], entered[target] = target, kind
+        if not nodes or len(self.reading.problems) > before:
+            return None
+        begins = [name for name in nodes if name not in entered]
+        chain = begins[:1]
+        while chain and chain[-1] in after:
+            chain.append(after[chain[-1]])
+        if not begins:
+            self._note(at.fail("the edges go in a circle"))
+        elif len(begins) > 1:
+            self._note(at.fail(f"a graph has one first node, this one has {len(begins)}"))
+        elif len(chain) < len(nodes):
+            self._note(at.fail("the edges do not make one chain of all nodes"))
+        return chain if len(self.reading.problems) == before else None
+
+    def _edge(self, at: _Value, nodes: Mapping[str, _Value]) -> tuple[str, str, Contiguity]:
+        if not isinstance(at.value, Mapping):
+            raise at.fail("an edge is an object")
+        self._fields(at, ("source", "target", "type"))
+        ends = at["source"], at["target"]
+        said = f"edge {_shown(ends[0].value)} -> {_shown(ends[1].value)}"
+        for end in ends:
+            if not isinstance(end.value, str) or end.value not in nodes:
+                raise end.fail(f"the {said} names an unknown node")
+        kind = replace(at["type"], owner=f"{at.owner}: {said}").member(Contiguity, "edge type")
+        return ends[0].value, ends[1].value, kind
+
+    # ------------------------------------------------------------------ nodes
+
+    def _stage(self, at: _Value, contiguity: Contiguity | None, previous: Stage | None, depth: int) -> Stage | None:
+        before = len(self.reading.problems)
+        name = at.owner
+        stage = Stage(name, contiguity or Contiguity.STRICT)
+        self.reading.places.setdefault(name, at.path)
+        if ":" in name:
+            error = f'stage name "{name}" contains a colon'
+            self._note(MalformedPatternError(error, None, "use letters, digits and underscores", at["name"].path))
+        if at["type"].value == "COMPOSITE":
+            if stage.contiguity.negated:
+                self._note(at.fail(f"a {stage.contiguity.value} edge cannot lead to a group"))
+            # What is said of a group is the same whatever is in it, so that it can be read after all.
+            stage = replace(stage, group=self._graph(at, depth + 1) or self.kind.begin("unknown"))
+        elif at["type"].value == "ATOMIC":
+            if name in self._stages:
+                error, hint = f'two stages are named "{name}"', "stage names must be unique, groups included"
+                self._note(MalformedPatternError(error, None, hint, at["name"].path))
+            self._stages.add(name)
+            self._fields(at, _ATOM)
+            with self._part(at["condition"]):
+                stage = replace(stage, condition=self._condition(at["condition"], "condition"))
+        else:
+            with self._part(at["type"]):
+                at["type"].one_of(("ATOMIC", "COMPOSITE"), "node type")
+        before_calls = len(self.reading.problems)
+        calls = [*self._quantifier(at["quantifier"]), *self._window(at["window"])]
+        if len(self.reading.problems) > before_calls:
+            return None
+        now = at
+        try:
+            # The stage before matters: what is optional or greedy may not stand beside everything.
+            if previous is not None:
+                check_follows(previous, stage)
+            pattern = self.kind((stage,) if previous is None else (previous, stage))
+            for call in calls:
+                now = call.at
+                pattern = call.apply(pattern)
+        except MalformedPatternError as error:
+            error.path = now.path
+            self._note(error)
+        return pattern.stages[-1] if len(self.reading.problems) == before else None
+
+    def _condition(self, at: _Value, what: str) -> SqlCondition | None:
+        if at.absent:
+            return None
+        if not isinstance(at.value, Mapping):
+            raise at.fail(f"the {what} must be an object", _SQL)
+        kind = at["type"]
+        if kind.value != "SQL":
+            why = _FOREIGN.get(kind.value) if isinstance(kind.value, str) else None
+            if why is not None:
+                raise kind.fail(f"a condition of type {kind.value} cannot be used: {why}", f"write it as SQL: {_SQL}")
+            kind.one_of(("SQL",), "condition type")
+        self._fields(at, ("type", "expression"))
+        text = at["expression"].text(f"the {what} has no expression")
+        if not text.strip():
+            raise at["expression"].fail(f"the {what} has no expression")
+        self.reading.conditions.append(ConditionText(at.owner, what, text, at["expression"].path))
+        return SqlCondition(text)
+
+    def _quantifier(self, at: _Value) -> list[_Call]:
+        """What a quantifier says, in the order in which Flink says it; that decides what is refused."""
+        if not isinstance(at.value, Mapping):
+            self._note(at.fail("a node needs a quantifier"))
+            return []
+        self._fields(at, ("consumingStrategy", "properties", "times", "untilCondition"))
+        properties = at["properties"]
+        if not isinstance(properties.value, list):
+            self._note(properties.fail("a quantifier needs properties"))
+            return []
+        for said in properties:
+            with self._part(said):
+                said.one_of((*_KINDS, "OPTIONAL", "GREEDY"), "quantifier property")
+        if not any(kind in properties.value for kind in _KINDS):
+            self._note(properties.fail(f"a quantifier needs one of {', '.join(_KINDS)}"))
+        calls: list[_Call] = []
+        with self._part(at):
+            calls += self._repetition(at)
+        if "OPTIONAL" in properties.value:
+            calls.append(_Call(properties, PatternSequence.optional))
+        if "GREEDY" in properties.value:
+            calls.append(_Call(properties, PatternSequence.greedy))
+        inner = at["consumingStrategy"]
+        with self._part(inner):
+            kind = Contiguity.SKIP_TILL_NEXT if inner.absent else inner.member(Contiguity, "consuming strategy")
+            if kind.negated:
+                raise inner.fail(f"{kind.value} is not a contiguity inside a loop")
+            if kind is Contiguity.STRICT:
+                calls.append(_Call(inner, PatternSequence.consecutive))
+            elif kind is Contiguity.SKIP_TILL_ANY:
+                calls.append(_Call(inner, PatternSequence.allow_combinations))
+        with self._part(at["untilCondition"]):
+            until = self._condition(at["untilCondition"], "until condition")
+            if until is not None:
+                calls.append(_Call(at["untilCondition"], lambda pattern: pattern.until(until)))
+        return calls
+
+    def _repetition(self, at: _Value) -> Iterator[_Call]:
+        properties, times = at["properties"].value, at["times"]
+        if times.absent:
+            if "TIMES" in properties:
+                raise times.fail("TIMES needs times")
+            if "LOOPING" in properties:
+                yield _Call(at["properties"], PatternSequence.one_or_more)
+            return
+        if not isinstance(times.value, Mapping):
+            raise times.fail("times must be an object")
+        self._fields(times, ("from", "to", "windowTime"))
+        gap = self._duration(times["windowTime"])
+        low = times["from"].integer("times.from")
+        high = low if times["to"].absent and "TIMES" not in properties else times["to"].integer("times.to")
+        if "LOOPING" in properties:
+            yield _Call(times, lambda pattern: pattern.times_or_more(low, within=gap))
+        if "TIMES" in properties:
+            yield _Call(times, lambda pattern: pattern.times(low, high, within=gap))
+
+    # ------------------------------------------------------------------ time, skipping
+
+    def _window(self, at: _Value) -> list[_Call]:
+        """One window, or a list with one of each kind."""
+        calls: dict[WithinType, _Call] = {}
+        for each in at if isinstance(at.value, list) else [at]:
+            with self._part(each):
+                if at.absent:
+                    return []
+                if not isinstance(each.value, Mapping):
+                    raise each.fail("a window must be an object")
+                self._fields(each, ("type", "time"))
+                kind = each["type"].member(WithinType, "window type")
+                duration = self._duration(each["time"])
+                if duration is None:
+                    raise each["time"].fail("a window needs a time")
+                if kind in calls:
+                    raise each.fail(f"there are two windows of type {kind.value}")
+                calls[kind] = _Call(each, partial(PatternSequence.within, duration=duration, within_type=kind))
+        return list(calls.values())
+
+    def _duration(self, at: _Value) -> timedelta | None:
+        if at.absent:
+            return None
+        if not isinstance(at.value, Mapping):
+            raise at.fail("a time is an object", '{"unit": "SECONDS", "size": 5}')
+        self._fields(at, ("unit", "size"))
+        unit = _UNITS[at["unit"].one_of(tuple(_UNITS), "time unit")]
+        size = at["size"].integer("time size")
+        if size < 0:
+            raise at["size"].fail("a time cannot be negative")
+        if size > MAX_DURATION // unit:
+            raise at["size"].fail("the time is out of range")
+        return size * unit
+
+    def _skip(self, at: _Value) -> AfterMatchSkipStrategy:
+        if at.absent:
+            return AfterMatchSkipStrategy()
+        if not isinstance(at.value, Mapping):
+            raise at.fail("an after match strategy is an object", '{"type": "NO_SKIP"}')
+        self._fields(at, ("type", "patternName", "throwOnMiss"))
+        kind = at["type"].member(SkipKind, "after match strategy")
+        stage, throws = at["patternName"], at["throwOnMiss"]
+        if not isinstance(stage.value, str | None):
+            raise stage.fail("patternName is the name of a stage")
+        if not isinstance(throws.value, bool | None):
+            raise throws.fail("throwOnMiss is true or false")
+        if kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST):
+            if not stage.value:
+                raise stage.fail(f"{kind.value} needs a patternName")
+            return AfterMatchSkipStrategy(kind, stage.value, bool(throws.value))
+        if throws.value:
+            raise throws.fail(f"throwOnMiss does not apply to {kind.value}")
+        return AfterMatchSkipStrategy(kind)
+
+
+def _refuse_too_large(pattern: PatternSequence) -> None:
+    """Before a compiler builds a state for each repetition: numbers in a text are quickly written."""
+
+    def size(pattern: PatternSequence) -> int:
+        return sum(s.quantifier.at_most * (1 if s.group is None else size(s.group)) for s in pattern.stages)
+
+    stages = size(pattern)
+    if stages > MAX_STAGES:
+        raise MalformedPatternError(
+            f"the pattern has {stages} stages, each repetition counted (limit {MAX_STAGES})",
+            hint="lower the counts of times",
+        )
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def pattern_to_json(pattern: PatternSequence) -> str:
+    """The JSON graph of a pattern, which :func:`pattern_from_json` reads and dynamic Flink CEP knows.
+
+    What is read again is equal to *pattern*; conditions that were joined by ``where``, ``or_`` and the like come back as one
+    SQL text of the same meaning. Beyond Flink's format are the condition type ``SQL``, ``throwOnMiss``, and a list of the two
+    windows of a stage that has both.
+
+    :raises PatternFormatError: the format cannot say it: a condition that is not SQL, a group and a stage beside it of one
+        name, more than fits
+    :raises MalformedPatternError: the pattern is not complete
+
+    >>> pattern = PatternSequence.begin("a").where("x > 1").where("y = 2 OR z").followed_by("b").within(timedelta(minutes=5))
+    >>> graph = json.loads(pattern_to_json(pattern))
+    >>> graph["nodes"][0]["condition"]
+    {'type': 'SQL', 'expression': '(x > 1) AND (y = 2 OR z)'}
+    >>> graph["edges"], graph["window"]["time"]
+    ([{'source': 'a', 'target': 'b', 'type': 'SKIP_TILL_NEXT'}], {'unit': 'MINUTES', 'size': 5})
+    """
+    pattern.validate()
+    root: Json = {"name": "root", "type": "COMPOSITE", "version": VERSION}
+    root["quantifier"] = {"consumingStrategy": Contiguity.SKIP_TILL_NEXT.value, "properties": ["SINGLE"]}
+    # The window of the root is that of its last stage, which so can have two.
+    *first, last = pattern.stages
+    window = _window_json(replace(last, gap_window=None)) or _window_json(last)
+    root |= _graph_json((*first, replace(last, window=None) if last.window else replace(last, gap_window=None)))
+    root |= window | {"afterMatchStrategy": _skip_json(pattern.skip)}
+    text = json.dumps(root, ensure_ascii=False, indent=2)
+    pattern_from_json(type(pattern), text)  # its limits hold for what is written, too
+    return text
+
+
+def _graph_json(stages: Sequence[Stage]) -> Json:
+    edges = [
+        {"source": source.name, "target": target.name, "type": target.contiguity.value}
+        for source, target in pairwise(stages)
+    ]
+    nodes = [
+        _node_json(stage, after_greedy=previous is not None and previous.quantifier.greedy)
+        for previous, stage in zip((None, *stages), stages, strict=False)
+    ]
+    return {"nodes": nodes, "edges": edges}
+
+
+def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
+    group = stage.group
+    node: Json = {"name": stage.name, "type": "ATOMIC" if group is None else "COMPOSITE"}
+    node["quantifier"] = _quantifier_json(stage, after_greedy=after_greedy)
+    if stage.condition is not None:
+        node["condition"] = _condition_json(stage.condition, stage.name)
+    if group is not None:
+        node |= _graph_json(group.stages)
+        if group.skip != AfterMatchSkipStrategy():
+            node["afterMatchStrategy"] = _skip_json(group.skip)
+    return node | _window_json(stage)
+
+
+def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
+    said = stage.quantifier
+    # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: there only the count can say it.
+    from_zero = after_greedy and said.optional
+    properties = [said.kind.value]
+    properties += [
+        name for name, holds in (("OPTIONAL", said.optional and not from_zero), ("GREEDY", said.greedy)) if holds
+    ]
+    quantifier: Json = {"consumingStrategy": said.inner.value, "properties": properties}
+    if said.kind is not QuantifierKind.SINGLE:
+        quantifier["times"] = {"from": 0 if from_zero else said.at_least, "to": said.at_most}
+        if said.gap is not None:
+            quantifier["times"]["windowTime"] = _time_json(said.gap)
+    if stage.until is not None:
+        quantifier["untilCondition"] = _condition_json(stage.until, stage.name)
+    return quantifier
+
+
+def _window_json(stage: Stage) -> Json:
+    said = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
+    windows = [{"type": kind.value, "time": _time_json(duration)} for kind, duration in said if duration is not None]
+    return {"window": windows if len(windows) > 1 else windows[0]} if windows else {}
+
+
+def _time_json(duration: timedelta) -> Json:
+    unit = next((unit for unit, length in _UNITS.items() if duration and not duration % length), "MILLISECONDS")
+    return {"unit": unit, "size": duration // _UNITS[unit]}
+
+
+def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
+    said: Json = {"type": skip.kind.value}
+    if skip.stage is not None:
+        said["patternName"] = skip.stage
+    if skip.throw_on_miss:
+        said["throwOnMiss"] = True
+    return said
+
+
+# ---------------------------------------------------------------------- conditions as one SQL text
+
+
+def _condition_json(condition: Condition, where: str) -> Json:
+    if isinstance(condition, SqlCondition):
+        return {"type": "SQL", "expression": condition.text}
+    text, tree = _joined(condition, where)
+    try:
+        same = parse(text) == tree
+    except ExpressionError as error:
+        raise PatternFormatError(
+            f"{where}: its conditions cannot be written as one: {error.message}", error.detail, error.hint
+        ) from None
+    if not same:  # a comment reaches beyond the condition that it stands in
+        raise PatternFormatError(f"{where}: its conditions cannot be written as one", text, "leave out the comments")
+    return {"type": "SQL", "expression": text}
+
+
+def _joined(condition: Condition, where: str, negated: bool = False, depth: int = 0) -> tuple[str, exp.Expr]:
+    """SQL that holds (is TRUE) where *condition* holds, or, *negated*, where it does not; and its tree.
+
+    TRUE is what AND and OR make of what holds, so they can join SQL as it is. But a condition that is NULL does not hold, and
+    NOT of it is NULL again: the negation is said of each single SQL text, where it takes its NULL along.
+    """
+    if depth > MAX_DEPTH:
+        raise PatternFormatError(f"{where}: its conditions are nested more than {MAX_DEPTH} levels deep")
+    if isinstance(condition, NotCondition):
+        return _joined(condition.condition, where, not negated, depth + 1)
+    if isinstance(condition, SqlCondition):
+        text, tree = _single(condition, where)
+        if not negated:
+            return text, tree
+        not_true = exp.Not(this=exp.paren(tree))
+        is_null = exp.Is(this=exp.paren(tree), expression=exp.Null())
+        return f"NOT ({text}) OR ({text}) IS NULL", exp.Or(this=not_true, expression=is_null)
+    if not isinstance(condition, AndCondition | OrCondition):
+        raise PatternFormatError(
+            f"{where}: a condition of type {type(condition).__name__} cannot be written as JSON",
+            condition_text(condition),
+            "write it as SQL",
+        )
+    parts = [_joined(part, where, negated, depth + 1) for part in operands(condition)]
+    connector = exp.And if isinstance(condition, AndCondition) is not negated else exp.Or
+    trees: list[exp.Expr] = [exp.paren(tree) for _, tree in parts]
+    whole = reduce(lambda left, right: connector(this=left, expression=right), trees)
+    return f" {connector.__name__.upper()} ".join(f"({text})" for text, _ in parts), whole
+
+
+def _single(condition: SqlCondition, where: str) -> tuple[str, exp.Expr]:
+    """A text that is to stand in brackets: alone it must be an expression, or the brackets would close elsewhere."""
+    text = condition.text
+    try:
+        tree = parse(text)
+        if isinstance(tree, exp.Alias):
+            raise ExpressionSyntaxError.at("a condition has no name", text)
+    except ExpressionError as error:
+        raise PatternFormatError(f"{where}: {error.message}", error.detail, error.hint) from None
+    return text + "\n" if "--" in text else text, tree

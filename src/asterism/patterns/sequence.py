@@ -1,0 +1,531 @@
+"""The pattern language: what a user writes, as immutable data.
+
+A pattern is a chain of :class:`Stage`; a stage is a single pattern or a group (a pattern in its own right).
+Every method returns a new pattern and speaks of the last stage of the chain, as in Flink's ``Pattern``. What cannot mean
+anything is refused by the call that says it, or, where the whole chain must be known, by :meth:`PatternSequence.validate`.
+
+Source: https://nightlies.apache.org/flink/flink-docs-stable/docs/libs/cep/
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Self
+
+from asterism.arguments import expect, expect_text, shown
+from asterism.errors import MalformedPatternError
+from asterism.patterns.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
+
+MAX_GROUP_DEPTH = 50
+"""Groups inside each other: far more than a person reads, far less than Python's stack holds."""
+MAX_DURATION = timedelta(microseconds=2**62)
+"""146,000 years: added to a time it must stay within 64 bits."""
+
+
+class Contiguity(enum.Enum):
+    """What may lie between two events of a match (Flink: ``ConsumingStrategy``)."""
+
+    STRICT = "STRICT"
+    """Nothing: the very next event of the key."""
+    SKIP_TILL_NEXT = "SKIP_TILL_NEXT"
+    """Events that do not fit are skipped; the first that fits is taken."""
+    SKIP_TILL_ANY = "SKIP_TILL_ANY"
+    """Events are skipped whether they fit or not: every one that fits is taken in a match of its own."""
+    NOT_NEXT = "NOT_NEXT"
+    """The very next event must not fit."""
+    NOT_FOLLOW = "NOT_FOLLOW"
+    """No event that fits may come before the next stage is reached."""
+
+    @property
+    def negated(self) -> bool:
+        return self in (Contiguity.NOT_NEXT, Contiguity.NOT_FOLLOW)
+
+
+class WithinType(enum.Enum):
+    """Between which events a window is measured."""
+
+    FIRST_AND_LAST = "FIRST_AND_LAST"
+    PREVIOUS_AND_CURRENT = "PREVIOUS_AND_CURRENT"
+
+
+class QuantifierKind(enum.Enum):
+    SINGLE = "SINGLE"
+    TIMES = "TIMES"
+    LOOPING = "LOOPING"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantifier:
+    """How often a stage occurs: ``times(at_least, at_most)`` or, looping, ``at_least`` times or more."""
+
+    kind: QuantifierKind = QuantifierKind.SINGLE
+    at_least: int = 1
+    at_most: int = 1
+    optional: bool = False
+    greedy: bool = False
+    inner: Contiguity = Contiguity.SKIP_TILL_NEXT
+    """Contiguity between repetitions."""
+    gap: timedelta | None = None
+    """Bound on the gap between repetitions (Flink: ``windowTime``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One element of the chain: a single pattern, or a group if *group* is set."""
+
+    name: str
+    contiguity: Contiguity
+    condition: Condition | None = None
+    quantifier: Quantifier = Quantifier()
+    until: Condition | None = None
+    window: timedelta | None = None
+    gap_window: timedelta | None = None
+    group: PatternSequence | None = None
+
+
+class SkipKind(enum.Enum):
+    NO_SKIP = "NO_SKIP"
+    SKIP_TO_NEXT = "SKIP_TO_NEXT"
+    SKIP_PAST_LAST_EVENT = "SKIP_PAST_LAST_EVENT"
+    SKIP_TO_FIRST = "SKIP_TO_FIRST"
+    SKIP_TO_LAST = "SKIP_TO_LAST"
+
+
+_SKIP_HINT = "AfterMatchSkipStrategy.skip_past_last_event(), for example"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterMatchSkipStrategy:
+    """What a match that has been found discards of the partial and finished matches that overlap it.
+
+    >>> AfterMatchSkipStrategy.skip_to_first("b").kind
+    <SkipKind.SKIP_TO_FIRST: 'SKIP_TO_FIRST'>
+    """
+
+    kind: SkipKind = SkipKind.NO_SKIP
+    stage: str | None = None
+    throw_on_miss: bool = False
+
+    def __post_init__(self) -> None:
+        expect(MalformedPatternError, self.kind, SkipKind, "the kind of a skip strategy is a SkipKind", _SKIP_HINT)
+        expect(MalformedPatternError, self.throw_on_miss, bool, "throw_on_miss is True or False")
+        names_stage = self.kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST)
+        if names_stage:
+            hint = f'AfterMatchSkipStrategy.{self.kind.value.lower()}("b")'
+            expect_text(MalformedPatternError, self.stage, f"{self.kind.value} needs the name of a stage", hint)
+        elif self.stage is not None or self.throw_on_miss:
+            raise MalformedPatternError(f"{self.kind.value} names no stage, and can miss none", hint=_SKIP_HINT)
+
+    @classmethod
+    def no_skip(cls) -> AfterMatchSkipStrategy:
+        """Nothing is discarded (the default)."""
+        return cls()
+
+    @classmethod
+    def skip_to_next(cls) -> AfterMatchSkipStrategy:
+        """Discard what started with the same event."""
+        return cls(SkipKind.SKIP_TO_NEXT)
+
+    @classmethod
+    def skip_past_last_event(cls) -> AfterMatchSkipStrategy:
+        """Discard what started before or with the last event of the match."""
+        return cls(SkipKind.SKIP_PAST_LAST_EVENT)
+
+    @classmethod
+    def skip_to_first(cls, stage: str, *, throw_on_miss: bool = False) -> AfterMatchSkipStrategy:
+        """Discard what started before the first event of *stage*.
+
+        With *throw_on_miss*, :class:`~asterism.errors.SkipStrategyError` if the match has no such event, or if it is
+        the match's own first event; otherwise nothing is discarded then.
+        """
+        return cls(SkipKind.SKIP_TO_FIRST, stage, throw_on_miss)
+
+    @classmethod
+    def skip_to_last(cls, stage: str, *, throw_on_miss: bool = False) -> AfterMatchSkipStrategy:
+        """Discard what started before the last event of *stage*; *throw_on_miss* as in :meth:`skip_to_first`."""
+        return cls(SkipKind.SKIP_TO_LAST, stage, throw_on_miss)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSequence:
+    """The stages of a pattern and the methods that add to them; :class:`~asterism.patterns.pattern.Pattern` is what users write.
+
+    >>> p = (PatternSequence.begin("fails").where("event = 'failed'").times_or_more(3).consecutive()
+    ...      .next("login").where("event = 'accepted'").within(timedelta(minutes=10)))
+    >>> [stage.name for stage in p.stages]
+    ['fails', 'login']
+    """
+
+    stages: tuple[Stage, ...]
+    skip: AfterMatchSkipStrategy = AfterMatchSkipStrategy()
+
+    def __post_init__(self) -> None:
+        # Every method makes a pattern with another last stage: that the others are stages was seen before.
+        if not isinstance(self.stages, tuple) or not self.stages:
+            raise MalformedPatternError(f"a pattern is a tuple of stages, not {shown(self.stages)}", hint=_BEGIN)
+        expect(MalformedPatternError, self.stages[-1], Stage, "a pattern is a tuple of stages", _BEGIN)
+        if not isinstance(self.skip, AfterMatchSkipStrategy):
+            raise MalformedPatternError(
+                f"a skip strategy is an AfterMatchSkipStrategy, not {shown(self.skip)}", hint=_skip_hint(self.skip)
+            )
+
+    # ------------------------------------------------------------------ the chain
+
+    @classmethod
+    def begin(cls, stage: str | PatternSequence, skip: AfterMatchSkipStrategy | None = None) -> Self:
+        """Start a pattern with a stage of that name, or with a group."""
+        # As in Flink, nothing precedes the first stage: there is nothing to skip.
+        first = _stage(stage, Contiguity.STRICT)
+        return cls((first,), AfterMatchSkipStrategy() if skip is None else skip)
+
+    def next(self, stage: str | PatternSequence) -> Self:
+        """The stage must be met by the very next event of the key."""
+        return self._append(_stage(stage, Contiguity.STRICT))
+
+    def followed_by(self, stage: str | PatternSequence) -> Self:
+        """The next event that fits; events that do not fit are skipped."""
+        return self._append(_stage(stage, Contiguity.SKIP_TILL_NEXT))
+
+    def followed_by_any(self, stage: str | PatternSequence) -> Self:
+        """Any later event that fits, each in a match of its own."""
+        return self._append(_stage(stage, Contiguity.SKIP_TILL_ANY))
+
+    def not_next(self, stage: str) -> Self:
+        """The very next event must not fit."""
+        return self._append(_stage(stage, Contiguity.NOT_NEXT))
+
+    def not_followed_by(self, stage: str) -> Self:
+        """No event that fits may come before the stage that follows; last in a pattern, before its window is over."""
+        return self._append(_stage(stage, Contiguity.NOT_FOLLOW))
+
+    # ------------------------------------------------------------------ conditions
+
+    def where(self, condition: ConditionLike) -> Self:
+        """The event must satisfy *condition*; several are joined by AND, from left to right with :meth:`or_`.
+
+        *condition* is Spark SQL text, a vectorised function (``pyarrow.Table`` to Boolean mask) or a ``Condition``, such as an
+        :class:`~asterism.patterns.conditions.IterativeCondition`. They are asked in this order, as far as they matter.
+
+        >>> PatternSequence.begin("a").where("price > 10 AND price > LAST(a.price)").stages[0].condition
+        SqlCondition(text='price > 10 AND price > LAST(a.price)')
+        """
+        last = self._last("where")
+        new = as_condition(condition)
+        return self._with(replace(last, condition=new if last.condition is None else AndCondition(last.condition, new)))
+
+    def or_(self, condition: ConditionLike) -> Self:
+        """An alternative to the conditions said so far for the stage."""
+        last = self._last("or_")
+        new = as_condition(condition)
+        return self._with(replace(last, condition=new if last.condition is None else OrCondition(last.condition, new)))
+
+    def subtype(self, *names: str, column: str = "type") -> Self:
+        """The event must also be of a kind in *names*: a value of *column*, as rows have no class to tell it (Flink:
+        ``subtype(Class)``). Joined as by :meth:`where`.
+
+        :param names: one kind or several, such as all that one class would cover
+        :param column: the column that holds the kind, written exactly as it is named
+        :raises MalformedPatternError: there is no name, or the last stage is a group
+
+        >>> PatternSequence.begin("a").where("amount > 10").subtype("card", "cash", column="kind").stages[0].condition.right
+        SqlCondition(text="`kind` IN ('card', 'cash')")
+        """
+        last, hint = self._last("subtype"), 'subtype("card", column="kind")'
+        if not names:
+            raise MalformedPatternError(f'stage "{last.name}": subtype needs a name', hint=hint)
+        for name in names:
+            expect_text(MalformedPatternError, name, f'stage "{last.name}": a subtype is a text', hint)
+        expect_text(MalformedPatternError, column, f'stage "{last.name}": the column of a subtype is a name', hint)
+        texts = ["'" + name.replace("\\", "\\\\").replace("'", "''") + "'" for name in names]
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
+
+    def until(self, condition: ConditionLike) -> Self:
+        """Stop a loop: an event that satisfies *condition* is not taken by it, and ends it."""
+        last = self.stages[-1]
+        if last.until is not None:
+            raise MalformedPatternError(f'stage "{last.name}": only one until condition can be applied')
+        if last.quantifier.kind is not QuantifierKind.LOOPING:
+            raise MalformedPatternError(
+                f'stage "{last.name}": until applies to loops only',
+                hint="make it a loop first, with one_or_more() or times_or_more(n)",
+            )
+        return self._with(replace(last, until=as_condition(condition)))
+
+    # ------------------------------------------------------------------ quantifiers
+
+    def times(self, at_least: int, at_most: int | None = None, *, within: timedelta | None = None) -> Self:
+        """Exactly *at_least* times, or *at_least* to *at_most* times; 0 means optional.
+
+        *within* bounds the gap between neighbouring repetitions (exclusive).
+        """
+        last = self._quantifiable()
+        for count in (at_least, at_least if at_most is None else at_most):
+            expect(MalformedPatternError, count, int, f'stage "{last.name}": times takes numbers', "times(2, 4)")
+        said = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
+        at_most = at_least if at_most is None else at_most
+        optional = at_least == 0 or last.quantifier.optional
+        at_least = at_least or 1
+        if at_least < 1 or at_most < at_least:
+            raise MalformedPatternError(
+                f'stage "{last.name}": {said} is not a range of positive numbers',
+                hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
+            )
+        quantifier = replace(
+            last.quantifier,
+            kind=QuantifierKind.TIMES,
+            at_least=at_least,
+            at_most=at_most,
+            gap=within,
+            optional=optional,
+        )
+        return self._with(_checked_gap(replace(last, quantifier=quantifier)))
+
+    def times_or_more(self, at_least: int, *, within: timedelta | None = None) -> Self:
+        """*at_least* times or more; *within* as in :meth:`times`."""
+        last = self._quantifiable()
+        expect(
+            MalformedPatternError,
+            at_least,
+            int,
+            f'stage "{last.name}": times_or_more takes a number',
+            "times_or_more(2)",
+        )
+        if at_least < 1:
+            raise MalformedPatternError(
+                f'stage "{last.name}": times_or_more({at_least}) needs a positive number',
+                hint="zero or more is one_or_more().optional()",
+            )
+        stage = replace(
+            last,
+            quantifier=replace(
+                last.quantifier, kind=QuantifierKind.LOOPING, at_least=at_least, at_most=at_least, gap=within
+            ),
+        )
+        return self._with(_checked_gap(stage))
+
+    def one_or_more(self, *, within: timedelta | None = None) -> Self:
+        """Once or more; *within* as in :meth:`times`."""
+        return self.times_or_more(1, within=within)
+
+    def optional(self) -> Self:
+        """The stage may be missing."""
+        last = self.stages[-1]
+        if last.contiguity.negated:
+            raise MalformedPatternError(f'stage "{last.name}": a NOT stage cannot be optional')
+        if last.quantifier.optional:
+            raise MalformedPatternError(f'stage "{last.name}": optional was already applied')
+        if len(self.stages) > 1 and self.stages[-2].quantifier.greedy:
+            raise MalformedPatternError(
+                f'stage "{last.name}": an optional stage cannot follow the greedy stage "{self.stages[-2].name}"'
+            )
+        return self._with(replace(last, quantifier=replace(last.quantifier, optional=True)))
+
+    def greedy(self) -> Self:
+        """The loop takes as many events as it can: what follows may not take an event that the loop would take."""
+        last = self.stages[-1]
+        if last.contiguity.negated:
+            raise MalformedPatternError(f'stage "{last.name}": greedy does not apply to a NOT stage')
+        if last.group is not None:
+            raise MalformedPatternError(f'group "{last.name}": greedy does not apply to a group')
+        if last.quantifier.kind is QuantifierKind.SINGLE:
+            raise MalformedPatternError(
+                f'stage "{last.name}": greedy does not apply to a stage that occurs once',
+                hint="make it a loop first, with times(n, m), one_or_more() or times_or_more(n)",
+            )
+        return self._with(replace(last, quantifier=replace(last.quantifier, greedy=True)))
+
+    def consecutive(self) -> Self:
+        """Repetitions must be neighbours: strict contiguity inside the loop."""
+        return self._inner(Contiguity.STRICT, "consecutive")
+
+    def allow_combinations(self) -> Self:
+        """Repetitions may skip events that fit: non-deterministic relaxed contiguity inside the loop."""
+        return self._inner(Contiguity.SKIP_TILL_ANY, "allow_combinations")
+
+    # ------------------------------------------------------------------ time, skipping
+
+    def within(self, duration: timedelta, within_type: WithinType = WithinType.FIRST_AND_LAST) -> Self:
+        """Bound how long a match may take, in event time: ``last - first < duration``; of several the smallest counts.
+
+        With ``PREVIOUS_AND_CURRENT`` it bounds the gap before the event of the last stage instead. What exceeds it is
+        reported as timed out.
+
+        >>> PatternSequence.begin("a").followed_by("b").within(timedelta(minutes=5)).time_bound
+        datetime.timedelta(seconds=300)
+        """
+        last = self.stages[-1]
+        _check_duration(last.name, duration)
+        expect(
+            MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window is a WithinType',
+            "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
+        )  # fmt: skip
+        # As in Flink, a window of no length is no window.
+        value = duration if duration > timedelta(0) else None
+        if within_type is WithinType.FIRST_AND_LAST:
+            return self._with(replace(last, window=value))
+        return self._with(replace(last, gap_window=value))
+
+    def skip_strategy(self, skip: AfterMatchSkipStrategy) -> Self:
+        """The same pattern with another after-match skip strategy."""
+        return replace(self, skip=skip)
+
+    @property
+    def time_bound(self) -> timedelta | None:
+        """The smallest window between first and last event that was said anywhere in the chain."""
+        bounds = [stage.window for stage in self.stages if stage.window is not None]
+        return min(bounds, default=None)
+
+    # ------------------------------------------------------------------ the whole
+
+    def atoms(self) -> Iterator[Stage]:
+        """Every stage that takes (or refuses) events, groups resolved, in order."""
+        for stage in self.stages:
+            if stage.group is None:
+                yield stage
+            else:
+                yield from stage.group.atoms()
+
+    @property
+    def effective_window(self) -> timedelta | None:
+        """The smallest window first to last, also of groups; on the last stage of a group it has no effect."""
+
+        def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
+            found = [s.window for s in (stages[:-1] if in_group else stages) if s.window is not None]
+            for stage in stages:
+                if stage.group is not None:
+                    found += windows(stage.group.stages, True)
+            return found
+
+        return min(windows(self.stages, False), default=None)
+
+    def validate(self) -> None:
+        """Check what only the whole chain tells. :class:`~asterism.errors.MalformedPatternError` says what is wrong."""
+        seen: set[str] = set()
+        for stage in self.atoms():
+            if stage.name in seen:
+                raise MalformedPatternError(
+                    f'two stages are named "{stage.name}"', hint="stage names must be unique, groups included"
+                )
+            seen.add(stage.name)
+        last = self.stages[-1]
+        if last.contiguity is Contiguity.NOT_FOLLOW and self.effective_window is None and last.gap_window is None:
+            raise MalformedPatternError(
+                f'not_followed_by("{last.name}") cannot be the last stage of a pattern without a time bound',
+                "Absence can only be decided when the time to wait is known.",
+                "add .within(...), or follow it with a stage that must occur",
+            )
+        if self.skip.stage is not None and self.skip.stage not in [s.name for s in self.stages if s.group is None]:
+            raise MalformedPatternError(
+                f'the skip strategy names "{self.skip.stage}", which is not a stage of the pattern',
+                "Stages inside groups cannot be skipped to.",
+            )
+
+    # ------------------------------------------------------------------ helpers
+
+    def _append(self, stage: Stage) -> Self:
+        check_follows(self.stages[-1], stage)
+        return replace(self, stages=(*self.stages, stage))
+
+    def _with(self, last: Stage) -> Self:
+        return replace(self, stages=(*self.stages[:-1], last))
+
+    def _last(self, verb: str) -> Stage:
+        last = self.stages[-1]
+        if last.group is not None:
+            raise MalformedPatternError(
+                f'group "{last.name}": {verb} does not apply to a group', hint="put the condition on its stages"
+            )
+        return last
+
+    def _quantifiable(self) -> Stage:
+        last = self.stages[-1]
+        if last.quantifier.kind is not QuantifierKind.SINGLE:
+            raise MalformedPatternError(f'stage "{last.name}" already has a quantifier')
+        if last.contiguity.negated:
+            raise MalformedPatternError(f'stage "{last.name}": a quantifier does not apply to a NOT stage')
+        return last
+
+    def _inner(self, inner: Contiguity, verb: str) -> Self:
+        last = self.stages[-1]
+        if last.quantifier.kind is QuantifierKind.SINGLE:
+            raise MalformedPatternError(
+                f'stage "{last.name}": {verb} does not apply to a stage that occurs once',
+                hint="make it a loop first, with times(n), one_or_more() or times_or_more(n)",
+            )
+        if last.quantifier.inner is not Contiguity.SKIP_TILL_NEXT and last.quantifier.inner is not inner:
+            raise MalformedPatternError(f'stage "{last.name}": either consecutive or allow_combinations, not both')
+        return self._with(replace(last, quantifier=replace(last.quantifier, inner=inner)))
+
+
+def check_follows(previous: Stage, stage: Stage) -> None:
+    """:raises MalformedPatternError: *stage* cannot stand behind *previous*"""
+    if stage.contiguity.negated and previous.quantifier.optional:
+        raise MalformedPatternError(
+            f'the NOT stage "{stage.name}" cannot follow the optional stage "{previous.name}"',
+            hint="write two patterns, one with and one without the optional stage",
+        )
+
+
+def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
+    if isinstance(stage, PatternSequence):
+        if contiguity.negated:
+            raise MalformedPatternError("a NOT stage cannot be a group", hint="name one stage that must not occur")
+        if _group_depth(stage) >= MAX_GROUP_DEPTH:
+            raise MalformedPatternError(f"groups may be nested {MAX_GROUP_DEPTH} levels deep at most")
+        return Stage(
+            name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
+        )
+    expect_text(MalformedPatternError, stage, "a stage is a name, or a Pattern as a group", 'followed_by("b")')
+    if not stage:
+        raise MalformedPatternError("a stage needs a name")
+    if ":" in stage:
+        raise MalformedPatternError(
+            f'stage name "{stage}" contains a colon', hint="use letters, digits and underscores"
+        )
+    return Stage(name=stage, contiguity=contiguity)
+
+
+def _group_depth(pattern: PatternSequence) -> int:
+    depth, level = 0, [pattern]
+    while True:
+        inside = {id(stage.group): stage.group for p in level for stage in p.stages if stage.group is not None}
+        if not inside:
+            return depth
+        depth, level = depth + 1, list(inside.values())
+
+
+def _checked_gap(stage: Stage) -> Stage:
+    if stage.quantifier.gap is not None:
+        _check_duration(stage.name, stage.quantifier.gap)
+    return stage
+
+
+def _check_duration(stage: str, duration: Any) -> None:
+    expect(
+        MalformedPatternError, duration, timedelta, f'stage "{stage}": a window is a timedelta', _window_hint(duration)
+    )
+    if duration < timedelta(0):
+        raise MalformedPatternError(f'stage "{stage}": a window cannot be negative ({duration.total_seconds()} s)')
+    if duration > MAX_DURATION:
+        raise MalformedPatternError(f'stage "{stage}": a window of {duration.days} days is out of range')
+
+
+def _window_hint(duration: Any) -> str:
+    """What was probably meant: a bare number is one of seconds."""
+    number = isinstance(duration, int | float) and not isinstance(duration, bool) and 0 < duration < 10**9
+    return f"timedelta(seconds={duration})" if number else "timedelta(minutes=5)"
+
+
+def _skip_hint(said: Any) -> str:
+    name = str(getattr(said, "__name__", said)).lower()
+    if name in ("skip_to_first", "skip_to_last"):
+        return f'AfterMatchSkipStrategy.{name}("b"), with the name of a stage'
+    known = [kind.value.lower() for kind in SkipKind]
+    return f"AfterMatchSkipStrategy.{name}(), with brackets" if name in known else _SKIP_HINT
+
+
+_BEGIN = 'Pattern.begin("a").where("...").followed_by("b")'

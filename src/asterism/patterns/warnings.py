@@ -1,0 +1,478 @@
+"""Where a pattern surely does not mean what it says: parts that have no effect, and patterns that can never match.
+
+Flink CEP has these surprises, and they are kept: ``docs/differences_from_flink.md`` tells them with examples. What is said here
+follows from the pattern alone, whatever the events are; where only some events would surprise, nothing is said.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+from sqlglot import exp
+
+from asterism.errors import PACKAGE_FOLDER, ExpressionError, PatternWarning, printable
+from asterism.expressions.functions import FUNCTIONS
+from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKind, SkipKind, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """What a pattern says and surely does not mean."""
+
+    stage: str
+    message: str
+    detail: str
+    hint: str
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, "  " + self.detail, "  Hint: " + self.hint])
+
+
+def surprises(pattern: PatternSequence) -> list[Surprise]:
+    """What is surprising about a pattern that compiles.
+
+    >>> unsold = PatternSequence.begin("a").not_followed_by("sold").where("kind = 'sold'").followed_by("any")
+    >>> [found] = surprises(unsold)
+    >>> print(found)
+    not_followed_by("sold") has no effect
+      Every event that it forbids fits the last stage, "any", which takes it: that is a match.
+      Hint: exclude it there: followed_by("any").where("NOT (...)")
+    """
+    found = [*_conditions(pattern), *_chains(pattern.stages, is_pattern=True), *_skip(pattern)]
+    return list({(one.stage, one.message): one for one in found}.values())
+
+
+def warn(pattern: PatternSequence) -> None:
+    """Warn of what is surprising, at the line outside of this package that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        level, frame = level + 1, frame.f_back
+    for surprise in surprises(pattern):
+        warnings.warn(printable(str(surprise)), PatternWarning, stacklevel=level)
+
+
+# ---------------------------------------------------------------------- chains of stages
+
+
+def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> Iterator[Surprise]:
+    """
+    :param ends: may the match end with the last of the *stages*?
+    """
+    for at, stage in enumerate(stages):
+        before = stages[at - 1] if at else None
+        after = stages[at + 1] if at + 1 < len(stages) else None
+        may_end = ends and _may_be_left_out(stages[at + 1 :])
+        if stage.group is not None:
+            yield from _chains(stage.group.stages, is_pattern=False, ends=may_end)
+        elif stage.contiguity is Contiguity.NOT_NEXT and not _parts(stage.condition):
+            yield Surprise(
+                stage.name,
+                f'after not_next("{stage.name}") nothing can match',
+                ("It has no condition" if stage.condition is None else "Its condition is always TRUE")
+                + ", so it forbids every event; that none comes is never known to it.",
+                f'say which event is forbidden: not_next("{stage.name}").where("..."); '
+                "for silence, end the pattern with not_followed_by(...).within(...)",
+            )
+        elif stage.contiguity is Contiguity.NOT_NEXT and before is not None:
+            yield from _not_next_after_loop(before, stage)
+        elif stage.contiguity is Contiguity.NOT_FOLLOW and before is not None:
+            waits = is_pattern and after is None and (stage.window is not None or stage.gap_window is not None)
+            if waits or not may_end:  # otherwise the event that is taken is a match
+                yield from _not_followed_by_after_loop(before, stage)
+            if after is not None:
+                last = is_pattern and at + 2 == len(stages)
+                yield from _spent_not(before, stage, after, last, ends and _may_be_left_out(stages[at + 2 :]))
+        if stage.quantifier.greedy and stage.until is None and after is not None:
+            # Where a NOT stage is before a loop that is left out, what follows is not asked to leave the loop its events.
+            left_out = stage.quantifier.optional and any(one.contiguity is Contiguity.NOT_FOLLOW for one in stages[:at])
+            if not left_out:
+                yield from _greedy(stage, after)
+
+
+def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
+    """Is every event that a loop could take, and need not take, forbidden by what follows?
+
+    A relaxed loop that has skipped an event may go on: it is not asked any more.
+    """
+    said = loop.quantifier
+    strict = said.inner is Contiguity.STRICT and loop.group is None and loop.until is None
+    if _takes_more(loop) and not said.greedy and strict and _implies(loop, forbidden):
+        yield Surprise(
+            forbidden.name,
+            _no_more_than(loop, said.at_least),
+            f'Every further event fits not_next("{forbidden.name}"), which ends the partial match even while the loop goes on.',
+            f'for the longest run make the loop greedy: .greedy().not_next("{forbidden.name}")',
+        )
+
+
+def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
+    """Likewise. It is asked of every event after the first, but where a relaxed ``times(1, n)`` has skipped one."""
+    said = loop.quantifier
+    if loop.group is not None or not _implies(loop, forbidden):
+        return
+    asked = said.kind is QuantifierKind.LOOPING or said.inner is Contiguity.STRICT or said.at_least > 1
+    if asked and (said.kind is QuantifierKind.LOOPING or said.at_most > 1):
+        never = said.at_least > 1
+        verb = f'not_followed_by("{forbidden.name}")'
+        yield Surprise(
+            forbidden.name,
+            f'stage "{loop.name}" can take no second event' if never else _no_more_than(loop, 1),
+            f"Every further event fits {verb}, which ends the partial match even while the loop goes on, greedy or not.",
+            f'give the last event a stage of its own, of the same condition: .next("last").where("...").{verb}',
+        )
+
+
+def _no_more_than(loop: Stage, count: int) -> str:
+    return f'the loop "{loop.name}" never takes more than {count} event{"s" * (count > 1)}'
+
+
+def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: bool) -> Iterator[Surprise]:
+    """``a not_followed_by(n) z``
+
+    :param last: *after* is the last stage of the pattern
+    :param ends: may a match end with *after*?
+    """
+    first = _first(after)
+    plain = _is_plain(before) and _is_plain(after)
+    if plain and after.contiguity is Contiguity.STRICT and last:
+        yield Surprise(
+            forbidden.name,
+            f'not_followed_by("{forbidden.name}") has no effect',
+            f'Nothing can come between "{before.name}" and the very next event, which next("{after.name}") asks for.',
+            f'followed_by("{after.name}"), or leave the stage out',
+        )
+    elif plain and after.contiguity is Contiguity.SKIP_TILL_NEXT and last and _implies(forbidden, after):
+        yield Surprise(
+            forbidden.name,
+            f'not_followed_by("{forbidden.name}") has no effect',
+            f'Every event that it forbids fits the last stage, "{after.name}", which takes it: that is a match.',
+            f'exclude it there: followed_by("{after.name}").where("NOT (...)")',
+        )
+    elif first is not None and _implies(first, forbidden):
+        hint = f'exclude from not_followed_by("{forbidden.name}") what "{first.name}" is to take'
+        if not ends or _least(after) > 1:
+            yield Surprise(
+                forbidden.name,
+                f'stage "{first.name}" can take no event',
+                f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it.',
+                hint,
+            )
+        elif after.group is None and _takes_more(after):
+            yield Surprise(
+                forbidden.name,
+                _no_more_than(after, 1),
+                f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it: '
+                "the first is a match, and ends the loop.",
+                hint,
+            )
+
+
+def _is_plain(stage: Stage) -> bool:
+    """Exactly one event."""
+    said = stage.quantifier
+    once = said.kind is QuantifierKind.SINGLE and not said.optional
+    return once and stage.group is None and not stage.contiguity.negated
+
+
+def _takes_more(stage: Stage) -> bool:
+    """May it take more than it must?"""
+    return stage.quantifier.kind is QuantifierKind.LOOPING or stage.quantifier.at_least < stage.quantifier.at_most
+
+
+def _may_be_left_out(stages: Sequence[Stage]) -> bool:
+    return all(stage.quantifier.optional for stage in stages)
+
+
+def _first(stage: Stage) -> Stage | None:
+    """The stage, here or inside of groups, that takes the first event, where it is always the same."""
+    while stage.group is not None and not stage.quantifier.optional:
+        stage = stage.group.stages[0]
+    return None if stage.quantifier.optional or stage.contiguity.negated else stage
+
+
+def _least(stage: Stage) -> int:
+    """How many events it takes at least."""
+    if stage.quantifier.optional or stage.contiguity.negated:
+        return 0
+    return stage.quantifier.at_least * (1 if stage.group is None else sum(map(_least, stage.group.stages)))
+
+
+def _greedy(loop: Stage, after: Stage) -> Iterator[Surprise]:
+    first = _first(after)
+    if _takes_more(loop) and first is not None and _implies(first, loop):
+        yield Surprise(
+            first.name,
+            f'stage "{first.name}" can take no event',
+            f'The greedy loop "{loop.name}" before it takes every event that fits it, and gives none back.',
+            f'narrow the condition of "{loop.name}", or say where the loop ends: until(...)',
+        )
+
+
+def _skip(pattern: PatternSequence) -> Iterator[Surprise]:
+    first, skip = pattern.stages[0], pattern.skip
+    if first.name != skip.stage or first.group is not None or first.quantifier.optional:
+        return
+    if skip.kind is SkipKind.SKIP_TO_FIRST or first.quantifier.kind is QuantifierKind.SINGLE:
+        thrown = skip.throw_on_miss
+        then = "that is an error" if thrown else "nothing is discarded"
+        yield Surprise(
+            first.name,
+            f'the first match ends the query: it cannot skip to its own first event, of stage "{first.name}"'
+            if thrown
+            else f'{skip.kind.value} "{first.name}" discards nothing',
+            f"Where a match is to skip to the event that it begins with, {then}.",
+            "AfterMatchSkipStrategy.skip_to_next() discards what began with the same event",
+        )
+
+
+# ---------------------------------------------------------------------- what follows from what
+
+
+def _implies(one: Stage, other: Stage) -> bool:
+    """Does each event that fits *one* fit *other*, as far as the texts tell?"""
+    return _parts(other.condition) <= _parts(one.condition)
+
+
+def _parts(condition: Condition | None) -> frozenset[Any]:
+    """What must hold, part by part; what always does is left out."""
+    if condition is None:
+        return frozenset()
+    if isinstance(condition, AndCondition):
+        return _parts(condition.left) | _parts(condition.right)
+    if isinstance(condition, SqlCondition):
+        tree = _tree(condition)
+        if tree is not None:
+            return frozenset(part.sql("spark") for part in conjuncts(tree) if _truth(part, frozenset()) != {True})
+    function = getattr(condition, "function", None)
+    return frozenset([repr(condition) if function is None else (type(condition).__name__, id(function))])
+
+
+def _tree(condition: SqlCondition) -> exp.Expr | None:
+    try:
+        tree = parse(condition.text)
+    except ExpressionError:
+        return None  # it is told where the pattern meets a schema
+    return None if isinstance(tree, exp.Alias) else tree
+
+
+# ---------------------------------------------------------------------- conditions over events that are not there
+
+
+def _conditions(
+    pattern: PatternSequence, later: frozenset[str] = frozenset(), round_later: frozenset[str] | None = None
+) -> Iterator[Surprise]:
+    """Conditions that cannot hold, because a stage of which they speak has no event yet.
+
+    :param later: the stages that follow the group
+    :param round_later: those that follow in the same round of a group that repeats: none of them has an event before what must
+        take one in the first round; None: nothing repeats
+    """
+    names = [frozenset(_names(stage)) for stage in pattern.stages]
+    for at, stage in enumerate(pattern.stages):
+        after = frozenset[str]().union(*names[at + 1 :])
+        following, in_round = (later | after, None) if round_later is None else (later, round_later | after)
+        if in_round is not None and stage.quantifier.optional:
+            in_round = frozenset()  # it may be left out of the first round
+        if stage.group is not None:
+            repeats = stage.quantifier.kind is QuantifierKind.LOOPING or stage.quantifier.at_most > 1
+            inside = frozenset[str]() if in_round is None and repeats else in_round
+            yield from _conditions(stage.group, following, inside)
+            continue
+        empty = following | {stage.name}
+        if in_round is not None and not stage.contiguity.negated:
+            empty |= in_round
+        if stage.condition is not None and True not in _values_of(stage.condition, empty):
+            yield _never_true(stage, empty)
+        if stage.until is not None and following and True not in _values_of(stage.until, following):
+            yield Surprise(
+                stage.name,
+                f'until of stage "{stage.name}" never ends the loop',
+                f"It reads events of {_quoted(_mentioned(stage.until, following))}, of which there is none yet: that is NULL.",
+                "read stages that come before, or the current event",
+            )
+
+
+def _never_true(stage: Stage, empty: frozenset[str]) -> Surprise:
+    assert stage.condition is not None
+    mentioned = _mentioned(stage.condition, empty)
+    own = stage.name in mentioned and not stage.contiguity.negated
+    says = f"It reads events of {_quoted(mentioned)}, of which there is none" + (" at first" if own else " yet")
+    detail = f"{says}: that is NULL." if mentioned else "That does not depend on the events."
+    if stage.contiguity.negated:
+        message = f'stage "{stage.name}" forbids nothing: its condition is never TRUE'
+        hint = "read the current event, or stages that come before"
+    else:
+        message = f'stage "{stage.name}" can take no event: its condition is never TRUE'
+        hint = "read stages that come before" if mentioned else "read the current event, or stages that come before"
+    if own:
+        hint = f'say what holds for the first event: "... OR COUNT({stage.name}.*) = 0", or coalesce(LAST({stage.name}.x), ...)'
+    return Surprise(stage.name, message, detail, hint)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)
+
+
+def _names(stage: Stage) -> Iterator[str]:
+    if stage.group is None:
+        yield stage.name
+    else:
+        yield from (atom.name for atom in stage.group.atoms())
+
+
+def _mentioned(condition: Condition, stages: frozenset[str]) -> list[str]:
+    match condition:
+        case AndCondition(left, right) | OrCondition(left, right):
+            return sorted({*_mentioned(left, stages), *_mentioned(right, stages)})
+        case NotCondition(inner):
+            return _mentioned(inner, stages)
+        case SqlCondition():
+            tree = _tree(condition)
+            columns = [] if tree is None else tree.find_all(exp.Column)
+            return sorted({column.table for column in columns} & stages)
+    return []
+
+
+Truth = frozenset[bool | None]
+"""What a condition can be, where the events are not known: TRUE, FALSE, NULL."""
+_ANY: Truth = frozenset({True, False, None})
+_NULL: Truth = frozenset({None})
+_STRICT = (
+    exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div,
+    exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
+)  # fmt: skip
+"""What is NULL if one of its operands is. So are all functions, but those that choose."""
+_CHOOSING = "Choices and NULL"
+_COMPARED: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
+    exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}  # fmt: skip
+
+
+def _values_of(condition: Condition, empty: frozenset[str]) -> Truth:
+    match condition:
+        case AndCondition(left, right):
+            return _and(_holds(left, empty), _holds(right, empty))
+        case OrCondition(left, right):
+            return _not(_and(_not(_holds(left, empty)), _not(_holds(right, empty))))
+        case NotCondition(inner):
+            return _not(_holds(inner, empty))
+        case SqlCondition():
+            tree = _tree(condition)
+            return _ANY if tree is None else _truth(tree, empty)
+    return _ANY
+
+
+def _holds(condition: Condition, empty: frozenset[str]) -> Truth:
+    """A condition that is NULL does not hold."""
+    return frozenset(bool(value) for value in _values_of(condition, empty))
+
+
+def _truth(node: exp.Expr, empty: frozenset[str]) -> Truth:
+    """What *node* can be where the stages *empty* have no event."""
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        return reduce(_and, (_truth(part, empty) for part in node.flatten()))
+    if isinstance(node, exp.Or):
+        return _not(reduce(_and, (_not(_truth(part, empty)) for part in node.flatten())))
+    if isinstance(node, exp.Not):
+        return _not(_truth(node.this, empty))
+    if isinstance(node, exp.Boolean):
+        return frozenset({bool(node.this)})
+    if isinstance(node, exp.Between):
+        return _and(*(_compares(node.this, bound, empty) for bound in _bounds(node)))
+    choices = _choices(node, empty)
+    if choices is not None:
+        return frozenset[bool | None]().union(*(_truth(choice, empty) for choice in choices))
+    if type(node) in _COMPARED and isinstance(node.this, exp.Literal) and isinstance(node.expression, exp.Literal):
+        return _compared(_COMPARED[type(node)], node.this, node.expression)
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null) and _is_null(node.this, empty):
+        return frozenset({True})
+    return _NULL if _is_null(node, empty) else _ANY
+
+
+def _is_null(node: exp.Expr, empty: frozenset[str]) -> bool:
+    """Is it NULL for sure?"""
+    node = node.unnest()
+    if isinstance(node, exp.Null):
+        return True
+    if isinstance(node, exp.Column):
+        return node.table in empty
+    if type(node) in AGGREGATES and not isinstance(node, exp.Count):
+        columns = list(node.find_all(exp.Column))
+        return bool(columns) and all(column.table in empty for column in columns)
+    if isinstance(node, exp.Between):
+        return _is_null(node.this, empty) or all(_is_null(bound, empty) for bound in _bounds(node))
+    if isinstance(node, exp.In):
+        return _is_null(node.this, empty) or (
+            bool(node.expressions) and all(_is_null(each, empty) for each in node.expressions)
+        )
+    choices = _choices(node, empty)
+    if choices is not None:
+        return all(_is_null(choice, empty) for choice in choices)
+    if isinstance(node, exp.Anonymous):
+        function = FUNCTIONS.get(node.name.lower())
+        strict = function is not None and function.group != _CHOOSING
+        return strict and any(_is_null(argument, empty) for argument in node.expressions)
+    if isinstance(node, exp.Cast):
+        return _is_null(node.this, empty)
+    if type(node) in _STRICT:
+        return any(_is_null(part, empty) for part in node.iter_expressions())
+    return False
+
+
+def _bounds(node: exp.Between) -> tuple[exp.Expr, exp.Expr]:
+    return node.args["low"], node.args["high"]
+
+
+def _choices(node: exp.Expr, empty: frozenset[str]) -> list[exp.Expr] | None:
+    """What an IF or a CASE can be; None: it is another expression."""
+    operand: exp.Expr | None = None
+    if isinstance(node, exp.Case):
+        operand, default = node.this, node.args.get("default") or exp.Null()
+        cases = [(case.this, case.args["true"]) for case in node.args["ifs"]]
+    elif isinstance(node, exp.Anonymous) and node.name.lower() == "if" and len(node.expressions) == 3:
+        cases, default = [(node.expressions[0], node.expressions[1])], node.expressions[2]
+    else:
+        return None
+    found = []
+    for condition, value in cases:
+        truth = _truth(condition, empty) if operand is None else _compares(operand, condition, empty)
+        if True in truth:
+            found.append(value)
+        if truth == {True}:
+            return found
+    return [*found, default]
+
+
+def _compares(one: exp.Expr, other: exp.Expr, empty: frozenset[str]) -> Truth:
+    return _NULL if _is_null(one, empty) or _is_null(other, empty) else _ANY
+
+
+def _compared(compare: Callable[[Any, Any], bool], one: exp.Literal, other: exp.Literal) -> Truth:
+    if one.is_string and other.is_string:
+        return frozenset({compare(one.name, other.name)})
+    if one.is_string or other.is_string:
+        return _ANY
+    return frozenset({compare(Decimal(one.name), Decimal(other.name))})
+
+
+def _not(values: Truth) -> Truth:
+    return frozenset(None if value is None else not value for value in values)
+
+
+def _and(left: Truth, right: Truth) -> Truth:
+    return frozenset(
+        False if one is False or other is False else None if one is None or other is None else True
+        for one in left
+        for other in right
+    )

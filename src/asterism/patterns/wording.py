@@ -1,0 +1,138 @@
+"""The words in which patterns are told to people: what :mod:`asterism.patterns.explain`, the drawing and the trace have in
+common.
+"""
+
+from __future__ import annotations
+
+import re
+
+from asterism.errors import printable as printable
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.sequence import Contiguity, PatternSequence, Quantifier, QuantifierKind, SkipKind, Stage
+from asterism.text.printable import duration
+
+CONTIGUITY = {
+    Contiguity.STRICT: "next",
+    Contiguity.SKIP_TILL_NEXT: "followed by",
+    Contiguity.SKIP_TILL_ANY: "followed by any",
+    Contiguity.NOT_NEXT: "not next",
+    Contiguity.NOT_FOLLOW: "not followed by",
+}
+"""How a stage follows the one before."""
+
+INNER = {
+    Contiguity.STRICT: "consecutive",
+    Contiguity.SKIP_TILL_NEXT: "relaxed",
+    Contiguity.SKIP_TILL_ANY: "combinations",
+}
+"""How repetitions follow each other."""
+
+SKIP = {
+    SkipKind.NO_SKIP: "nothing is discarded",
+    SkipKind.SKIP_TO_NEXT: "what began with the same event is discarded",
+    SkipKind.SKIP_PAST_LAST_EVENT: "what began up to its last event is discarded",
+    SkipKind.SKIP_TO_FIRST: "what began before its first event of {stage} is discarded",
+    SkipKind.SKIP_TO_LAST: "what began before its last event of {stage} is discarded",
+}
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition as its author would say it.
+
+    >>> condition_text(OrCondition(SqlCondition("x > 1"), NotCondition(SqlCondition("y = 2"))))
+    'x > 1 OR NOT (y = 2)'
+    """
+    match condition:
+        case SqlCondition(text):
+            return printable(text.strip())
+        case AndCondition() | OrCondition():
+            word = "AND" if isinstance(condition, AndCondition) else "OR"
+            return f" {word} ".join(_operand_text(part) for part in operands(condition))
+        case NotCondition(inner):
+            return f"NOT ({condition_text(inner)})"
+    function = getattr(condition, "function", None)
+    if function is None:
+        return type(condition).__name__
+    return "Python " + printable(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _operand_text(condition: Condition) -> str:
+    text = condition_text(condition)
+    if isinstance(condition, AndCondition | OrCondition) or re.search(r"\b(AND|OR)\b", text, flags=re.IGNORECASE):
+        return f"({text})"
+    return text
+
+
+def operands(condition: AndCondition | OrCondition) -> list[Condition]:
+    """What a chain of the same connective joins: ``where`` after ``where`` nests to the left, as deep as it is long."""
+    parts: list[Condition] = []
+    at: Condition = condition
+    while isinstance(at, AndCondition | OrCondition) and type(at) is type(condition):
+        parts.append(at.right)
+        at = at.left
+    return [at, *reversed(parts)]
+
+
+def count_text(quantifier: Quantifier) -> str:
+    """How often, in a few characters; empty: once.
+
+    >>> a = PatternSequence.begin("a")
+    >>> [count_text(p.stages[0].quantifier) for p in (a, a.times(2, 4).optional(), a.one_or_more(), a.optional())]
+    ['', '2..4 or 0', '1+', '?']
+    """
+    match quantifier.kind:
+        case QuantifierKind.SINGLE:
+            return "?" if quantifier.optional else ""
+        case QuantifierKind.LOOPING:
+            often = f"{quantifier.at_least}+"
+        case QuantifierKind.TIMES:
+            low, high = quantifier.at_least, quantifier.at_most
+            often = str(low) if low == high else f"{low}..{high}"
+    return f"{often} or 0" if quantifier.optional else often
+
+
+def repeats(quantifier: Quantifier) -> bool:
+    """Can it occur more than once?"""
+    return quantifier.kind is QuantifierKind.LOOPING or quantifier.at_most > 1
+
+
+def quantifier_words(quantifier: Quantifier) -> str:
+    """
+    >>> from datetime import timedelta
+    >>> loop = PatternSequence.begin("a").times_or_more(3, within=timedelta(seconds=5)).consecutive()
+    >>> quantifier_words(loop.stages[0].quantifier)
+    '3 or more times, consecutive, less than 5 s apart'
+    """
+    low, high = quantifier.at_least, quantifier.at_most
+    if quantifier.kind is QuantifierKind.SINGLE or (quantifier.kind is QuantifierKind.TIMES and high == 1):
+        often = "once"
+    elif quantifier.kind is QuantifierKind.LOOPING:
+        often = f"{low} or more times"
+    else:
+        often = f"{low} times" if low == high else f"{low} to {high} times"
+    if quantifier.optional:
+        often += " or not at all"
+    return ", ".join([often, *loop_words(quantifier)])
+
+
+def loop_words(quantifier: Quantifier) -> list[str]:
+    """What is said about repetitions."""
+    words = [INNER[quantifier.inner]] if repeats(quantifier) else []
+    if quantifier.greedy:
+        words.append("greedy")
+    if quantifier.gap is not None:
+        words.append(f"less than {duration(quantifier.gap)} apart")
+    return words
+
+
+def stage_words(stage: Stage, first: bool) -> str:
+    """How it follows, and its name: ``followed by "b"``; the *first* of a chain begins it."""
+    follows = "begin" if first and not stage.contiguity.negated else CONTIGUITY[stage.contiguity]
+    name = printable(stage.name)
+    return f"{follows} group {name}" if stage.group is not None else f'{follows} "{name}"'
+
+
+def skip_words(pattern: PatternSequence) -> str:
+    skip = pattern.skip
+    words = f"{skip.kind.value}: " + SKIP[skip.kind].format(stage=f'"{printable(skip.stage or "")}"')
+    return words + (", and there must be one" if skip.throw_on_miss else "")

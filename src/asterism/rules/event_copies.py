@@ -1,0 +1,337 @@
+"""Before the exchange: an event is copied for each key by which some pattern processor groups, if it can matter to one of them.
+
+A copy belongs to a *selector*, the list of key expressions, and says which conditions it meets, by number: so every distinct
+condition is evaluated once, over many events at a time, whatever the number of processors and of key groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.groups import KEY_HASH, mask_of
+from asterism.columns.hashing import hash_texts
+from asterism.columns.keys import KEY, key_texts
+from asterism.columns.time import NO_TIME, TIME
+from asterism.errors import InvalidEventError
+from asterism.expressions.evaluation import Vectorized
+from asterism.rules.binding import NO_KEY, BoundProcessor, ProcessorCompiler
+from asterism.text.printable import event_text
+
+SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
+"""Columns of copies, beside KEY: the selector's number; the set in force at arrival; is it the first copy of its event? the
+numbers of the conditions that the event meets, and of those that could not be computed (of the selector, if the key could not).
+The first copy has the numbers of all conditions, whichever selector they go with: it tells alone whether an event is late.
+"""
+MAX_FAILURES = 16
+"""So many events at which an evaluation breaks off (there is no memory, say) are told apart in a batch; those that are left over
+count as failed, too."""
+_NUMBERS = pa.list_(pa.int64())
+
+
+def copies_schema(events: pa.Schema) -> pa.Schema:
+    head = [
+        pa.field(SELECTOR, pa.int64()),
+        pa.field(KEY, pa.string()),
+        pa.field(TIME, pa.int64()),
+        pa.field(SINCE, pa.int64()),
+        pa.field(FIRST, pa.bool_()),
+        pa.field(MET, _NUMBERS),
+        pa.field(FAILED, _NUMBERS),
+    ]
+    return pa.schema([*head, *(field.with_name("e:" + field.name) for field in events)])
+
+
+def copies_of(
+    events: pa.Table,
+    times: pa.Array | pa.ChunkedArray,
+    processors: Sequence[BoundProcessor],
+    compiler: ProcessorCompiler,
+) -> pa.Table:
+    """The copies of *events*, with KEY_HASH."""
+    schema = copies_schema(events.schema)
+    timeless = times.to_numpy() == NO_TIME
+    parts = [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))]
+    if timeless.any():
+        parts.append(_timeless(events.filter(pa.array(timeless)), schema))
+        timed = pa.array(~timeless)
+        events, times = events.filter(timed), times.filter(timed)
+    met, failed = _conditions(events, processors)
+    all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
+    seen = np.zeros(events.num_rows, np.bool_)
+    for selector in sorted({one.selector for one in processors}):
+        mine = [one for one in processors if one.selector == selector]
+        numbers = sorted({number for one in mine for number in one.conditions})
+        own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
+        failures = {n: failed[n] for n in numbers if n in failed}
+        if any(one.needs_all for one in mine):
+            wanted = np.ones(events.num_rows, np.bool_)
+        else:
+            wanted = np.diff(own_met[0]) > 0
+            for mask in failures.values():
+                wanted |= mask
+        rows = np.flatnonzero(wanted)
+        kept = events.take(pa.array(rows))
+        keys, keyless = _keys(kept, selector, compiler)
+        number = mine[0].number
+        own_failed, every_failed = _listed(failures, events.num_rows), all_failed
+        if keyless.any():
+            without = np.zeros(events.num_rows, np.bool_)
+            without[rows[keyless]] = True
+            own_failed = _listed({**failures, number: without}, events.num_rows)
+            every_failed = _listed({**failed, number: without}, events.num_rows)
+        first = ~seen[rows]
+        seen[rows] = True
+        columns = [
+            pa.array(np.full(len(rows), number, np.int64)),
+            keys,
+            times.take(pa.array(rows)),
+            pa.array(np.zeros(len(rows), np.int64)),
+            pa.array(first),
+            _taken(own_met, all_met, rows, first),
+            _taken(own_failed, every_failed, rows, first),
+            *kept.columns,
+        ]
+        hashes = (hash_texts(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
+        parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
+    return pa.concat_tables(parts)
+
+
+def _timeless(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Events without a time go by one copy each to those that come too late, whoever may ask for them."""
+    rows = events.num_rows
+    none = _lists(np.zeros(rows + 1, np.int64), np.empty(0, np.int64))
+    zeros = pa.array(np.zeros(rows, np.int64))
+    times, first = pa.array(np.full(rows, NO_TIME)), pa.array(np.ones(rows, np.bool_))
+    columns = [zeros, pa.array([NO_KEY] * rows), times, zeros, first, none, none, *events.columns]
+    return pa.table(columns, schema=schema).append_column(KEY_HASH, zeros)
+
+
+def _taken(own: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
+    """For each of *rows* its numbers in *own*; for those that are *first* in *every*."""
+    both = pa.concat_arrays([_lists(*own), _lists(*every)])
+    return both.take(pa.array(np.where(first, len(own[0]) - 1 + rows, rows)))
+
+
+def _lists(at: Ints, numbers: Ints) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(at.astype(np.int32)), pa.array(numbers))
+
+
+def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
+    """For each row the numbers whose mask holds: where they begin, and they."""
+    held = [np.flatnonzero(mask) for mask in masks.values()]
+    row_of = np.concatenate([*held, np.empty(0, np.int64)])
+    numbers = np.repeat(np.array(list(masks), np.int64), [len(some) for some in held])
+    order = np.argsort(row_of, kind="stable")
+    counts = np.bincount(row_of, minlength=rows)
+    return np.concatenate([[0], np.cumsum(counts)]), numbers[order]
+
+
+def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Of a column of lists the values one after the other: the row of each, and they."""
+    array = lists.combine_chunks()
+    rows = np.repeat(np.arange(len(array)), pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False))
+    return rows, array.flatten().to_numpy(zero_copy_only=False)
+
+
+# ---------------------------------------------------------------------------------------------------- behind the exchange
+
+
+class Asked:
+    """What processors ask of copies, behind the exchange.
+
+    Before it, nobody knows exactly which processors a micro-batch has: events are copied for more than these, and for others
+    when a micro-batch is repeated. What is left of the copies here depends on nothing but the events and the processors.
+    """
+
+    def __init__(self, processors: Sequence[BoundProcessor]) -> None:
+        self.processors = list(processors)
+        self._of = {one.number: _Question.of([p for p in processors if p.number == one.number]) for one in processors}
+        self._all = _Question.of(processors)
+
+    @classmethod
+    def of(cls, processors: Sequence[BoundProcessor]) -> Asked:
+        """What these ask; the last ones are kept for as long as the process lives."""
+        key = tuple(map(id, processors))
+        if key not in _ASKED:
+            while len(_ASKED) >= MAX_ASKED:
+                _ASKED.pop(next(iter(_ASKED)))
+            _ASKED[key] = cls(processors)
+        return _ASKED[key]
+
+    def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
+        """The copies that somebody asks for, with the set *version* as their SINCE, and of the events at or before *time*, which
+        come too late, one copy each. MET and FAILED are what the processors of the selector ask for, and FIRST tells who is late.
+        """
+        times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
+        late = times <= time
+        met_rows, met = flattened(copies.column(MET))
+        failed_rows, failed = flattened(copies.column(FAILED))
+        wanted = np.zeros(copies.num_rows, np.bool_)
+        asks_met, asks_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
+        for selector, question in self._of.items():
+            mine = selectors == selector
+            of_met, of_failed = mine[met_rows], mine[failed_rows]
+            asks_met[of_met] = np.isin(met[of_met], question.conditions)
+            fails = np.isin(failed[of_failed], question.conditions)
+            asks_failed[of_failed] |= fails
+            wanted[mine] = question.needs_all
+            wanted[failed_rows[of_failed][fails]] = True
+        wanted[met_rows[asks_met]] = True
+        if late.any():
+            told = np.full(copies.num_rows, self._all.needs_all) | (times == NO_TIME)
+            told[met_rows[np.isin(met, self._all.conditions)]] = True
+            told[failed_rows[np.isin(failed, self._all.conditions)]] = True
+            wanted = np.where(late, told & copies.column(FIRST).to_numpy(), wanted)
+        columns = {
+            SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
+            FIRST: pa.array(late),
+            MET: _counted(met_rows[asks_met], met[asks_met], copies.num_rows),
+            FAILED: _counted(failed_rows[asks_failed], failed[asks_failed], copies.num_rows),
+        }
+        for name, column in columns.items():
+            copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
+        return copies if wanted.all() else copies.filter(pa.array(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Which events processors want: all, or those that meet one of these conditions, or on which one of them fails."""
+
+    needs_all: bool
+    conditions: Ints
+
+    @classmethod
+    def of(cls, processors: Sequence[BoundProcessor]) -> _Question:
+        numbers = {number for one in processors for number in one.conditions}
+        return cls(any(one.needs_all for one in processors), np.array(sorted(numbers), np.int64))
+
+
+def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
+    """As :func:`flattened` told."""
+    return _lists(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), numbers)
+
+
+# ---------------------------------------------------------------------------------------------------- conditions, keys
+
+
+def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
+    """Which events meet each condition, by its number, and of the conditions that fail, on which events."""
+    union = Vectorized(events.schema)
+    numbers: dict[int, int] = {}
+    for one in processors:
+        for number, source in zip(one.conditions, one.matcher.bit_sources, strict=True):
+            if number not in numbers:
+                numbers[number] = union.adopt(one.matcher.vectorized, source)
+    try:
+        values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
+        return {number: values[at] for number, at in numbers.items()}, {}
+    except InvalidEventError:
+        pass
+    met, failed = {}, {}
+    for number, at in numbers.items():
+        met[number], bad = _tolerant(union.alone(at), _HOLDS, events)
+        if bad.any():
+            failed[number] = bad
+    return met, failed
+
+
+def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[Mask, Mask]:
+    """On which events an expression holds, and on which it fails, of each event alone: so neither depends on the others.
+
+    :param template: what is asked of the expression, ``{}``; it is 1 where the expression holds, and never NULL
+    """
+    (text,) = expression.texts
+    tried = f"TRY({template.replace('{}', _without_error(text))})"
+    asked = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
+    met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
+    told = MAX_FAILURES
+    todo = [(0, events.num_rows)]
+    while todo:
+        begin, end = todo.pop()
+        try:
+            (answers,) = asked.evaluate(events.slice(begin, end - begin))
+            bad[begin:end] = answers.is_null().to_numpy()
+            met[begin:end] = pc.fill_null(answers, 0).to_numpy() == 1
+        except InvalidEventError:  # it is not one event's value that is wrong
+            if end - begin == 1 or not told:
+                bad[begin:end] = True
+                told = max(told - 1, 0)
+            else:
+                middle = (begin + end) // 2
+                todo += [(middle, end), (begin, middle)]
+    return met, bad
+
+
+_HOLDS, _COMPUTED = "CASE WHEN {} THEN 1 ELSE 0 END", "CASE WHEN hash({}) IS NULL THEN 0 ELSE 1 END"
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\berror\(|[()]|[^'"()]+?(?=\berror\(|['"()]|$)""")
+
+
+def _without_error(text: str) -> str:
+    """An expression with casts that fail in place of ``error(text)``, of which DuckDB's TRY takes none.
+
+    >>> _without_error("CASE WHEN (c0 = 0) THEN error('by (0)') ELSE 1 / c0 END")
+    "CASE WHEN (c0 = 0) THEN list_extract([NULL], CAST('!' || 'by (0)' AS INTEGER)) ELSE 1 / c0 END"
+    """
+    found, ends = [], []
+    for token in _TOKENS.findall(text):
+        if token == "error(":
+            ends.append(" AS INTEGER))")
+            token = "list_extract([NULL], CAST('!' || "
+        elif token == "(":
+            ends.append(")")
+        elif token == ")":
+            token = ends.pop()
+        found.append(token)
+    return "".join(found)
+
+
+def _keys(
+    events: pa.Table,
+    selector: tuple[str, ...],
+    compiler: ProcessorCompiler,
+) -> tuple[pa.Array, Mask]:
+    """The key texts, and for which events there is none."""
+    rows = events.num_rows
+    none = np.zeros(rows, np.bool_)
+    if not selector:
+        return key_texts([], rows), none
+    expressions, numbers = compiler.key_expressions(selector)
+    try:
+        values = expressions.evaluate(events)
+    except InvalidEventError:
+        for number in set(numbers):
+            none |= _tolerant(expressions.alone(number), _COMPUTED, events)[1]
+        values = expressions.evaluate(events.filter(pa.array(~none)))
+        good = key_texts([values[number] for number in numbers], int(rows - none.sum()))
+        place = np.cumsum(~none) - 1
+        taken = good.take(pa.array(place, mask=none))
+        return taken.fill_null(NO_KEY), none
+    return key_texts([values[number] for number in numbers], rows), none
+
+
+def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
+    """What is wrong with an event for which *number*, as FAILED has it, could not be computed."""
+    what, expression = "its key", compiler.key_expressions(one.selector)[0]
+    if number != one.number:
+        what = f"a condition of {one.stages_with(number)}"
+        expression = one.matcher.vectorized.alone(one.matcher.bit_sources[one.conditions.index(number)])
+    shown = event_text(event.to_pylist()[0])
+    try:
+        expression.evaluate(event)
+    except InvalidEventError as error:
+        return InvalidEventError(
+            f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
+        )
+    # It is one of those that were left over.
+    return InvalidEventError(f"{what} could not be computed", "It fails on many events.")
+
+
+MAX_ASKED = 8
+_ASKED: dict[tuple[int, ...], Asked] = {}

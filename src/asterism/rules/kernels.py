@@ -1,0 +1,90 @@
+"""Which events which pattern is to see: compiled loops for :mod:`asterism.rules.matcher`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FIRST_ASK, END_ASK, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
+CONDITION, BIT = range(2)  # columns of asks
+WORD_BITS = 63
+
+
+@njit(cache=True)
+def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
+    """The positions of the events that meet each of *count* conditions, ascending: where they begin, and they.
+
+    Event *i* meets ``met[met_at[i]:met_at[i + 1]]``; negative numbers are of conditions that nobody asks for.
+    """
+    at = np.zeros(count + 1, np.int64)
+    for condition in met:
+        if condition >= 0:
+            at[condition + 1] += 1
+    for condition in range(count):
+        at[condition + 1] += at[condition]
+    free = at[:-1].copy()
+    positions = np.empty(at[-1], np.int64)
+    for event in range(len(met_at) - 1):
+        for place in range(met_at[event], met_at[event + 1]):
+            condition = met[place]
+            if condition >= 0:
+                positions[free[condition]] = event
+                free[condition] += 1
+    return at, positions
+
+
+@njit(cache=True)
+def shares(
+    patterns: Any, asks: Any, at: Any, positions: Any, since: Any, times: Any, words: int
+) -> tuple[Any, Any, Any]:
+    """Pattern after pattern the events that it is to see: their positions, their condition bits, and how many there are.
+
+    *patterns* has a row for each: its asks, does it need events that meet none of them, the set that brought it, and for which
+    times it is in force; *asks* are (condition, bit). An event is seen if it arrived since that set, in these times.
+    """
+    n_events = len(times)
+    room = 0
+    for pattern in range(len(patterns)):
+        if patterns[pattern, NEEDS_ALL]:
+            room += n_events
+        else:
+            for ask in range(patterns[pattern, FIRST_ASK], patterns[pattern, END_ASK]):
+                condition = asks[ask, CONDITION]
+                room += at[condition + 1] - at[condition]
+    seen, bits = np.empty(room, np.int64), np.zeros((room, words), np.int64)
+    counts = np.zeros(len(patterns), np.int64)
+    heads = np.empty(len(asks), np.int64)
+    put = 0
+    for pattern in range(len(patterns)):
+        begin, end = patterns[pattern, FIRST_ASK], patterns[pattern, END_ASK]
+        for ask in range(begin, end):
+            heads[ask] = at[asks[ask, CONDITION]]
+        before = put
+        event = -1
+        while True:
+            if patterns[pattern, NEEDS_ALL]:
+                event += 1
+            else:
+                event = n_events
+                for ask in range(begin, end):
+                    if heads[ask] < at[asks[ask, CONDITION] + 1]:
+                        event = min(event, positions[heads[ask]])
+            if event >= n_events:
+                break
+            wanted = (
+                since[event] >= patterns[pattern, SINCE_SET]
+                and patterns[pattern, BEGINS] <= times[event] < patterns[pattern, UNTIL]
+            )
+            for ask in range(begin, end):
+                if heads[ask] < at[asks[ask, CONDITION] + 1] and positions[heads[ask]] == event:
+                    heads[ask] += 1
+                    if wanted:
+                        bit = asks[ask, BIT]
+                        bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
+            if wanted:
+                seen[put] = event
+                put += 1
+        counts[pattern] = put - before
+    return seen[:put], bits[:put], counts

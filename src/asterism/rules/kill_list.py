@@ -1,0 +1,160 @@
+"""Pattern processors that a person has taken out of a query: by ``id``, which means all versions, or by ``id@version``.
+
+An id may have an ``@`` in it. A name that ends in ``@`` and a number always means that version, so an id that ends so itself, or
+in an ``@``, is written with another ``@`` behind it: ``victim@3`` is version 3 of ``victim``, ``victim@3@`` all of ``victim@3``.
+
+A rule that fails can bring down the query, and its set is then part of the micro-batch that is repeated: to remove the rule where
+it came from does not help. Its name in ``killed.json`` of the query's store does, and so does ``run(..., without=[name])``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from asterism.errors import PatternProcessorError, StreamDefinitionError
+from asterism.rules.durable_files import alone_in
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor
+
+MAX_REASON = 1000
+"""Characters."""
+MAX_NAME = MAX_ID + len("@2147483647")
+ALWAYS = 2**63 - 1
+"""In place of the number of a set: for all sets."""
+_LIKE_A_VERSION = re.compile(r"@[0-9]*\Z")
+NO_REASON = "no reason was given"
+WITHOUT = "left out by run(without=...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """:param since: ISO 8601, UTC"""
+
+    reason: str
+    since: str
+
+
+KillList = dict[str, Killed]
+"""By name."""
+
+
+class KillListStore(Protocol):
+    """Where a query keeps its kill list."""
+
+    def killed(self) -> KillList: ...
+
+    def write_killed(self, killed: KillList) -> None: ...
+
+    def local_folder(self) -> str | None: ...
+
+
+def is_named(processor: PatternProcessor, names: Collection[str]) -> bool:
+    """Is one of *names* its id, or its id and version?
+
+    >>> from asterism import Pattern
+    >>> [is_named(PatternProcessor("a", 2, Pattern.begin("x")), [name]) for name in ("a", "a@2", "a@1")]
+    [True, True, False]
+    """
+    return bool(names) and not names_of(processor).isdisjoint(names)
+
+
+def names_of(processor: PatternProcessor) -> frozenset[str]:
+    """What it is called on a kill list.
+
+    >>> from asterism import Pattern
+    >>> sorted(names_of(PatternProcessor("a@3", 2, Pattern.begin("x"))))
+    ['a@3@', 'a@3@2']
+    """
+    id = processor.id
+    return frozenset([f"{id}@{processor.version}", f"{id}@", *([] if _LIKE_A_VERSION.search(id) else [id])])
+
+
+def checked_names(names: Iterable[str]) -> frozenset[str]:
+    """:raises StreamDefinitionError: these are not names of pattern processors"""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise StreamDefinitionError(
+            f"without is a list of names, not {names!r:.60}", hint='without=["id"], or without=["id@version"]'
+        )
+    found = list(names)
+    wrong = [name for name in found if not _is_name(name)]
+    if wrong:
+        raise StreamDefinitionError(
+            f"this is not the name of a pattern processor: {wrong[0]!r:.60}", hint='"id", or "id@version"'
+        )
+    return frozenset(found)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
+
+
+def to_bytes(killed: Mapping[str, Killed]) -> bytes:
+    found = {"killed": {name: asdict(one) for name, one in killed.items()}}
+    # Half of a surrogate pair, which a shell makes of a byte that is not UTF-8, can be written in JSON, and not in UTF-8.
+    return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
+
+
+def from_bytes(value: bytes) -> KillList:
+    """:raises ValueError: it is not what :func:`to_bytes` wrote"""
+    found = json.loads(value)
+    if not isinstance(found, dict) or not isinstance(found.get("killed"), dict):
+        raise ValueError('it has no object "killed"')
+    if len(found["killed"]) > MAX_PROCESSORS:
+        raise ValueError(f"it has more than {MAX_PROCESSORS} names")
+    killed = {}
+    for name, one in found["killed"].items():
+        match one:
+            case {"reason": str() as reason, "since": str() as since} if _is_name(name):
+                killed[name] = Killed(reason[:MAX_REASON], since)
+            case _:
+                raise ValueError(f"this is no name and reason: {name!r:.60}")
+    return killed
+
+
+def kill(store: KillListStore, names: Iterable[str], reason: str | None = None) -> None:
+    """Take processors out of the query that has *store*: at once, if it runs; otherwise from its next start on.
+
+    :raises StreamDefinitionError: these are not names
+    :raises PatternProcessorError: there would be too many, or the list cannot be written
+    """
+    given = (reason or NO_REASON)[:MAX_REASON]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    new = dict.fromkeys(sorted(checked_names(names)), Killed(given, now))
+    _change(store, lambda killed: killed | new)
+
+
+def unkill(store: KillListStore, names: Iterable[str]) -> None:
+    """Let processors in again, with their next version.
+
+    :raises PatternProcessorError: one of them is not on the list, or the list cannot be written
+    """
+    gone = checked_names(names)
+
+    def without(killed: KillList) -> KillList:
+        unknown = sorted(gone - killed.keys())
+        if unknown:
+            listed = ", ".join(sorted(killed)) or "nothing"
+            raise PatternProcessorError(f"{unknown[0]!r:.220} is not killed", f"Killed: {listed:.1000}")
+        return {name: one for name, one in killed.items() if name not in gone}
+
+    _change(store, without)
+
+
+def _change(store: KillListStore, change: Callable[[KillList], KillList]) -> None:
+    def do() -> None:
+        killed = change(store.killed())
+        if len(killed) > MAX_PROCESSORS:
+            raise PatternProcessorError(f"more than {MAX_PROCESSORS} names would be killed")
+        store.write_killed(killed)
+
+    folder = store.local_folder()
+    if folder is None:
+        do()
+    else:
+        with alone_in(Path(folder)):
+            do()

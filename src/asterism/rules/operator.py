@@ -1,0 +1,630 @@
+"""Many patterns that change while the stream runs, as one operator.
+
+The events are a keyed input, the sets of pattern processors a broadcast one. Before the exchange an event is copied for each
+key that some processor groups by (:mod:`asterism.rules.event_copies`). In a key group every processor in force sees the
+copies of its selector that arrived since the set that brought it and whose times it covers; all of them are matched in one
+call (:mod:`asterism.rules.matcher`).
+
+Source: FLIP-200.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import struct
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.groups import rows_of
+from asterism.columns.keys import KEY, key_values
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
+from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
+from asterism.matching.match_ids import match_ids, seed_of
+from asterism.matching.matcher import Found, Step, enough_memory
+from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
+from asterism.matching.outputs import Described, events_of, times_of
+from asterism.matching.page import Page
+from asterism.operators.key_group import LATE as LATE_ELEMENTS
+from asterism.operators.key_group import Group, KeyGroupOperator
+from asterism.operators.late import late_table
+from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.state_store import StateStore
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding import BoundProcessor, ProcessorCompiler
+from asterism.rules.event_copies import (
+    FAILED,
+    MET,
+    SELECTOR,
+    SINCE,
+    Asked,
+    copies_of,
+    copies_schema,
+    failure_of,
+    flattened,
+)
+from asterism.rules.kill_list import is_named
+from asterism.rules.matcher import ENTRY, KEYS, Failure, MatcherSet, Span
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import Entry, ProcessorSet, ProcessorSource, passed, updated, without
+
+EVENTS, PROCESSORS = "events", "processors"
+MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
+BY_PROCESSOR = "matches_by_processor"
+"""The metrics that count the matches of each processor: this, a slash, its id."""
+SETS_PAGE = 256
+"""The page of state that has the entries."""
+MAX_PARTIAL_MATCHES = 10_000
+"""How many partial matches of a processor a key may have, unless something else is said."""
+MAX_STATE = 2**30
+"""Bytes of partial matches and their events in a key group, at the end of a call. It is there to keep the query alive, Spark can
+keep no more than twice that: beyond it, the processor with the most partial matches is disabled.
+"""
+_SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
+_TEXTS = pa.map_(pa.string(), pa.string())
+_LENGTH = struct.Struct("<I")
+_Made = tuple[str, pa.Table, dict[str, int]]
+"""An output, rows of it, and how many of them each processor made."""
+_log = logging.getLogger("asterism.rules.processor")
+
+
+class DynamicCepOperator(KeyGroupOperator):
+    """Pattern processors over one stream of events.
+
+    :param schema: the columns of the events
+    :param keys: the stream's own key: columns or SQL expressions; none: processors without a key see one key
+    :param time: the event-time column; None: processing time
+    :param source: where :meth:`prepare` finds the sets
+    :param functions: see :class:`~asterism.rules.binding.ProcessorCompiler`
+    :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event on at which it
+        did, and reported in the output ``errors``; otherwise the query fails
+    :param wants_late: is the output ``late`` taken? There events without a time are told; otherwise they fail the query
+    :param max_partial_matches: how many partial matches a key may have of a processor after each of its events, None: any number;
+        what one event may cost is limited with it, see docs/limits.md
+    :param disable_on_limit: a processor that goes beyond a limit is disabled, likewise
+    :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group, and for which nothing is
+        compiled or evaluated; each with the number of the last set for which that is so
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str] = (),
+        time: str | None,
+        source: ProcessorSource,
+        semantics: Semantics = Semantics.DEFAULT,
+        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        disable_on_error: bool = False,
+        wants_late: bool = False,
+        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
+        disable_on_limit: bool = True,
+        left_out: Mapping[str, int] | None = None,
+    ) -> None:
+        check_limit(max_partial_matches)
+        self.schema = schema
+        self.left_out = dict(left_out or {})
+        self.source = source
+        self.wants_late = wants_late
+        self.disable_on_limit = disable_on_limit
+        self.disable_on_error = disable_on_error
+        self.processing_time = time is None
+        self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
+        self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {}, max_partial_matches)
+        self.pages = 1
+        self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
+        prepared = copies_schema(schema)
+        self.inputs = {
+            PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
+            EVENTS: InputSpec(schema, prepared, timed=time is not None),
+        }
+        event = pa.struct([("stage", pa.string()), ("event", pa.struct(list(schema)))])
+        head = [("processor_id", pa.string()), ("processor_version", pa.int64()), ("key", pa.list_(pa.string()))]
+        tail = [("events", pa.list_(event)), ("measures", _TEXTS), ("result", pa.string())]
+        times = self.time.written
+
+        def output(decided: str) -> pa.Schema:
+            return pa.schema(
+                [*head, ("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string()), *tail]
+            )
+
+        self.output_schemas = {
+            MATCHES: output("match_time"),
+            TIMED_OUT: output("timeout_time"),
+            LATE: schema,
+            ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
+        }
+        definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+        # Of the key group at hand, during a call: the number of the newest set and the entries, now and before the call.
+        self._version, self._entries = self._before = _entries_from(None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        version, entries = before = _entries_from(None)
+        return self.__dict__ | {"_version": version, "_entries": entries, "_before": before}
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
+        # Of all events, also those that can matter to no processor.
+        if self.processing_time or name != EVENTS:
+            return NO_TIME
+        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)).as_py()
+        return NO_TIME if found is None else int(found)
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The copies of the events, with KEY_HASH."""
+        if name == PROCESSORS:
+            raise AssertionError("sets come as prepared_set makes them")
+        full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
+        times = event_times(full, self.time, self.processing_time, self.wants_late)
+        processors: dict[int, PatternProcessor] = {}
+        for found in self.source.retained():
+            killed = {*found.killed, *self._left_out(found.version)}
+            processors |= {id(p): p for p in found.processors if not is_named(p, killed)}
+        bound = [self.compiler.bind(processor) for processor in processors.values()]
+        return copies_of(full, times, bound, self.compiler)
+
+    def _left_out(self, version: int) -> set[str]:
+        """The names of processors that are left out while the set *version* is the newest."""
+        return {name for name, last in self.left_out.items() if version <= last}
+
+    # ------------------------------------------------------------------ with state
+
+    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
+        stored = store.read_page(SETS_PAGE)
+        self._before = self._version, self._entries = _entries_from(stored)
+        results = super().slices(store, arrivals, now)
+        result = next(results)
+        for following in results:
+            yield result
+            result = following
+        replaced = _replaced_later(self._entries)
+        # One that is replaced within the call, too.
+        timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
+        if replaced != _replaced_later(self._before[1]) or (timed and self._version != self._before[0]):
+            self.source.replaced_later(self._version, replaced)
+        if now.watermark == END_OF_TIME:
+            if stored is not None:
+                store.write_page(SETS_PAGE, None)
+        elif (self._version, self._entries) != self._before:
+            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries))
+        yield result
+
+    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+        """The newest set, and of the events what somebody asks for: what was copied for sets that are not announced yet, or
+        that an earlier attempt at this call did not know, is left out.
+        """
+        sets = [
+            _set_from(value)
+            for arrival in arrivals
+            if arrival.input == PROCESSORS and arrival.events is not None
+            for value in arrival.events.column("set").to_pylist()
+        ]
+        newest = max(sets, key=lambda found: found.version, default=None)
+        self._entries = passed(self._entries, time)
+        if newest is not None and newest.version > self._version:
+            self._version = newest.version
+            self._entries = without(updated(self._entries, newest, time), newest.killed)
+        self._entries = without(self._entries, self._left_out(self._version))
+        asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries if not entry.killed])
+        known = NO_TIME if self.processing_time else time
+        return [
+            replace(arrival, events=None if copies is None else asked.of_arrivals(copies, self._version, known))
+            for arrival, copies in ((arrival, arrival.events) for arrival in arrivals if arrival.input == EVENTS)
+        ]
+
+    def must_advance(self, group: Group) -> bool:
+        # What belongs to processors that are gone must go.
+        return (self._version, self._entries) != self._before
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE_ELEMENTS] += events.num_rows
+        group.emit(LATE, late_table(self.schema, events))
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        entries = [entry for entry in self._entries if not entry.disabled]
+        copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if entries:
+            failures = yield from self._match(group, entries, copies, horizon)
+            failed = {entries[number].name for number in failures}
+            self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        else:
+            group.write_page(0, group.read_page(0), None, END_OF_TIME)
+        self._entries = passed(self._entries, horizon)
+
+    def _match(
+        self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
+    ) -> Generator[None, None, dict[int, Failure]]:
+        """Show *copies* to the processors; those that failed, by number."""
+        bound = [self.compiler.bind(entry.processor) for entry in entries]
+        matchers = MatcherSet.of(bound)
+        old = group.read_page(0)
+        page = _page_from(old, entries, matchers.event_schema)
+        spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
+        failures: dict[int, Failure] = {}
+        failed = self._failed_before(copies, bound, spans)
+        with enough_memory(lambda: _heaviest(bound, page, copies)):
+            while True:
+                self._note(bound, failures, failed)
+                # A processor that fails at some time has been in force until then, wherever the micro-batch began.
+                limited = [
+                    replace(span, until=failures[number].time) if number in failures else span
+                    for number, span in enumerate(spans)
+                ]
+                step, made, failed = self._tried(bound, matchers.slices(page, copies, limited, horizon))
+                if not failed:
+                    break
+            if made is None:  # too much to keep: now that nothing fails, the results are made again, and handed on
+                for each in matchers.slices(page, copies, limited, horizon):
+                    assert isinstance(each, Step)
+                    step = each
+                    made, failed = self._outputs(bound, step)
+                    if failed:
+                        error = min(failed, key=attrgetter("time")).error
+                        raise PatternProcessorError(
+                            f"{bound[failed[0].entry].name} failed where it did not fail before", str(error)
+                        ) from error
+                    self._emit(group, made)
+                    if not step.last:
+                        yield
+            else:
+                self._emit(group, made)
+            assert isinstance(step, Step)
+            (new,) = step.pages
+            value = _page_to(new, entries) if new.keys.num_rows else None
+            while value is not None and len(value) > MAX_STATE:
+                failure = _too_much_state(bound, new, len(value), horizon)
+                self._note(bound, failures, [failure])
+                new = _without(new, failure.entry)
+                value = _page_to(new, entries) if new.keys.num_rows else None
+        for number, failure in failures.items():
+            self._report(group, entries[number], failure)
+        group.write_page(0, old, value, step.wakes[0])
+        return failures
+
+    def _tried(
+        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[Failure]]
+    ) -> tuple[Step | None, list[_Made] | None, list[Failure]]:
+        """Whether all slices can be made: the last one, its results if it is the only one, and the failures."""
+        found: list[Failure] = []
+        step, made = None, None
+        for number, each in enumerate(slices):
+            if isinstance(each, list):
+                return None, None, each
+            step = each
+            whole = step.last and number == 0
+            rows, failed = self._outputs(bound, step, only_try=not whole)
+            made = rows if whole else None
+            found += failed
+        return step, made, found
+
+    def _emit(self, group: Group, made: Sequence[_Made]) -> None:
+        for name, table, counts in made:
+            group.emit(name, table)
+            group.metrics[name] += table.num_rows
+            if name == MATCHES:
+                for processor, count in counts.items():
+                    group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
+
+    def _note(self, bound: Sequence[BoundProcessor], failures: dict[int, Failure], new: Sequence[Failure]) -> None:
+        """Add the first failure of each processor to *failures*, or fail, where processors are not disabled."""
+        known = {number: failure.time for number, failure in failures.items()}
+        for failure in sorted(new, key=attrgetter("time"), reverse=True):
+            self._check_disabling(bound[failure.entry], failure)
+            before = known.get(failure.entry, END_OF_TIME)
+            failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))  # so that it comes to an end
+
+    def _check_disabling(self, one: BoundProcessor, failure: Failure) -> None:
+        error = failure.error
+        if failure.limit and not self.disable_on_limit:
+            assert isinstance(error, AsterismError)
+            raise LimitExceededError(f"{one.name}: {error.message}", error.detail, error.hint) from error
+        if not failure.limit and not self.disable_on_error:
+            raise PatternProcessorError(f"{one.name} failed", str(error)) from error
+
+    def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
+        """The processors of which a condition or the key could not be computed, with the time of the first such event."""
+        failed_rows, failed = flattened(copies.column(FAILED))
+        if not len(failed):
+            return []
+        met_rows, met = flattened(copies.column(MET))
+        times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
+        selectors = copies.column(SELECTOR).to_numpy()
+        found = []
+        for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
+            sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            asks = np.isin(failed, one.conditions)
+            if not one.needs_all:
+                # The key of an event that it does not ask for may fail.
+                wanted = np.zeros(len(times), np.bool_)
+                wanted[failed_rows[asks]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
+                sees &= wanted
+            mine = (asks | (failed == one.number)) & sees[failed_rows]
+            if mine.any():
+                rows, numbers = failed_rows[mine], failed[mine]
+                first = int(np.argmin(times[rows]))
+                event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
+                event = pa.table(event.columns, schema=self.schema)
+                error = failure_of(one, int(numbers[first]), event, self.compiler)
+                found.append(Failure(entry, int(times[rows[first]]), error))
+        return found
+
+    def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
+        _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
+        time = self.time.from_micros(np.array([failure.time], np.int64))
+        error = f"{type(failure.error).__name__}: {failure.error}"
+        row = [[entry.processor.id], [entry.processor.version], time, [error]]
+        group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
+        group.metrics[ERRORS] += 1
+
+    # ------------------------------------------------------------------ outputs
+
+    def _outputs(
+        self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
+    ) -> tuple[list[_Made], list[Failure]]:
+        """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made; and
+        the processors that fail. *only_try*: make only what may fail.
+        """
+        made: list[_Made] = []
+        failed: list[Failure] = []
+        entry_of_key = step.keys.column(ENTRY).to_numpy()
+        for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
+            entries = entry_of_key[found.key]
+            parts = []
+            counts: dict[str, int] = {}
+            default = np.zeros(len(found), np.bool_)
+            for number in np.unique(entries).tolist():
+                one = bound[number]
+                if name not in one.outputs:
+                    continue
+                mine = entries == number
+                counts[one.processor.id] = int(mine.sum())
+                if not one.processor.select and one.processor.function is None:
+                    default |= mine
+                    continue
+                own = _some(found, mine)
+                try:
+                    columns = self._own_columns(one, name, step, own)
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    failed.append(self._first_failure(number, one, name, step, own, error))
+                    continue
+                if not only_try:
+                    parts.append(self._rows(name, bound, step, own, columns))
+            if default.any() and not only_try:
+                own = _some(found, default)
+                parts.append(self._rows(name, bound, step, own, {"events": self._events(bound, step, own)}))
+            if parts:
+                made.append((name, pa.concat_tables(parts), counts))
+        return made, failed
+
+    def _first_failure(
+        self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
+    ) -> Failure:
+        """The first time at which nothing can be made of the matches until then; *error*: what is wrong with all of them."""
+        times = np.unique(found.emitted)
+        low, high = 0, len(times) - 1
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                self._own_columns(one, name, step, _some(found, found.emitted <= times[middle]))
+                low = middle + 1
+            except MemoryError:
+                raise
+            except Exception as earlier:
+                high, error = middle, earlier
+        return Failure(number, int(times[low]), error)
+
+    def _rows(
+        self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
+    ) -> pa.Table:
+        schema = self.output_schemas[name]
+        entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
+        used, place = np.unique(found.key, return_inverse=True)
+        keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
+        seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
+        columns = [
+            pa.array([one.processor.id for one in bound]).take(entries),
+            pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
+            pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
+            *times_of(self.time, step, found),
+            match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
+        ]
+        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
+        return pa.table(columns, schema=schema)
+
+    def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
+        """The default record: for each match its events in order of acceptance, each with the name of its stage."""
+        names = [one.matcher.nfa.stages for one in bound]
+        begins = np.cumsum([0, *(len(stages) for stages in names)])
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
+        events = events_of(step, self.schema).take(pa.array(found.events))
+        stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
+        pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
+        lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
+        return lists.cast(self.output_schemas[MATCHES].field("events").type)
+
+    def _own_columns(self, one: BoundProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
+        """What a processor's measures or its function make of its matches."""
+        made = one.outputs[name].build(step, found)
+        if one.processor.select:
+            names = made.column_names
+            texts = [_as_texts(made.column(column)) for column in names]
+            rows = [list(zip(names, values, strict=True)) for values in zip(*texts, strict=True)]
+            return {"measures": pa.array(rows, _TEXTS)}
+        function = one.processor.function
+        assert function is not None
+        answer = self.compiler.functions[function](made)
+        if not isinstance(answer, pa.Table) or answer.num_rows != made.num_rows:
+            raise PatternProcessorError(
+                f"the function {function!r} must return a pyarrow.Table with a row for each match"
+            )
+        return {"result": pa.array([json.dumps(_as_json(row)) for row in answer.to_pylist()], pa.string())}
+
+
+def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
+    """Some of the matches."""
+    counts = np.diff(found.offsets)
+    events = np.repeat(wanted, counts)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
+    parts = (found.events[events], found.positions[events], found.stages[events])
+    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as Spark's ``to_json`` would write it, where JSON has no such values."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else float_text(np.float64(value))
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _as_json(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_as_json(part) for part in value]
+    return str(value)
+
+
+def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy().astype(column.type.to_pandas_dtype())
+        nulls = column.is_null().to_numpy()
+        return [None if null else float_text(value) for value, null in zip(values, nulls, strict=True)]
+    try:
+        found: list[str | None] = column.cast(pa.string()).to_pylist()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        found = [None if value is None else str(value) for value in column.to_pylist()]
+    return found
+
+
+def float_text(value: np.floating[Any]) -> str:
+    """A floating point number as Spark writes it.
+
+    >>> [float_text(np.float64(x)) for x in (650, 0.5, -0.0, 1e7, 1.25e-5, float("inf"))]
+    ['650.0', '0.5', '-0.0', '1.0E7', '1.25E-5', 'Infinity']
+    """
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
+
+
+def prepared_set(found: ProcessorSet) -> pa.Table:
+    """A set as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their size."""
+    return pa.table([[BEFORE_TIME], [zlib.compress(found.to_bytes())]], schema=_SETS)
+
+
+def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
+    return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
+
+
+@lru_cache(maxsize=64)
+def _set_from(value: bytes) -> ProcessorSet:
+    return ProcessorSet.from_bytes(zlib.decompress(value))
+
+
+@lru_cache(maxsize=256)
+def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...]]:
+    found = json.loads(zlib.decompress(value))
+    return found["version"], tuple(Entry.from_dict(entry) for entry in found["entries"])
+
+
+def _entries_from(value: bytes | None) -> tuple[int, list[Entry]]:
+    if value is None:
+        return 0, []
+    version, entries = _decoded(value)
+    return version, list(entries)
+
+
+def _entries_to(version: int, entries: Sequence[Entry]) -> bytes:
+    found = {"version": version, "entries": [entry.to_dict() for entry in entries]}
+    return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _page_to(page: Page, entries: Sequence[Entry]) -> bytes:
+    """A page, after the names of the processors by whose numbers its keys go."""
+    names = json.dumps([entry.name for entry in entries], ensure_ascii=False).encode()
+    return _LENGTH.pack(len(names)) + names + page.to_bytes()
+
+
+def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.Schema) -> Page:
+    """What :func:`_page_to` wrote, by the numbers of *entries*, without the keys of processors that are gone."""
+    if value is None:
+        return Page.empty(KEYS, event_schema)
+    (length,) = _LENGTH.unpack_from(value)
+    begin = _LENGTH.size + length
+    page = Page.from_bytes(value[begin:], KEYS, event_schema)
+    numbers = {entry.name: number for number, entry in enumerate(entries)}
+    known = [
+        numbers.get((name, version, since), -1) for name, version, since in json.loads(value[_LENGTH.size : begin])
+    ]
+    entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
+    live = entry_of_key >= 0
+    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
+    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
+    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
+    keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
+    return replace(
+        page, keys=keys, run_at=run_at, run_rows=run_rows, waiting_at=waiting_at, waiting_rows=waiting_rows,
+        timer_at=timer_at, timer_rows=timer_rows,
+    )  # fmt: skip
+
+
+def _of_entries(page: Page) -> npt.NDArray[np.int64]:
+    """How many partial matches each processor has."""
+    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
+    return np.bincount(entries[page.run_rows[:, 1] >= 0], minlength=1)
+
+
+def _without(page: Page, entry: int) -> Page:
+    """A page without a processor."""
+    from asterism.matching.kernels import compact
+
+    live = page.keys.column(ENTRY).to_numpy() != entry
+    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
+    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
+    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
+    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), run_rows, waiting_rows)
+    return Page(
+        page.keys.filter(pa.array(live)), page.events.take(pa.array(kept)), page.times[kept], page.positions[kept], nodes,
+        run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
+    )  # fmt: skip
+
+
+def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> Failure:
+    counts = _of_entries(page)
+    entry = int(counts.argmax())
+    error = LimitExceededError(
+        f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
+        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
+        "bound them with within(...), or take more key_groups; docs/limits.md tells more",
+    )
+    return Failure(entry, time, error, limit=True)
+
+
+def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
+    """The processor with the most partial matches."""
+    counts = _of_entries(page)
+    if not counts.any():
+        return f"{copies.num_rows:,} copies of events, and no partial matches before them"
+    entry = int(counts.argmax())
+    return f"{bound[entry].name} with {int(counts[entry]):,} partial matches before it"

@@ -1,0 +1,163 @@
+"""Sets of pattern processors as they travel and as they are in force.
+
+A set has a number; it travels as JSON, whole. A key group keeps *entries*: which processor, since which set, and for which
+event times. Given the sets in order, the entries are the same in every key group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.rules.kill_list import is_named
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSet:
+    """All processors from one moment on. *version* counts the sets, from 1; *killed* names those that a person has taken out."""
+
+    version: int
+    processors: tuple[PatternProcessor, ...]
+    killed: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        found = {"version": self.version, "processors": [text_of(processor) for processor in self.processors]}
+        killed = {"killed": self.killed} if self.killed else {}
+        return json.dumps(found | killed, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> ProcessorSet:
+        """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted."""
+        found = json.loads(value)
+        processors = tuple(processor_of(text) for text in found["processors"])
+        return cls(found["version"], processors, tuple(found.get("killed", ())))
+
+
+@lru_cache(maxsize=MAX_PROCESSORS)
+def text_of(processor: PatternProcessor) -> str:
+    """A processor as text, by which it is known in sets and in state."""
+    return canonical_text(processor.to_dict())
+
+
+def canonical_text(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=MAX_PROCESSORS)
+def processor_of(text: str) -> PatternProcessor:
+    """What :func:`text_of` wrote: it was checked when it was accepted."""
+    return PatternProcessor.from_dict(json.loads(text))
+
+
+class ProcessorSource(Protocol):
+    """Where the stage before the exchange, which is not told of updates, finds out which keys are needed."""
+
+    def retained(self) -> Sequence[ProcessorSet]:
+        """The sets that may be in force in a micro-batch that runs now: the newest, and those that it may replace. Others beside
+        them do no harm.
+        """
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        """Behind the exchange, where event time is known: of what was replaced up to the set *version*, these (id, version) are
+        in force until the time of their successor. It is said again where a micro-batch is repeated, and by every key group.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A processor in a key group.
+
+    :param since: the number of the set that brought it: events that arrived before are not for it
+    :param begins: event time in microseconds from which on it is in force; None: always
+    :param until: event time at which its successor takes over; None: there is none
+    :param disabled: it failed, or is *killed*; it waits for its next version
+    :param killed: a person has taken it out: nothing of it is computed
+    """
+
+    processor: PatternProcessor
+    since: int
+    begins: int | None = None
+    until: int | None = None
+    disabled: bool = False
+    killed: bool = False
+
+    @property
+    def name(self) -> tuple[str, int, int]:
+        """Id and version, and the set that brought it: a version may come, go, and come again."""
+        return self.processor.id, self.processor.version, self.since
+
+    @property
+    def first_time(self) -> int:
+        return BEFORE_TIME if self.begins is None else self.begins
+
+    @property
+    def end_time(self) -> int:
+        """The first time for which it is not in force any more."""
+        return END_OF_TIME if self.until is None else self.until
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
+        found["killed"] = self.killed
+        return {"processor": text_of(self.processor), **{k: v for k, v in found.items() if v}}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Entry:
+        return cls(
+            processor_of(found["processor"]),
+            found["since"],
+            found.get("begins"),
+            found.get("until"),
+            found.get("disabled", False),
+            found.get("killed", False),
+        )
+
+
+def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
+    """The entries after a set has arrived, in the order of the set, where event time has come to *horizon* (microseconds).
+
+    A set is all there is: of the entries before it those stay that it has, and those that are in force until the time of one
+    that it has.
+
+    * A processor that is in force, or waits for its time, stays as it is, with its partial matches.
+    * A processor without a timestamp, or whose time has come, takes the place of what has its id, at once.
+    * A processor whose time is still to come waits for it; until then the one in force stays.
+    * What waits and is in the set no more is withdrawn: it never was in force.
+    """
+    chains: dict[str, list[Entry]] = {}
+    for entry in passed(entries, horizon):
+        chains.setdefault(entry.processor.id, []).append(entry)
+    found: list[Entry] = []
+    for processor in new.processors:
+        chain = chains.get(processor.id, [])
+        in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
+        if in_force is not None and _same(in_force.processor, processor):
+            found.append(replace(in_force, until=None))
+            continue
+        waiting = next((entry for entry in chain if entry is not in_force and _same(entry.processor, processor)), None)
+        newest = Entry(processor, new.version, processor.effective_from) if waiting is None else waiting
+        if in_force is not None and newest.first_time > horizon:
+            found.append(replace(in_force, until=newest.begins))
+        found.append(replace(newest, until=None))
+    return found
+
+
+def _same(one: PatternProcessor, other: PatternProcessor) -> bool:
+    # Those of equal texts are one object, and to compare patterns takes time.
+    return one is other or (one.version == other.version and one == other)
+
+
+def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
+    """The entries that are left when event time has come to *time*."""
+    return [entry for entry in entries if entry.until is None or entry.until > time]
+
+
+def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
+    """The entries, of which those that are named (``id`` or ``id@version``) are killed."""
+    return [
+        replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
+    ]

@@ -1,0 +1,93 @@
+"""A version of a pattern processor means one thing for the life of a store: digests of all versions that were ever accepted.
+
+A match tells id and version, and so does its ``match_id``; both would be worth nothing if a version could come back with another
+content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from asterism.errors import PatternProcessorError
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import canonical_text, text_of
+
+MAX_VERSIONS = 100_000
+"""Versions of all ids together that are known. Those that were accepted first are forgotten first, but none that is in use."""
+_LAYOUT = 1
+_Versions = Mapping[tuple[str, int], str]
+
+
+class UsedVersions:
+    """By id and version a digest of the processor, in the order in which they were accepted."""
+
+    def __init__(self, digests: _Versions | None = None) -> None:
+        self._digests = dict(digests or {})
+        self._highest: dict[str, int] = {}
+        for id, version in self._digests:
+            self._highest[id] = max(version, self._highest.get(id, 0))
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def check(self, new: PatternProcessor) -> PatternProcessorError | None:
+        """Why *new* is refused: its version was another processor."""
+        known = self._digests.get((new.id, new.version))
+        # The earlier text is written only where the digest is another one: it is not kept, as the other is.
+        if known is None or known == _digest(text_of(new)) or known == _digest(_earlier_text_of(new)):
+            return None
+        return PatternProcessorError(
+            f"version {new.version} of {new.id!r} was another definition before",
+            "A version keeps its definition, also when it has been removed or replaced.",
+            f"give it a version that has not been used: {self._highest[new.id] + 1}",
+        )
+
+    def with_(self, accepted: Iterable[PatternProcessor], in_use: Collection[tuple[str, Any]] = ()) -> UsedVersions:
+        """With *accepted*; self, if all are known.
+
+        :param in_use: id and version of others that are not to be forgotten
+        """
+        keys = {(one.id, one.version): one for one in accepted}
+        new = {key: _digest(text_of(one)) for key, one in keys.items() if key not in self._digests}
+        if not new:
+            return self
+        found = self._digests | new
+        kept = keys.keys() | in_use
+        forgotten = [key for key in found if key not in kept][: max(len(found) - MAX_VERSIONS, 0)]
+        for key in forgotten:
+            del found[key]
+        return UsedVersions(found)
+
+    def to_bytes(self) -> bytes:
+        rows = [[id, version, digest] for (id, version), digest in self._digests.items()]
+        return json.dumps({"layout": _LAYOUT, "versions": rows}, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> UsedVersions:
+        """:raises ValueError: it is not what :meth:`to_bytes` wrote"""
+        found = json.loads(value)
+        if not isinstance(found, dict) or found.get("layout") != _LAYOUT or not isinstance(found.get("versions"), list):
+            raise ValueError(f"these are no versions of layout {_LAYOUT}")
+        digests = {}
+        for row in found["versions"]:
+            match row:
+                case [str() as id, int() as version, str() as digest]:
+                    digests[id, version] = digest
+                case _:
+                    raise ValueError(f"this is no version: {row!r:.60}")
+        return cls(digests)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _earlier_text_of(processor: PatternProcessor) -> str:
+    """As earlier releases wrote it: with the timestamp in the zone in which it was given."""
+    found = processor.to_dict()
+    if processor.timestamp is not None:
+        found["timestamp"] = processor.timestamp.isoformat()
+    return canonical_text(found)

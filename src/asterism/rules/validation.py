@@ -1,0 +1,369 @@
+"""Patterns and processors looked at as a whole: what is wrong with them, as much as can be told at once, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from asterism.columns.time import TimeColumn
+from asterism.errors import (
+    AsterismError,
+    ExpressionSyntaxError,
+    PatternError,
+    PatternFormatError,
+    PatternProcessorError,
+    printable,
+)
+from asterism.expressions.names import Scope, check_names
+from asterism.expressions.parsing import parse
+from asterism.matching.matcher import Matcher
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.json_graph import Reading, read_graph
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import Contiguity, Stage
+from asterism.patterns.warnings import surprises
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.processor import PatternProcessor, without_flag
+from asterism.text.printable import duration, one_line
+from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
+
+MAX_PROBLEMS = 100
+"""More are counted only: who has that many begins with the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and from which line and column (from 1) on."""
+
+    line: int
+    column: int
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """As it is shown on a terminal, which must not obey what stands in the file."""
+        lines = [f"{self.line}:{self.column}: {_in_one_line(self.message)}"]
+        lines += ["  " + line for line in printable(self.detail or "").split("\n") if line]
+        if self.hint:
+            lines.append("  Hint: " + _in_one_line(self.hint))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The pattern, or problems in the order of the text."""
+
+    pattern: Pattern | None
+    problems: Sequence[Problem]
+    more: int = 0
+    """How many problems there are besides."""
+    warnings: Sequence[Problem] = ()
+    """Where the pattern surely does not mean what it says; it can be used all the same."""
+
+
+def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Semantics = Semantics.DEFAULT) -> Checked:
+    """Look for everything that is wrong with a pattern in JSON.
+
+    :param source: the text, in UTF-8 if bytes
+    :param schema: of the events: with it, the columns and types of conditions are checked too
+    :param semantics: by which the pattern is to be compiled: the default refuses what Flink ignores
+
+    >>> [problem] = check('{"type": "COMPOSITE",\\n "nodes": []}').problems
+    >>> print(problem)
+    2:11: root: a graph needs nodes
+    """
+    try:
+        text = text_of(source)
+        pattern, found, surprising = _in_pattern(decode(text), schema, semantics)
+    except JsonTextError as error:
+        return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
+
+    def place(path: str) -> tuple[int, int]:
+        return line_and_column(text, offset_of(text, path))
+
+    problems = _placed(found, place)
+    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(surprising, place))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProcessor:
+    """The processor, or problems in the order of the text."""
+
+    processor: PatternProcessor | None
+    problems: Sequence[Problem]
+    more: int = 0
+    """How many problems there are besides."""
+    warnings: Sequence[Problem] = ()
+    """As those of :class:`Checked`."""
+
+
+def check_processor(
+    item: Any,
+    place: Callable[[str], tuple[int, int]],
+    schema: pa.Schema | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+) -> CheckedProcessor:
+    """Look for everything that is wrong with a processor in its JSON form.
+
+    :param place: line and column of what a JSON pointer leads to, from the item on
+    :param schema: of the events: with it, the columns and types of all SQL are checked too
+
+    >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
+    >>> problem.message
+    'a version is an integer from 0 to 2147483647, not -1'
+    """
+    found: list[Found] = []
+    surprising: list[Found] = []
+    processor = None
+    try:
+        fields = without_flag(item)[0]
+        processor, found = _in_fields(fields)
+    except AsterismError as error:
+        found.append(("", "", error))
+    if isinstance(item, Mapping) and "pattern" in item:
+        graph = _Graph.of(item["pattern"], schema, semantics)
+        pattern = graph.pattern
+        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
+        surprising = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.surprising]
+        if processor is not None:
+            found += _in_expressions(processor, graph, schema, semantics)
+            if pattern is not None and not found:
+                processor = replace(processor, pattern=pattern)
+                found = [] if schema is None else _together(processor, schema, semantics)
+    problems = _placed(found, place)
+    warnings = _placed(surprising, place)
+    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
+
+
+def summary(pattern: Pattern) -> str:
+    """A pattern in a few words.
+
+    >>> from datetime import timedelta
+    >>> summary(Pattern.begin("a").next("b").within(timedelta(minutes=5)))
+    '2 stages (a, b), within 5 min, NO_SKIP'
+    """
+    names = [stage.name for stage in pattern.atoms()]
+    words = [f"{len(names)} stage{'s' * (len(names) != 1)} ({one_line(', '.join(names), 80)})"]
+    if pattern.time_bound is not None:
+        words.append(f"within {duration(pattern.time_bound)}")
+    skip = pattern.skip
+    words.append(skip.kind.value + (f" {printable(skip.stage)}" if skip.stage is not None else ""))
+    return ", ".join(words)
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """The Arrow type in which Spark hands over columns of a type; ValueError, if there is no such type.
+
+    >>> arrow_type("array<decimal(10, 2)>"), arrow_type("TIMESTAMP")
+    (ListType(list<item: decimal128(10, 2)>), TimestampType(timestamp[us, tz=UTC]))
+    """
+    try:
+        return _arrow_type(exp.DataType.build(text, dialect="spark"))
+    except (ParseError, _UnknownTypeError):
+        raise ValueError(f"{text!r} is not a type") from None
+
+
+class _UnknownTypeError(Exception):
+    pass
+
+
+def _arrow_type(found: exp.Expr | None) -> pa.DataType:
+    parts = [] if found is None else found.expressions
+    match found.this if found is not None else None, len(parts):
+        case (_KIND.ARRAY, 1):
+            return pa.list_(_arrow_type(parts[0]))
+        case (_KIND.MAP, 2):
+            return pa.map_(_arrow_type(parts[0]), _arrow_type(parts[1]))
+        case (_KIND.STRUCT, _) if parts:
+            return pa.struct([(part.name, _arrow_type(part.args.get("kind"))) for part in parts])
+        case (_KIND.DECIMAL, _):
+            return pa.decimal128(*(int(part.name) for part in parts)) if parts else pa.decimal128(10)
+        case (kind, _) if kind in _TYPES:
+            return _TYPES[kind]
+    raise _UnknownTypeError
+
+
+_KIND = exp.DataType.Type
+_TYPES = {
+    _KIND.BOOLEAN: pa.bool_(),
+    _KIND.TINYINT: pa.int8(),
+    _KIND.SMALLINT: pa.int16(),
+    _KIND.INT: pa.int32(),
+    _KIND.BIGINT: pa.int64(),
+    _KIND.FLOAT: pa.float32(),
+    _KIND.DOUBLE: pa.float64(),
+    _KIND.TEXT: pa.string(),
+    _KIND.VARCHAR: pa.string(),
+    _KIND.BINARY: pa.binary(),
+    _KIND.DATE: pa.date32(),
+    _KIND.TIMESTAMP: pa.timestamp("us", "UTC"),
+    _KIND.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    _KIND.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
+    _KIND.TIMESTAMPNTZ: pa.timestamp("us"),
+}
+
+# ---------------------------------------------------------------------- what is looked at
+
+Found = tuple[str, str, AsterismError]
+"""The path of the JSON value, words before the message, what is wrong."""
+_ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
+
+
+def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
+    problems = [Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in found[:MAX_PROBLEMS]]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def _in_pattern(
+    document: Any, schema: pa.Schema | None, semantics: Semantics
+) -> tuple[Pattern | None, list[Found], list[Found]]:
+    """The pattern, what is wrong, and what is surprising."""
+    reading = read_graph(Pattern, document)
+    found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
+    found += _in_conditions(reading, schema)
+    if reading.pattern is not None and not found:
+        found = _in_the_whole(reading, reading.pattern, schema, semantics)
+    surprising: list[Found] = []
+    if reading.pattern is not None and not found:
+        surprising = [
+            (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
+            for each in surprises(reading.pattern)
+        ]
+    return reading.pattern, found, surprising
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The pattern of a processor. *stages* are known also where it is wrong in another way."""
+
+    pattern: Pattern | None
+    found: list[Found]
+    surprising: list[Found]
+    stages: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics) -> _Graph:
+        """As JSON, or as its text."""
+        try:
+            document = decode(text_of(graph)) if isinstance(graph, str) else graph
+        except JsonTextError as error:
+            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+            return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [], None)
+        pattern, found, surprising = _in_pattern(document, schema, semantics)
+        return cls(pattern, found, surprising, None if pattern is None else tuple(s.name for s in pattern.atoms()))
+
+
+def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
+    """A processor of the fields that are right, with another pattern; each field is looked at beside good ones."""
+    if not isinstance(fields, Mapping):
+        PatternProcessor.from_dict(fields)
+    good = {"id": "a", "version": 0, "pattern": _ANY}
+    found: list[Found] = []
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        try:
+            if name != "pattern" or not isinstance(value, Mapping | str):
+                PatternProcessor.from_dict({**good, name: value})
+                kept[name] = value
+        except AsterismError as error:
+            found.append((pointer_part(name), "", error))
+    if kept.get("select") and kept.get("function") is not None:
+        both = PatternProcessorError("a processor has measures (select) or a function, not both")
+        found.append(("/function", "", both))
+        del kept["function"]
+    missing = [name for name in good if name not in fields]
+    found += [("", "", PatternProcessorError(f"a processor needs {name!r}")) for name in missing]
+    return PatternProcessor.from_dict({**good, **kept}), found
+
+
+def _in_expressions(
+    processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics
+) -> list[Found]:
+    """Keys and measures, one by one: also where the pattern is wrong, if its stages are known."""
+    found: list[Found] = []
+    for name, texts in (("key", processor.key or ()), ("select", processor.select)):
+        for number, text in enumerate(texts):
+            try:
+                tree = parse(text)
+                if isinstance(tree, exp.Alias) and name == "key":
+                    raise ExpressionSyntaxError.at("a key has no name", text)
+                if name == "select" and graph.stages is not None and schema is None:
+                    check_names(tree.this if isinstance(tree, exp.Alias) else tree, graph.stages, text)
+                if schema is not None and (name == "key" or graph.stages is not None):
+                    stages = graph.stages or ("any",)
+                    # What the stages take does not matter to the types of keys and measures.
+                    pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in stages))
+                    alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
+                    _compiler(schema, semantics).compile(
+                        replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
+                    )
+            except AsterismError as error:
+                found.append((f"/{name}/{number}", f"{name}: ", error))
+    return found
+
+
+def _together(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
+    try:
+        _compiler(schema, semantics).try_out(replace(processor, function=None))
+    except AsterismError as error:
+        return [("", "", error)]
+    return []
+
+
+def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
+    # Which functions there are, and the event time, the query knows.
+    return ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
+
+
+def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
+    # Which stages there are is known only if all of them could be read.
+    stages = None if reading.pattern is None else [stage.name for stage in reading.pattern.atoms()]
+    found: list[Found] = []
+    for condition in reading.conditions:
+        try:
+            _look_at(condition.text, stages, schema)
+        except AsterismError as error:
+            found.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
+    return found
+
+
+def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+    tree = parse(text)
+    if isinstance(tree, exp.Alias):
+        raise ExpressionSyntaxError.at("a condition has no name", text)
+    mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
+    if schema is None:
+        check_names(tree, mentioned if stages is None else stages, text)
+        return
+    Scope(schema, tuple(mentioned if stages is None else stages)).resolve(tree, text)
+    # Types are checked where a pattern meets a schema. Which of its stages has the condition does not matter to them.
+    first, *others = mentioned or ["any"]
+    pattern = Pattern.begin(first).where(text)
+    for stage in others:
+        pattern = pattern.next(stage)
+    Matcher(pattern, schema)
+
+
+def _in_the_whole(
+    reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics
+) -> list[Found]:
+    try:
+        if schema is None:
+            compile_pattern(pattern, semantics)
+        else:
+            Matcher(pattern, schema, semantics=semantics)
+    except AsterismError as error:
+        named = (path for name, path in reading.places.items() if f'"{name}"' in error.message)
+        return [(next(named, ""), "", error)]
+    return []
+
+
+def _in_one_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")

@@ -1,0 +1,151 @@
+"""What a user says about a DataFrame: its key, its event time, how far out of order it may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from asterism.arguments import expect
+from asterism.columns.time import MILLISECONDS, TIME_UNITS
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+
+_KEY_TYPES = (
+    T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeyedStream:
+    """Events, what groups them, and when they happened.
+
+    :param df: a streaming or a batch DataFrame
+    :param key: key column or columns; none: all events have one key (and one task does all the work). Null is a key like
+        any other.
+    :param time: event-time column: TIMESTAMP; TIMESTAMP_NTZ, whose clock is taken for that of UTC; DATE, midnight of that clock;
+        or BIGINT, a count from 1970-01-01 UTC, see *time_unit*. None: processing time. An event whose time is null, or out of
+        range, goes to the late output; without one, the query fails.
+    :param max_out_of_orderness: how much later than a younger event an event may arrive and still count (streaming only);
+        the watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's ``forBoundedOutOfOrderness``
+    :param idle_after: if nothing has come for so long (processing time), other inputs need not wait for this one; default: they
+        do
+    :param time_unit: what an event time of type BIGINT counts: "seconds", "milliseconds", "microseconds" or "nanoseconds"
+    :param order_by: order of events with equal times: columns, descending with a leading ``-``; default: order of arrival
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    key: str | Sequence[str] | None = ()
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    order_by: Sequence[str] = ()
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        if self.key is not None and not isinstance(self.key, Sequence):
+            raise StreamDefinitionError(
+                f"key is a column or a list of them, not {self.key!r:.60}", hint='key=["user", "shop"]'
+            )
+        if isinstance(self.order_by, str) or not isinstance(self.order_by, Sequence):
+            raise StreamDefinitionError(
+                f"order_by is a list of columns, not {self.order_by!r:.60}",
+                hint=f"order_by=[{self.order_by!r}]"
+                if isinstance(self.order_by, str)
+                else 'order_by=["number", "-price"]',
+            )
+        order = [c.removeprefix("-") if isinstance(c, str) else c for c in self.order_by]
+        times = [] if self.time is None else [self.time]
+        _check_columns(self.df, [*self.keys, *times, *order], "in the description of the keyed stream")
+        twice = [name for name, count in Counter(self.keys).items() if count > 1]
+        if twice:
+            raise StreamDefinitionError(f'the key column "{twice[0]}" is named twice')
+        for name in self.keys:
+            kind = self.df.schema[name].dataType
+            if not isinstance(kind, _KEY_TYPES):
+                raise StreamDefinitionError(
+                    f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
+                    hint="CAST it to a string, an integer or a decimal",
+                )
+        _check_time(self)
+
+    @property
+    def keys(self) -> list[str]:
+        if self.key is None or (isinstance(self.key, Sequence) and not isinstance(self.key, str)):
+            return list(self.key or ())
+        return [self.key]
+
+
+@dataclass(frozen=True)
+class BroadcastStream:
+    """Elements that every key group receives: rules, thresholds, slowly changing tables.
+
+    :param df: a streaming or a batch DataFrame
+    :param time: event-time column, of the types of :class:`KeyedStream`: an element takes effect at its time, exactly, and keyed
+        events wait for the watermark of this input. None: it takes effect with the micro-batch that brings it, before the keyed
+        events.
+    :param max_out_of_orderness: as for a keyed stream
+    :param idle_after, time_unit: as for a keyed stream
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        _check_columns(self.df, [] if self.time is None else [self.time], "in the description of the broadcast stream")
+        _check_time(self)
+
+
+def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
+    expect(StreamDefinitionError, df, DataFrame, "events come as a DataFrame", 'KeyedStream(df, key="user", time="ts")')
+    columns = [field.name for field in df.schema]
+    for name in names:
+        if not isinstance(name, str):
+            raise StreamDefinitionError(
+                f"columns are named by texts, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
+            )
+        if name not in columns:
+            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
+
+
+def _check_unit(unit: str) -> None:
+    if not isinstance(unit, str) or unit not in TIME_UNITS:
+        raise StreamDefinitionError(
+            f"time_unit is {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
+        )
+
+
+def _check_time(stream: KeyedStream | BroadcastStream) -> None:
+    time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
+    if time is not None:
+        kind = stream.df.schema[time].dataType
+        if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.LongType):
+            raise StreamDefinitionError(
+                f'the event-time column "{time}" is of type {kind.simpleString()}',
+                "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
+                "CAST it, or build it with to_timestamp(...)",
+            )
+    expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness is a timedelta", "timedelta(seconds=5)")
+    expect(StreamDefinitionError, idle_after, timedelta | None, "idle_after is a timedelta", "timedelta(minutes=1)")
+    if stream.time_unit != MILLISECONDS and (
+        time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
+    ):
+        raise StreamDefinitionError(
+            f'time_unit="{stream.time_unit}" says what a BIGINT counts, and the event time is no BIGINT'
+        )
+    if delay < timedelta(0):
+        raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
+    if idle_after is not None and idle_after <= timedelta(0):
+        raise StreamDefinitionError(f"idle_after must be positive, not {idle_after}")
+    if idle_after is not None and time is None:
+        raise StreamDefinitionError("idle_after says when to go on without an input's event time, and it has none")

@@ -1,0 +1,290 @@
+"""Wiring: a user's operator and the DataFrames that are its inputs (FLIP-92)."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from datetime import timedelta
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import StreamDefinitionError
+from asterism.operators.multiple_input import MultipleInputOperator, Wire, check_operator
+from asterism.operators.stream_operator import Input, StreamOperator
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.exchange import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_ORDER, BATCH_TIME, arrivals, run_keys
+from asterism.spark.host import NO_TIME, PROCESSING_TIME
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.partitioning import label
+from asterism.spark.plan import (
+    DEFAULT_KEY_GROUPS,
+    Sink,
+    Use,
+    arrow_schema,
+    bounded,
+    check_key_groups,
+    check_run,
+    hashed,
+    key_group_of,
+    mapped,
+    output_of,
+    packed,
+    quoted,
+    run,
+    stateful,
+)
+from asterism.spark.times import event_micros
+
+Stream = KeyedStream | BroadcastStream
+_LAST = 2**62  # after every chunk of a micro-batch
+
+
+def connect(
+    operator: StreamOperator,
+    inputs: Mapping[str, Stream] | None = None,
+    *,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    pages: int = 1,
+    drain: bool = False,
+    co_partitioned: bool = False,
+    **more: Stream,
+) -> OperatorStream:
+    """Connect the inputs of *operator* to streams, by name.
+
+    Streams and bounded DataFrames may be mixed: what is bounded is read to its end before the first element of a stream. If all
+    are bounded, elements come in the order of their event times; inputs without one come first, each to its end, broadcast
+    inputs before the others.
+
+    :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
+    :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
+    :param pages: pages of state per key group, likewise
+    :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
+    :param co_partitioned: batch: the inputs are tables that are bucketed by their keys, all alike: they are read, and meet, in
+        one stage, without a shuffle. Where they are not, Spark shuffles, a warning says so, and the results are the same. There
+        can be no broadcast input.
+    :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
+
+    Examples that run: docs/operators.md.
+    """
+    check_key_groups(key_groups)
+    check_operator(operator)
+    expect(
+        StreamDefinitionError, inputs, Mapping | None, "inputs are streams by name", "connect(operator, orders=stream)"
+    )
+    expect(StreamDefinitionError, drain, bool, "drain is True or False")
+    expect(StreamDefinitionError, co_partitioned, bool, "co_partitioned is True or False")
+    twice = sorted((inputs or {}).keys() & more.keys())
+    if twice:
+        raise StreamDefinitionError(f'the input "{twice[0]}" is connected twice')
+    return OperatorStream(operator, {**(inputs or {}), **more}, key_groups, pages, drain, co_partitioned)
+
+
+class OperatorStream:
+    """What an operator gives. Each DataFrame made here is a query of its own; :meth:`run` writes several outputs from one."""
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        streams: Mapping[str, Stream],
+        key_groups: int,
+        pages: int,
+        drain: bool,
+        co_partitioned: bool,
+    ) -> None:
+        for name, stream in streams.items():
+            if not isinstance(stream, KeyedStream | BroadcastStream):
+                raise StreamDefinitionError(
+                    f'the input "{name}" is connected to a {type(stream).__name__}',
+                    hint="KeyedStream(df, key=..., time=...) or BroadcastStream(df)",
+                )
+            if isinstance(stream, KeyedStream) and stream.order_by:
+                raise StreamDefinitionError(
+                    f'the input "{name}" has an order_by',
+                    "An operator gets elements with equal times in the order of their arrival.",
+                    "leave it out; put what must be in order together in a list state, and sort it in a timer",
+                )
+        if not streams:
+            raise StreamDefinitionError("an operator needs inputs", hint="connect(operator, orders=KeyedStream(...))")
+        self.spark: SparkSession = next(iter(streams.values())).df.sparkSession
+        wires = {name: _wire(self.spark, stream) for name, stream in streams.items()}
+        for name, declared in operator.declared(Input).items():
+            if name in streams and not declared.broadcast and isinstance(streams[name], BroadcastStream):
+                raise StreamDefinitionError(
+                    f'the input "{name}" is keyed, and is connected to a broadcast stream',
+                    hint="KeyedStream(df, key=...)",
+                )
+        self.streaming = any(stream.df.isStreaming for stream in streams.values())
+        # A batch run keeps its state in memory, and has no use for pages.
+        self.operator = MultipleInputOperator(operator, wires, pages=pages if self.streaming else 1)
+        self.streams = {name: streams[name] for name in self.operator.inputs}
+        self.key_groups, self.drain, self.co_partitioned = key_groups, drain, co_partitioned
+        if co_partitioned and (self.streaming or any(spec.broadcast for spec in self.operator.inputs.values())):
+            raise StreamDefinitionError(
+                "co_partitioned is for bounded, keyed inputs",
+                hint="join broadcast tables first: multi_broadcast_join",
+            )
+
+    def output(self, name: str) -> DataFrame:
+        """The rows of one output.
+
+        :raises StreamDefinitionError: there is none of that name
+        """
+        self._check_outputs([name])
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
+        )
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`.
+
+        The operator's counters, and the count of late elements, are in the query's progress, as the observation ``asterism``.
+        """
+        check_run(sinks, checkpoint, drain, trigger, name)
+        self._check_outputs(sinks)
+        return run(
+            self._results,
+            self.operator.output_schemas,
+            sinks,
+            streams=self.streams.values(),
+            ends_by_itself=not self.operator.processing_time,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+        )
+
+    def _check_outputs(self, names: Any) -> None:
+        for name in names:
+            if not isinstance(name, str) or name not in self.operator.output_schemas:
+                raise StreamDefinitionError(
+                    f'{type(self.operator.operator).__name__} has no output "{name}"',
+                    f"Its outputs: {', '.join(self.operator.output_schemas) or 'none'}",
+                )
+
+    # ------------------------------------------------------------------ plans
+
+    def _results(self, use: Use) -> DataFrame:
+        if self.streaming:
+            return self._stateful(use)
+        return self._co_partitioned() if self.co_partitioned else self._batch()
+
+    def _packed(self, name: str, stream: Stream, use: Use) -> DataFrame:
+        rows = hashed(stream.df, _keys(stream), self.operator.inputs[name].schema.names)
+        return packed(stream, self.operator, name, rows, key_groups=self.key_groups, use=use)
+
+    def _stateful(self, use: Use) -> DataFrame:
+        chunks = {name: self._packed(name, stream, use) for name, stream in self.streams.items()}
+        bounded = [name for name, stream in self.streams.items() if not stream.df.isStreaming]
+        first = None
+        if bounded:
+            ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(self.key_groups)]
+            first = reduce(
+                DataFrame.unionByName, [chunks[name] for name in bounded], self.spark.createDataFrame(ends, CHUNKS)
+            )
+        return stateful(
+            self.spark,
+            self.operator,
+            [chunks[name] for name in self.streams if name not in bounded],
+            streams=self.streams,
+            use=use,
+            key_groups=self.key_groups,
+            time_mode=PROCESSING_TIME if self.operator.processing_time else NO_TIME,
+            first=first,
+        )
+
+    def _batch(self) -> DataFrame:
+        """All elements, by key group and in the order in which they are processed; Spark sorts, and spills."""
+        ranked = sorted(self.streams, key=lambda name: not self.operator.inputs[name].broadcast)
+
+        def group(name: str) -> Column:
+            if self.operator.inputs[name].broadcast:
+                return F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
+            return key_group_of(_keys(self.streams[name]), self.key_groups)
+
+        def place(name: str) -> list[Column]:
+            # Broadcast elements have one order in all key groups; of keyed ones that with equal times does not matter.
+            order = (
+                F.monotonically_increasing_id() if self.operator.inputs[name].broadcast else F.lit(None).cast("long")
+            )
+            return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
+
+        rows = self._together(ranked, place)
+        return bounded(
+            rows, [BATCH_TIME, BATCH_INPUT, BATCH_ORDER], self.operator, partial(arrivals, self.operator, ranked)
+        )
+
+    def _co_partitioned(self) -> DataFrame:
+        """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""
+        names = list(self.streams)
+        for name in names:
+            if not _keys(self.streams[name]):
+                raise StreamDefinitionError(f'the input "{name}" has no key to be partitioned by')
+
+        def keys(name: str) -> list[Column]:
+            return [F.col(quoted(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
+
+        rows = self._together(names, keys)
+        by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
+        number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
+        rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted, names))
+        _warn_of_a_shuffle(rows)
+        return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
+
+    def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
+        """The elements of all inputs: where they belong, their times, the numbers of their inputs, and a struct per input."""
+        parts = []
+        for number, name in enumerate(names):
+            stream = self.streams[name]
+            struct = F.struct(*[F.col(quoted(column)) for column in self.operator.inputs[name].schema.names])
+            times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
+            parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+
+def _warn_of_a_shuffle(rows: DataFrame) -> None:
+    with redirect_stdout(io.StringIO()) as plan:
+        rows.explain()
+    if re.search(r"\bExchange\b", plan.getvalue()):
+        warnings.warn(
+            "co_partitioned=True, but the inputs do not lie together by their keys: Spark shuffles them. "
+            "Bucket them all alike by the key, into the same number of buckets.",
+            stacklevel=4,
+        )
+
+
+def _keys(stream: Stream) -> list[str]:
+    return stream.keys if isinstance(stream, KeyedStream) else []
+
+
+def _wire(spark: SparkSession, stream: Stream) -> Wire:
+    schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
+    idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
+    return Wire(schema, _keys(stream), stream.time, idle)
+
+
+def _sort_time(stream: Stream) -> Any:
+    """Event time in microseconds; null, which comes first, where there is none."""
+    if stream.time is None:
+        return F.lit(None).cast("long")
+    return event_micros(quoted(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

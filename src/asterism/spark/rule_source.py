@@ -1,0 +1,222 @@
+"""The control source of a query with pattern processors: announces sets, beside what every control source does.
+
+The reader lives on Spark's driver, in a process of its own, with the coordinator. A set's number is in the offset: the
+micro-batch that brings it is fixed, also after a failure, and the same for all key groups.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from asterism.errors import StateError
+from asterism.spark.control_source import ControlSource, Reader
+from asterism.spark.partitioning import label
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from asterism.rules.binding import ProcessorCompiler
+    from asterism.rules.coordinator import Coordinator, FolderStore
+    from asterism.rules.processor import PatternProcessorDiscovererFactory
+
+
+NAME = "asterism_processors"
+MAX_ERROR = 300  # characters of an error in an offset
+SECONDS_TO_END = 10
+PROCESSORS = "processors"
+Row = tuple[int, str, int, None, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What the reader needs. It is made by the user's own process, and by no other."""
+
+    factory: PatternProcessorDiscovererFactory
+    compiler: ProcessorCompiler
+    store: FolderStore
+    without: frozenset[str] = frozenset()
+
+    def source(self) -> type[ProcessorSource]:
+        """A source that has it.
+
+        It is in the class, which travels as bytes that nobody shows. Options do not do: whoever sees a plan reads them, and the
+        factory may know a password.
+        """
+        unique = f"{NAME}_{uuid4().hex}"
+
+        class Source(ProcessorSource):
+            payload: ClassVar[bytes] = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+
+            @classmethod
+            def name(cls) -> str:
+                return unique
+
+        return Source
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> Payload:
+        payload: Payload = cloudpickle.loads(value)
+        return payload
+
+
+class ProcessorSource(ControlSource):
+    """Options: those of the control source. Its *payload* is a pickled :class:`Payload`."""
+
+    payload: ClassVar[bytes]
+
+    def streamReader(self, schema: Any) -> Reader:
+        drains = self.options.get("drain", "false") == "true"
+        reader = ProcessorDrainReader if drains else ProcessorReader
+        folder, zone = self.options.get("signals"), self.options.get("zone")
+        return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload, folder, zone)
+
+
+class _Announces(Reader):
+    """Offsets have ``set``, the number of the newest set, ``ends``, how many ends of input there were before it was told, and
+    ``discovery``, how discovery was then: so a query's progress tells, and a change of it makes a micro-batch, if only an empty
+    one.
+    """
+
+    def __init__(
+        self,
+        key_groups: int,
+        definition: str,
+        payload: bytes,
+        folder: str | None = None,
+        zone: str | None = None,
+    ) -> None:
+        super().__init__(key_groups, definition, folder, zone)
+        self.payload = payload
+        self._coordinator: Coordinator | None = None
+        self._stopped = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # To executors, which read partitions.
+        return self.__dict__ | {"_coordinator": None, "payload": b""}
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Started when it is first asked, and stopped with the query."""
+        if self._coordinator is None:
+            from asterism.rules.coordinator import Coordinator
+
+            _log_updates()
+            self._stop_on_signal()
+            payload = Payload.from_bytes(self.payload)
+            coordinator = Coordinator(payload.compiler, payload.store, payload.without)
+            coordinator.start(payload.factory)
+            self._coordinator = coordinator
+        return self._coordinator
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {**super().initialOffset(), "set": 0}
+
+    def check(self, start: dict[str, Any]) -> None:
+        super().check(start)
+        if start["set"] > self.coordinator.version:
+            store = self.coordinator.store.location
+            raise StateError(
+                f"the checkpoint knows {start['set']} sets of pattern processors, and their folder {self.coordinator.version}",
+                f"It is {store}.",
+                "restore the folder as it was beside the checkpoint, or start with a new checkpoint location",
+            )
+
+    def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
+        self.coordinator.keep_watching()
+        status = self.coordinator.status
+        told = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
+        number = max(offset["set"], self.coordinator.version)
+        return offset | {"set": number, "ends": offset["messages"], "discovery": told}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        found = list(super().partitions(start, end))
+        # With the end of input key groups forget the set, too: a run that goes on tells it again.
+        if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
+            # The newest alone: what came and went between two micro-batches is nobody's business.
+            found.append(InputPartition((self.coordinator.store, end["set"])))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        if partition.value is None:
+            yield from super().read(partition)
+            return
+        from asterism.operators.state_store import batch_to_bytes
+        from asterism.rules.operator import prepared_set
+
+        store, number = partition.value
+        chunk = batch_to_bytes(prepared_set(store.get(number)))
+        for group in range(self.key_groups):
+            yield label(group), PROCESSORS, number, None, chunk
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.coordinator.committed(end["set"])
+
+    def stop(self) -> None:
+        if self._coordinator is not None and not self._stopped:
+            self._stopped = True
+            self._coordinator.close()
+
+    def _stop_on_signal(self) -> None:
+        """Spark ends this process with a signal, at which Python would end at once, without :meth:`stop`."""
+
+        def end(*_: Any) -> None:
+            if not self._stopped:  # else the end has begun, and has some seconds
+                self.stop()
+                sys.exit()
+            signal.alarm(SECONDS_TO_END)
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, end)
+
+
+class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
+    """Announces sets as they come; with the trigger *available now*, the one that is there at the start."""
+
+    pinned: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.pinned = self.announced({"set": 0, "messages": 0})
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        if self.last is None and self.is_ending(limit):
+            self.last = self.announced(start) | {"messages": start["messages"] + 1}
+        if self.last is not None:
+            return self.last
+        if self.pinned is None:
+            return self.announced(start)
+        told = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
+        return start | told | {"discovery": self.pinned["discovery"]}
+
+
+class ProcessorDrainReader(_Announces):
+    """Announces the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
+
+    last: dict[str, Any] | None = None
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self.check(start)
+        if self.last is None:
+            self.last = self.announced(start) | {"messages": start["messages"] + 1}
+        return self.last
+
+
+def _log_updates() -> None:
+    """In this process, one of Spark's, nobody has said where logs go: to its standard error, which is the driver's."""
+    log = logging.getLogger("asterism")
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)

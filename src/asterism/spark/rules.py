@@ -1,0 +1,266 @@
+"""Pattern processors on Spark: ``CEP.pattern_processors`` and what it gives (FLIP-200)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import BEFORE_TIME, TIME
+from asterism.errors import StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE
+from asterism.operators.operator import Arrival
+from asterism.patterns.semantics import Semantics
+from asterism.rules.coordinator import STORE, Coordinator, FolderStore, OneSet
+from asterism.rules.discovery_status import INITIALIZING, Status
+from asterism.rules.kill_list import ALWAYS, checked_names
+from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.processor import PatternProcessorDiscovererFactory
+from asterism.spark.exchange import BATCH_GROUP, copied
+from asterism.spark.host import NO_TIME, PROCESSING_TIME
+from asterism.spark.keyed_stream import KeyedStream
+from asterism.spark.plan import (
+    Sink,
+    Use,
+    arrow_schema,
+    bounded,
+    check_checkpoint,
+    check_run,
+    hashed,
+    mapped,
+    observed,
+    output_of,
+    packed,
+    quoted,
+    run,
+    spark_schema,
+    stateful,
+)
+from asterism.spark.rule_source import Payload
+
+
+@dataclass(frozen=True)
+class PatternProcessorStream:
+    """What the processors find: the outputs ``matches``, ``timed_out``, ``late`` and ``errors``.
+
+    A match has ``processor_id``, ``processor_version``, ``key`` (its values, as text), ``start_time``, ``end_time``,
+    ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same whenever this match is found again), and, depending on
+    the processor: ``events``, in order, each with its stage; ``measures``, by name, as text; or ``result``, what its function
+    made of it, as JSON.
+    """
+
+    stream: KeyedStream
+    factory: PatternProcessorDiscovererFactory
+    store: str | None
+    semantics: Semantics
+    functions: Mapping[str, Callable[[pa.Table], pa.Table]]
+    key_groups: int
+    disable_on_error: bool
+    drain: bool
+    max_partial_matches: int | None
+    disable_on_limit: bool
+
+    def __post_init__(self) -> None:
+        self._check_options()
+        self._operator(FolderStore(""))
+
+    def _check_options(self) -> None:
+        """Of what would otherwise fail later, where the query runs."""
+        if not isinstance(self.factory, PatternProcessorDiscovererFactory):
+            raise StreamDefinitionError(
+                f"what makes the discoverer is a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
+                hint="asterism.discovery has them for files, databases and HTTP: FilePatternProcessorDiscovererFactory(path)",
+            )
+        if self.store is not None and not isinstance(self.store, str):
+            raise StreamDefinitionError(f"store is a folder, as text, not {self.store!r:.60}")
+        if not isinstance(self.functions, Mapping):
+            raise StreamDefinitionError(
+                f"functions are given by name, not as a {type(self.functions).__name__}",
+                hint="functions={name: function}",
+            )
+        for name, function in self.functions.items():
+            if not isinstance(name, str) or not callable(function):
+                raise StreamDefinitionError(
+                    f"functions has {name!r:.60}: {function!r:.60}, which is not a name and a function",
+                    hint="functions={name: function}",
+                )
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.stream.df.sparkSession
+
+    def output(self, name: str, *, without: Iterable[str] = ()) -> DataFrame:
+        """The rows of one output, in a query of its own. Over a stream it needs a *store*, which
+        is for this query alone: :meth:`run` writes several outputs from one query.
+
+        :param without: as for :meth:`run`
+        :raises StreamDefinitionError: there is no such output, or no store
+        """
+        names = checked_names(without)
+        if not self.stream.df.isStreaming:
+            return self._unpacked(self._found(names), name, names)
+        if self.store is None:
+            raise StreamDefinitionError(
+                "the sets of pattern processors must be kept somewhere",
+                hint="CEP.pattern_processors(..., store=folder)",
+            )
+        return self._unpacked(FolderStore(self.store), name, names)
+
+    def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
+        operator = self._operator(store, [name], without)
+        self._check([name], operator)
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(operator, without, use), name, operator.output_schemas[name], streams=[self.stream], use=use
+        )
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        without: Iterable[str] = (),
+    ) -> StreamingQuery | None:
+        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, which a
+        stream needs, unless it was given.
+
+        :param without: processors that are left out, by ``id`` (all versions) or ``id@version``: also in a micro-batch that has
+            failed and is repeated, so that a query goes on which one of them has brought down. Nothing of them is computed. What
+            was in force of them stays disabled in later runs, too, until its next version.
+        :raises StreamDefinitionError: there is no such output, or a name in *without* is none
+        """
+        check_run(sinks, checkpoint, drain, trigger, name)
+        names = checked_names(without)
+        streaming = self.stream.df.isStreaming
+        if streaming:
+            check_checkpoint(checkpoint)
+        operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
+        self._check(sinks, operator)
+        return run(
+            partial(self._results, operator, names),
+            operator.output_schemas,
+            sinks,
+            streams=[self.stream],
+            ends_by_itself=not operator.processing_time,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+        )
+
+    def status(self, checkpoint: str | None = None) -> Status:
+        """How discovery is, and what is in force; from another process: :func:`asterism.rules.coordinator.status_of`."""
+        return self._store(checkpoint).read_status()
+
+    @staticmethod
+    def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
+        """How many matches each processor had in a micro-batch, from the query's progress."""
+        found: dict[str, int] = {}
+        rows = [row for row in observed(progress) if BY_PROCESSOR in row]
+        for counts in [counts for row in rows for counts in json.loads(row[BY_PROCESSOR])]:
+            for name, count in counts.items():
+                processor = name.removeprefix(BY_PROCESSOR + "/")
+                found[processor] = found.get(processor, 0) + count
+        return found
+
+    @staticmethod
+    def discovery(progress: StreamingQueryProgress) -> str:
+        """How discovery was in a micro-batch, from the query's progress: ``initializing``, ``valid``, or ``interrupted`` and the
+        error of the last look.
+        """
+        offsets = (json.loads(source.endOffset) for source in progress.sources)
+        found = (offset["discovery"] for offset in offsets if isinstance(offset, dict) and "discovery" in offset)
+        return next(found, INITIALIZING)
+
+    def _store(self, checkpoint: str | None) -> FolderStore:
+        location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"
+        if location is None:
+            raise StreamDefinitionError("which query? Its store is in its checkpoint", hint="status(checkpoint=...)")
+        return FolderStore(location)
+
+    @staticmethod
+    def _check(names: Any, operator: DynamicCepOperator) -> None:
+        for name in names:
+            if name not in operator.output_schemas:
+                raise StreamDefinitionError(
+                    f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
+                )
+
+    def _found(self, without: frozenset[str]) -> OneSet:
+        """What the discoverer finds now, for a run over a table."""
+        store = OneSet()
+        coordinator = Coordinator(self._operator(store).compiler, store, without)
+        discoverer = self.factory.create_pattern_processor_discoverer()
+        try:
+            coordinator.on_pattern_processors_updated(discoverer.initial_pattern_processors())
+        finally:
+            discoverer.close()
+        return store
+
+    def _operator(
+        self, store: FolderStore, taken: Iterable[str] = (), without: frozenset[str] = frozenset()
+    ) -> DynamicCepOperator:
+        """*without*: what this run leaves out, beside what has been killed in the store."""
+        killed = store.killed() if store.location else {}
+        # Sets that are made from now on say themselves what is killed.
+        last = max(store.numbers(), default=0) if killed else 0
+        return DynamicCepOperator(
+            arrow_schema(self.spark, self.stream.df.schema, self.stream.time_unit),
+            keys=self.stream.keys,
+            time=self.stream.time,
+            source=store,
+            semantics=self.semantics,
+            functions=self.functions,
+            disable_on_error=self.disable_on_error,
+            wants_late=LATE in taken,
+            max_partial_matches=self.max_partial_matches,
+            disable_on_limit=self.disable_on_limit,
+            left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),
+        )
+
+    def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
+        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
+        store = operator.source
+        if isinstance(store, OneSet):
+            return self._batch(operator, store, events)
+        assert isinstance(store, FolderStore)
+        return stateful(
+            self.spark,
+            operator,
+            [packed(self.stream, operator, EVENTS, events, key_groups=self.key_groups, use=use)],
+            streams={EVENTS: self.stream},
+            use=use,
+            key_groups=self.key_groups,
+            time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
+            zone=operator.schema.metadata[TIME_ZONE].decode(),  # rules that ask for it may come
+            source=Payload(self.factory, operator.compiler, store, without).source(),
+        )
+
+    def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:
+        """The copies, by key group and in order of time; Spark sorts, and spills."""
+        schema = operator.inputs[EVENTS].prepared
+        copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
+        copies = mapped(events, copied(operator, EVENTS), copied_schema)
+        group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
+        rows = copies.select(group, *map(quoted, schema.names))
+        first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
+        return bounded(rows, [TIME], operator, partial(_arrived, schema), first)
+
+
+def _arrived(schema: pa.Schema, rows: pa.Table) -> list[Arrival]:
+    """Sorted copies: the next ones may have the time of the last of these."""
+    copies = rows.select(schema.names).cast(schema)
+    return [Arrival(EVENTS, copies, max(copies.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]

@@ -1,0 +1,66 @@
+"""Texts for people: printable, of bounded length, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from asterism.errors import printable as printable
+
+MAX_VALUE, MAX_EVENT = 120, 2000
+"""Characters of a value, and of an event, in a message."""
+_UNITS = (
+    (timedelta(days=1), "d"),
+    (timedelta(hours=1), "h"),
+    (timedelta(minutes=1), "min"),
+    (timedelta(seconds=1), "s"),
+    (timedelta(milliseconds=1), "ms"),
+    (timedelta(microseconds=1), "µs"),
+)
+
+
+def one_line(text: str, limit: int) -> str:
+    """*text* in one line of at most *limit* characters, the end replaced by an ellipsis.
+
+    >>> one_line("price > 10\\n  AND volume > 3", 16)
+    'price > 10 AND …'
+    """
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """An event in one line: its columns, each and all of bounded length.
+
+    >>> event_text({"user": "eve", "at": datetime(2026, 1, 31, 12), "note": "x" * 200, "none": None})[:55]
+    "user='eve', at=2026-01-31T12:00:00, note='xxxxxxxxxxxxx"
+    """
+    texts = [
+        f"{name}={one_line(value.isoformat() if isinstance(value, datetime) else repr(value), MAX_VALUE)}"
+        for name, value in event.items()
+    ]
+    return one_line(", ".join(texts), MAX_EVENT)
+
+
+def duration(value: timedelta) -> str:
+    """
+    >>> duration(timedelta(hours=1, minutes=30)), duration(timedelta(milliseconds=1500)), duration(timedelta(0))
+    ('1 h 30 min', '1 s 500 ms', '0 s')
+    """
+    if value < timedelta(0):
+        return "-" + duration(-value)
+    parts = []
+    for unit, name in _UNITS:
+        number, value = divmod(value, unit)
+        if number:
+            parts.append(f"{number} {name}")
+    return " ".join(parts) or "0 s"
+
+
+def either(names: Sequence[str]) -> str:
+    """
+    >>> either(["a", "b"])
+    'a or b'
+    """
+    return " or ".join(printable(name) for name in names)

@@ -1,0 +1,188 @@
+"""JSON as text: read strictly, and where in it each value stands.
+
+Strictly: UTF-8 only, no name twice in one object, no NaN, no numbers beyond reason. What is allowed elsewhere and silently
+means something else than its author thinks is refused here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+MAX_BYTES = 1_000_000
+MAX_DIGITS = 20  # of an integer; 64 bits have 19
+MAX_NAME = 200  # characters in the name of a field; it may come back in a message
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_ENCODINGS = {
+    codecs.BOM_UTF8: "UTF-8 with a byte order mark",
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is the beginning of this one
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_SAVE_AS = "save it as UTF-8 without a byte order mark"
+
+
+class JsonTextError(Exception):
+    """The text cannot be read: why (*message*, *detail*, *hint*), and from which line and column (both from 1) on.
+
+    Without an *offset* it is the text as a whole.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        text: str = "",
+        offset: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.offset = offset
+        self.line, self.column = line_and_column(text, offset or 0)
+
+    @property
+    def place(self) -> str | None:
+        """In words, as Python says it."""
+        return None if self.offset is None else f"line {self.line} column {self.column} (char {self.offset})"
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Both from 1.
+
+    >>> line_and_column("ab\\ncd", 4)
+    (2, 2)
+    """
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def text_of(source: str | bytes, limit: int = MAX_BYTES) -> str:
+    """What is to be read as JSON, if its size and encoding allow it. *source* may be cut off behind ``limit + 1``."""
+    if len(source) > limit:
+        raise JsonTextError(f"the JSON is too large (limit {limit} bytes)")
+    if isinstance(source, bytes):
+        for mark, encoding in _ENCODINGS.items():
+            if source.startswith(mark):
+                raise JsonTextError(f"the JSON is in {encoding}", hint=_SAVE_AS)
+        try:
+            text = source.decode("utf-8")
+        except UnicodeDecodeError as error:
+            before = source[: error.start].decode("utf-8")
+            raise JsonTextError("the JSON is not in UTF-8", before, len(before), error.reason, _SAVE_AS) from None
+    else:
+        text = source
+    if text.startswith("\ufeff"):
+        raise JsonTextError("the JSON begins with a byte order mark", hint="read the file as utf-8-sig")
+    if not text.strip():
+        raise JsonTextError("there is no JSON, the text is empty")
+    return text
+
+
+def decode(text: str) -> Any:
+    """The value.
+
+    :raises JsonTextError: it is not JSON, or JSON that is refused here
+
+    >>> decode('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    asterism.text.strict_json.JsonTextError: the name 'a' occurs twice in one object
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refused, parse_int=_integer)
+    except _RefusedError:
+        # The hooks are not told where they are. Up to there, the text is well formed.
+        raise _first_refusal(text) from None
+    except RecursionError:
+        raise JsonTextError("the JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise JsonTextError("this is not JSON", text, error.pos, error.msg) from None
+
+
+def offset_of(text: str, pointer: str) -> int:
+    """Where the value begins to which a JSON pointer (RFC 6901) leads; as far as it leads, if there is no such value.
+
+    The text must be well formed.
+
+    >>> text = '{"a": [10, {"b/c": 20}]}'
+    >>> [text[offset_of(text, pointer) :] for pointer in ("/a/0", "/a/1/b~1c", "/a/7")]
+    ['10, {"b/c": 20}]}', '20}]}', '[10, {"b/c": 20}]}']
+    """
+    wanted = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    best, offset = -1, 0
+    for path, start, _ in _values(text):
+        if len(path) == best + 1 <= len(wanted) and [str(name) for name in path] == wanted[: len(path)]:
+            best, offset = len(path), start
+    return offset
+
+
+def pointer_part(name: object) -> str:
+    """A name or an index as a part of a JSON pointer."""
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _values(text: str) -> Iterator[tuple[Sequence[str | int | None], int, str]]:
+    """(path, offset, first token) of each value, in the order of the text. The path is only valid until the next one."""
+    path: list[str | int | None] = []  # of each open container: the index, or the name; None: a name comes next
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token in ("}", "]"):
+            path.pop()
+        elif token == ",":
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
+        elif path and path[-1] is None:
+            path[-1] = json.loads(token)
+        elif token != ":":
+            yield path, found.start(), token
+            if token in ("{", "["):
+                path.append(None if token == "{" else 0)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+class _RefusedError(Exception):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs) or any(len(name) > MAX_NAME for name in found):
+        raise _RefusedError
+    return found
+
+
+def _refused(token: str) -> NoReturn:
+    raise _RefusedError
+
+
+def _integer(token: str) -> int:
+    if len(token) > MAX_DIGITS:
+        raise _RefusedError
+    return int(token)
+
+
+def _first_refusal(text: str) -> JsonTextError:
+    seen: dict[int, set[str]] = {}  # the names so far in the object that is open at each depth
+    for path, offset, token in _values(text):
+        if path and isinstance(path[-1], str):
+            name, names = path[-1], seen[len(path)]
+            if name in names:
+                return JsonTextError(f"the name {name!r} occurs twice in one object", text, offset)
+            if len(name) > MAX_NAME:
+                return JsonTextError(f"a name of {len(name)} characters is too long", text, offset)
+            names.add(name)
+        if token == "{":
+            seen[len(path) + 1] = set()
+        elif token in ("NaN", "Infinity", "-Infinity"):
+            return JsonTextError(f"{token} is not a number in JSON", text, offset)
+        elif len(token) > MAX_DIGITS and re.fullmatch(r"-?\d+", token):
+            return JsonTextError(f"a number of {len(token)} digits is too large", text, offset)
+    raise AssertionError("what was refused must be in the text")

@@ -1,0 +1,97 @@
+"""Shapes of a drawing: SVG with bounded, escaped text, and the colours that all drawings share."""
+
+from __future__ import annotations
+
+import unicodedata
+import xml.etree.ElementTree as ET
+
+from asterism.errors import printable
+from asterism.text.printable import one_line
+
+MAX_TITLE = 1_000
+"""Characters of the full text that is shown when the pointer rests on a shape."""
+PAD, GAP, CORNER = 12, 26, 9
+SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+INK, FAINT, PAPER, EDGE_OF_PAPER = "#1f2328", "#57606a", "#ffffff", "#d0d7de"
+BLUE, PALE_BLUE, RED, PALE_RED, AMBER, PURPLE = "#2f63c8", "#eef3fd", "#c62828", "#fdeeee", "#8a5300", "#7a3fb8"
+
+
+class Canvas:
+    """Shapes of one drawing. Attributes are names, numbers and colours of this module; text is a user's."""
+
+    def __init__(self) -> None:
+        self.root = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
+
+    def add(self, tag: str, **attributes: object) -> ET.Element:
+        named = {name.replace("_", "-"): number_text(value) for name, value in attributes.items() if value is not None}
+        return ET.SubElement(self.root, tag, named)
+
+    def rect(self, x: float, y: float, width: float, height: float, **attributes: object) -> ET.Element:
+        return self.add("rect", x=x, y=y, width=width, height=height, **attributes)
+
+    def text(self, x: float, y: float, text: str, size: float, **attributes: object) -> ET.Element:
+        shape = self.add("text", x=x, y=y, font_size=size, **({"fill": INK, "font_family": SANS} | attributes))
+        shape.text = text
+        return shape
+
+    def line(
+        self, points: list[tuple[float, float]], color: str, dashes: str | None = None, width: float = 1.6
+    ) -> None:
+        """A line with rounded corners."""
+        path = f"M{number_text(points[0][0])} {number_text(points[0][1])}"
+        for (x0, y0), (x1, y1), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
+            into, out = _towards(x1, y1, x0, y0), _towards(x1, y1, x2, y2)
+            path += f"L{into}Q{number_text(x1)} {number_text(y1)} {out}"
+        path += f"L{number_text(points[-1][0])} {number_text(points[-1][1])}"
+        caps = "round" if dashes is not None else None
+        self.add(
+            "path", d=path, fill="none", stroke=color, stroke_width=width, stroke_dasharray=dashes, stroke_linecap=caps
+        )
+
+    def arrow(self, points: list[tuple[float, float]], color: str, dashes: str | None = None) -> None:
+        """A line with a head that points right or left."""
+        (before, _), (x, y) = points[-2:]
+        back = 8 if before <= x else -8
+        self.line([*points[:-1], (x - back, y)], color, dashes)
+        self.add("path", d=f"M{number_text(x)} {number_text(y)}l{-back} -4.5v9z", fill=color)
+
+    def title(self, shape: ET.Element, text: str) -> None:
+        """What is shown when the pointer rests on *shape*."""
+        full = printable(text)
+        # A title must come before the text of its shape.
+        title = ET.Element("title")
+        title.text = full if len(full) <= MAX_TITLE else full[:MAX_TITLE] + "…"
+        title.tail, shape.text = shape.text, None
+        shape.insert(0, title)
+
+    def written(self, width: float, height: float, label: str) -> str:
+        """The drawing on paper of its own: it is read on dark pages as on light ones."""
+        self.root.attrib |= {
+            "width": number_text(width), "height": number_text(height),
+            "viewBox": f"0 0 {number_text(width)} {number_text(height)}",
+            "aria-label": one_line(label, MAX_TITLE),
+        }  # fmt: skip
+        paper = self.rect(0.5, 0.5, width - 1, height - 1, rx=8, fill=PAPER, stroke=EDGE_OF_PAPER)
+        self.root.remove(paper)
+        self.root.insert(0, paper)
+        ET.indent(self.root)
+        return ET.tostring(self.root, encoding="unicode")
+
+
+def number_text(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _towards(x: float, y: float, other_x: float, other_y: float) -> str:
+    """The point at most CORNER away from (x, y), in the direction of the other."""
+    far = max(abs(other_x - x), abs(other_y - y), 1.0)
+    part = min(CORNER, far / 2) / far
+    return f"{number_text(x + (other_x - x) * part)} {number_text(y + (other_y - y) * part)}"
+
+
+def text_width(text: str, size: float, per_character: float = 0.56) -> float:
+    """About how wide a text is, in pixels."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return (len(text) + wide) * size * per_character

@@ -1,0 +1,376 @@
+"""Why a pattern matched or did not: the events of one key, and what each did to the partial matches.
+
+:func:`trace` is what people call; :mod:`asterism.trace.partial_matches` does the work. Here is what it gives, as data and as
+text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.text.printable import duration, either
+from asterism.trace.condition_probe import shown
+from asterism.trace.partial_matches import MAX_NAMED, MAX_STEPS, Follower, TraceMatch, TraceStep, What
+
+MAX_SHOWN = 8
+"""Columns of an event, runs of event numbers, partial matches that still wait, keys in an error."""
+MAX_COMPARED = 1_000
+"""Keys among which one like the unknown is looked for."""
+ENDS = {What.DROPPED, What.MATCHED, What.HELD, What.LATE}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened, step by step; ``str`` tells it.
+
+    :ivar key: the key, value by column
+    :ivar events: its events, in order of arrival: number 1 is row 0
+    :ivar times: their times, as in the time column
+    :ivar columns: the columns that are shown
+    :ivar steps: what happened, in order; what goes beyond the limit is only counted, in *omitted*
+    :ivar matches: and the timed-out partial matches in *timeouts*, in order
+    :ivar late: numbers of the events that came too late, or without a time
+    :ivar waiting: partial matches that are still there at the end, with what they wait for, and matches that are held back
+    :ivar closest: how the partial match ended that got farthest without becoming a match, and in *progress* how far
+    :ivar stopped: why the trace ends early; empty: it does not
+    """
+
+    key: Mapping[str, Any]
+    events: pa.Table
+    times: tuple[Any, ...]
+    columns: tuple[str, ...]
+    steps: tuple[TraceStep, ...]
+    omitted: Mapping[What, int]
+    matches: tuple[TraceMatch, ...]
+    timeouts: tuple[TraceMatch, ...]
+    late: tuple[int, ...]
+    waiting: tuple[TraceStep, ...]
+    closest: TraceStep | None
+    progress: str
+    stopped: str
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
+        """The trace as text.
+
+        :param limit: lines about single steps; what is left out is counted. None: all
+        :param only_dropped: leave out events that dropped no partial match and completed no match
+        """
+        return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
+
+    def lines(self, *, limit: int | None = None, only_dropped: bool = False) -> Iterator[tuple[What | None, str]]:
+        """The lines of :meth:`text`, each with what it is about; None: a headline or the summary."""
+        key = f"key {_key_text(self.key)}: " if self.key else ""
+        yield None, f"{key}{_counted(self.events.num_rows, 'event')}"
+        told = left_out = 0
+        for headline, steps in self._moments(only_dropped):
+            lines = list(_lines(steps))
+            if limit is not None and told + len(lines) > limit:
+                lines, left_out = lines[: max(0, limit - told)], left_out + len(lines) - max(0, limit - told)
+            told += len(lines)
+            if lines:
+                yield None, ""
+                yield None, headline
+                yield from ((what, "  " + line) for what, line in lines)
+        left_out += sum(number for what, number in self.omitted.items() if what in ENDS or not only_dropped)
+        if left_out:
+            yield None, f"\n... and {_counted(left_out, 'more step')}"
+        yield None, ""
+        yield from ((None, line) for line in self._summary())
+
+    def _moments(self, only_dropped: bool) -> Iterator[tuple[str, Sequence[TraceStep]]]:
+        at = 0
+        while at < len(self.steps):
+            step, end = self.steps[at], at + 1
+            while end < len(self.steps) and (self.steps[end].event, self.steps[end].time) == (step.event, step.time):
+                end += 1
+            steps: Sequence[TraceStep] = self.steps[at:end]
+            at = end
+            if only_dropped:
+                steps = [step for step in steps if step.what in ENDS]
+            if steps:
+                yield self._headline(step), steps
+
+    def _headline(self, step: TraceStep) -> str:
+        if step.event is None:
+            return f"time passes  {_time_text(step.time)}" if step.time is not None else "the input ends"
+        row = step.event - 1
+        values = [f"{printable(name)}={shown(self.events.column(name)[row].as_py())}" for name in self.columns]
+        time = [] if self.times[row] is None else [_time_text(self.times[row])]
+        more = ["..."] if len(values) > MAX_SHOWN else []
+        return "  ".join([f"event {step.event}", *time, *values[:MAX_SHOWN], *more])
+
+    def _place(self, step: TraceStep) -> str:
+        if step.event is not None:
+            return f"event {step.event}"
+        return "at the end" if step.time is None else f"at {_time_text(step.time)}"
+
+    def _summary(self) -> Iterator[str]:
+        if self.stopped:
+            yield f"The trace stops here: {self.stopped}"
+        counts = [_counted(len(self.matches), "match", "matches")]
+        if self.timeouts:
+            counts.append(_counted(len(self.timeouts), "timed-out partial match", "timed-out partial matches"))
+        if self.late:
+            counts.append(_counted(len(self.late), "late event"))
+        yield ", ".join(counts)
+        if self.waiting:
+            for step in self.waiting[:MAX_SHOWN]:
+                held = step.what is What.HELD
+                yield f"  {_partial(step)} {'is held back' if held else f'still waits for {either(step.waits_for)}'}"
+            if len(self.waiting) > MAX_SHOWN:
+                yield f"  ... and {_counted(len(self.waiting) - MAX_SHOWN, 'more partial match', 'more partial matches')}"
+        if self.closest is not None:
+            where = self._place(self.closest)
+            end = self.closest.reason or f"it still waits for {either(self.closest.waits_for)}"
+            yield f"closest to {'another' if self.matches else 'a'} match: {_partial(self.closest)} {self.progress};"
+            yield f"  {where}: {end}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text())}</pre>"
+
+
+# ---------------------------------------------------------------------------------------------------- text
+
+
+def _lines(steps: Sequence[TraceStep]) -> Iterator[tuple[What, str]]:
+    """A line for each step; those that say the same of several partial matches are one."""
+    alike: dict[tuple[Any, ...], list[TraceStep]] = {}
+    for number, step in enumerate(steps):
+        same = step.what in (What.NARROWED, What.DROPPED)
+        alike.setdefault((step.what, step.waits_for, step.reason) if same else (number,), []).append(step)
+    for group in alike.values():
+        yield group[0].what, _line(group)
+
+
+def _line(group: Sequence[TraceStep]) -> str:
+    step = group[0]
+    waits = f"; waits for {either(step.waits_for)}" if step.waits_for else ""
+    match step.what:
+        case What.BEGAN:
+            return f"{_partial(step)} begins{waits}"
+        case What.ADVANCED:
+            return f"#{step.parent} becomes {_partial(step)}{waits}"
+        case What.MATCHED:
+            return f"{step.reason}: {_partial(step)}"
+        case What.HELD:
+            return f"{_partial(step)} is complete, but {step.reason}"
+        case What.NOTHING:
+            return f"begins nothing: {step.reason}"
+        case What.LATE:
+            return step.reason
+    partials = [number for one in group for number in (one.partial, *one.others)]
+    more = len(partials[MAX_NAMED:]) + step.more
+    who = ", ".join(f"#{number}" for number in partials[:MAX_NAMED]) + (f" and {more} more" if more else "")
+    one = len(partials) == 1
+    match step.what:
+        case What.WAITED:
+            return f"{who} wait{'s' if one else ''} on for {either(step.waits_for)}: {step.reason}"
+        case What.NARROWED:
+            return f"{who} now wait{'s' if one else ''} for {either(step.waits_for)} only: {step.reason}"
+    return f"{who} {'is' if one else 'are'} dropped: {step.reason}"
+
+
+def _partial(step: TraceStep) -> str:
+    took = " ".join(f"{printable(stage)}=[{_numbers(events)}]" for stage, events in step.took)
+    return f"#{step.partial} {took}"
+
+
+def _numbers(events: Sequence[int]) -> str:
+    """
+    >>> _numbers([1, 2, 3, 7]), _numbers([5, 4])
+    ('1..3 7', '5 4')
+    """
+    runs: list[list[int]] = []
+    for event in events:
+        if runs and event == runs[-1][-1] + 1:
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+    texts = [f"{run[0]}..{run[-1]}" if len(run) > 2 else " ".join(map(str, run)) for run in runs]
+    return " ".join(texts if len(texts) <= MAX_SHOWN else [*texts[: MAX_SHOWN - 1], "...", texts[-1]])
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+
+
+def _time_text(time: Any) -> str:
+    return str(time.replace(tzinfo=None) if isinstance(time, datetime) and not time.utcoffset() else time)
+
+
+# ---------------------------------------------------------------------------------------------------- front door
+
+
+def trace(
+    pattern: Pattern,
+    events: pa.Table | Sequence[Mapping[str, Any]],
+    *,
+    time: str | None,
+    key: Mapping[str, Any] | None = None,
+    order_by: Sequence[str] = (),
+    max_out_of_orderness: timedelta | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+    drain: bool = True,
+    limit: int = MAX_STEPS,
+) -> Trace:
+    """Tell what each event of one key did to the partial matches of *pattern*: which began, advanced, were dropped and why.
+
+    :param events: all events, in order of arrival: a table, or rows
+    :param time: the event-time column, a timestamp or epoch milliseconds; None: processing time, all events at one time
+    :param key: the key whose events are followed, value by key column; None: all events have one key
+    :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
+    :param max_out_of_orderness: as for a streaming query, in which each event is a micro-batch of its own: what comes later
+        than that is late. None: as for a batch, which sorts all events by time
+    :param semantics: the library's own, or Flink's
+    :param drain: the input ends, and with it all deadlines pass; False: more events may come
+    :param limit: how many steps are kept
+    :raises StreamDefinitionError: no event has that key; the time column is of another type
+    :raises ColumnNotFoundError: a key, time or order column, or one of a condition, does not exist
+    :raises MalformedPatternError, ExpressionError, InvalidEventError: as for a query
+
+    >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
+    >>> print(trace(pattern, [{"t": 1, "kind": "a"}, {"t": 2, "kind": "x"}], time="t"))
+    2 events
+    <BLANKLINE>
+    event 1  1  kind='a'
+      #1 a=[1] begins; waits for b
+    <BLANKLINE>
+    event 2  2  kind='x'
+      #1 is dropped: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
+      begins nothing: kind = 'a' is false (kind='x')
+    <BLANKLINE>
+    no matches
+    closest to a match: #1 a=[1] reached a, stage 1 of 2;
+      event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
+    """
+    table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
+    columns = {*(key or {}), *([time] if time is not None else []), *(name.removeprefix("-") for name in order_by)}
+    for name in sorted(columns):
+        if name not in table.column_names:
+            raise ColumnNotFoundError.from_missing_and_available(
+                name, table.column_names, "key, time and order columns"
+            )
+    if max_out_of_orderness is not None and max_out_of_orderness < timedelta(0):
+        raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
+    mine = _rows_of_key(table, key or {})
+    own = table.take(pa.array(mine))
+    clock = TimeColumn(time, table.schema.field(time).type) if time is not None else None
+    times, timeless = _micros(own, clock)
+    follower = Follower(pattern, own, times, clock, semantics, limit)
+    rank = _ranks(own, order_by)
+    for timeless_row in np.flatnonzero(timeless):
+        follower.late(int(timeless_row), "without a time, and so without a place among the others")
+    placed = np.flatnonzero(~timeless)
+    if max_out_of_orderness is None or clock is None:
+        follower.arrive(placed)
+        last = int(times[placed].max(initial=BEFORE_TIME))
+        follower.watermark(END_OF_TIME if drain else last, rank)
+    else:
+        every, _ = _micros(table, clock)
+        delay = micros(max_out_of_orderness) + 1000
+        watermark, at = BEFORE_TIME, 0
+        for row, moment in enumerate(every.tolist()):
+            if at < len(mine) and mine[at] == row:
+                if not timeless[at]:
+                    follower.arrive([at])
+                at += 1
+            if moment - delay > watermark:
+                watermark = moment - delay
+                follower.watermark(watermark, rank)
+        if drain:
+            follower.watermark(END_OF_TIME, rank)
+    follower.finish()
+    hidden = {time, *(key or {})}
+    closest = follower.closest
+    return Trace(
+        key=dict(key or {}),
+        events=own,
+        times=tuple(follower.shown_time(moment) for moment in times.tolist()),
+        columns=tuple(name for name in follower.columns if name not in hidden),
+        steps=tuple(follower.steps),
+        omitted=dict(follower.omitted),
+        matches=tuple(follower.matches),
+        timeouts=tuple(follower.timeouts),
+        late=tuple(follower.late_events),
+        waiting=tuple(follower.waiting),
+        closest=closest,
+        progress=follower.progress(closest) if closest is not None else "",
+        stopped=follower.stopped,
+    )
+
+
+def _rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
+    mask = np.ones(table.num_rows, np.bool_)
+    for name, value in key.items():
+        column = table.column(name)
+        if value is None:
+            mask &= column.is_null().to_numpy()
+            continue
+        try:
+            # Text, as it comes from a command line, may stand for any type.
+            wanted = pa.scalar(value).cast(column.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise StreamDefinitionError(
+                f"{value!r} cannot be a value of the key column {name!r}, which is of type {column.type}"
+            ) from None
+        mask &= pc.fill_null(pc.equal(column, wanted), False).to_numpy()
+    if not mask.any():
+        raise _no_such_key(table, key)
+    return np.flatnonzero(mask)
+
+
+def _no_such_key(table: pa.Table, key: Mapping[str, Any]) -> StreamDefinitionError:
+    if not table.num_rows:
+        return StreamDefinitionError("there are no events")
+    existing = table.select(list(key)).group_by(list(key), use_threads=False).aggregate([])
+    texts = [_key_text(values) for values in existing.slice(0, MAX_COMPARED).to_pylist()]
+    close = difflib.get_close_matches(_key_text(key), texts, n=3)
+    few = texts[:MAX_SHOWN]
+    if existing.num_rows > len(few):
+        few.append(f"... ({existing.num_rows} in all)")
+    return StreamDefinitionError(
+        f"no event has the key {_key_text(key)}",
+        "\n".join(["Keys are:", *few]),
+        f"did you mean {(' or ' if len(key) == 1 else '; or ').join(close)}?" if close else None,
+    )
+
+
+def _key_text(key: Mapping[str, Any]) -> str:
+    return ", ".join(f"{printable(name)}={shown(value)}" for name, value in key.items())
+
+
+def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
+    """Event times, and which events have none."""
+    if clock is None:
+        return np.zeros(events.num_rows, np.int64), np.zeros(events.num_rows, np.bool_)
+    column = clock.to_micros(events.column(clock.name))
+    return pc.fill_null(column, BEFORE_TIME).to_numpy(), column.is_null().to_numpy()
+
+
+def _ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
+    """The place of each event in the secondary order; where that says nothing, in order of arrival."""
+    order = np.arange(events.num_rows)
+    for column in reversed(order_by):
+        how = ("descending", "at_end") if column.startswith("-") else ("ascending", "at_start")
+        sorted_events = events.take(pa.array(order))
+        order = order[pc.sort_indices(sorted_events, sort_keys=[(column.removeprefix("-"), *how)]).to_numpy()]
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank

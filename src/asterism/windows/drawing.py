@@ -1,0 +1,769 @@
+"""Windows and triggers as drawings: what a policy does with elements, watermarks and a clock, as SVG.
+
+From left to right goes event time, from top to bottom go the steps in their order: elements that come, the watermark and the
+clock that move. Under each step stand the firings that come of it, as bars as long as their windows. The firings are those of
+:class:`~asterism.windows.operator.WindowOperator`, which plays the steps: a drawing shows what happens, not what should.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import StreamDefinitionError
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.text.printable import duration, one_line
+from asterism.text.svg import (
+    AMBER,
+    BLUE,
+    FAINT,
+    INK,
+    MONO,
+    PAD,
+    PALE_BLUE,
+    PALE_RED,
+    PAPER,
+    PURPLE,
+    RED,
+    Canvas,
+    text_width,
+)
+from asterism.windows.arguments import code
+from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.evictors import Evictor
+from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import EVENTS, FIRINGS
+from asterism.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    TimeSpan,
+    Trigger,
+    walk,
+)
+
+MAX_STEPS = 300
+"""Elements and moves of time in a drawing."""
+MAX_FIRINGS = 12
+"""Firings of one step that are drawn; the rest is counted."""
+MAX_LANES = 8
+"""Windows that are drawn above each other; the rest is left out."""
+MAX_BANDS = 24
+"""Windows whose beginnings and ends are drawn; of more, they would be a grey area."""
+MAX_CONTENTS = 44
+"""Characters of a firing's contents; in full they are shown when the pointer rests on its bar."""
+
+MAX_TIME = 2 * 10**14
+"""Milliseconds before and after 1970 that a step may name."""
+
+_STEP = "in 1@3 2@4.5, watermark 9.999, clock 12, end"
+_UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME = r"-?\d+(?:\.\d+)?(?:ms|s|min|h|d)?"
+_ELEMENT = re.compile(rf"([a-z])?(-?\d+(?:\.\d+)?|null)?(?:@({_TIME}))?(?:\+({_TIME}))?")
+_TICKS = [
+    *(ten * one for ten in (1, 10, 100) for one in (1, 2, 5)),
+    *(unit * one for unit in (1_000, 60_000) for one in (1, 2, 5, 10, 15, 30)),
+    *(3_600_000 * hours for hours in (1, 2, 3, 6, 12)),
+    *(86_400_000 * ten * one for ten in (1, 10, 100, 1_000) for one in (1, 2, 5)),
+]
+PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, rows of elements and of all else, radius
+BOLD = 0.62  # about how wide a bold character is
+GREEN, PALE_GREEN, PALE_AMBER, LINES = "#1a7f37", "#eaf6ec", "#fdf3e3", "#e4e8ec"
+KINDS = {"early": (BLUE, PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (AMBER, PALE_AMBER)}
+
+
+# ---------------------------------------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    key: str
+    value: float | None
+    time: int
+    gap: int | None
+
+    def __str__(self) -> str:
+        return self.key + _value(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    what: str
+    """watermark, clock or end"""
+    to: int = END_OF_TIME
+
+
+def _parsed(steps: str) -> list[_Element | _Move]:
+    """Times and gaps in milliseconds. What a transcript says is expected is passed over."""
+    found: list[_Element | _Move] = []
+    for written in steps.splitlines():
+        word, _, rest = written.split("#")[0].strip().partition(" ")
+        match word:
+            case "in":
+                found += [_element(one) for one in rest.split()]
+            case "watermark" | "clock":
+                found.append(_Move(word, _millis(rest.strip(), written)))
+            case "end":
+                found.append(_Move(word))
+            case "fires" | "late" | "":
+                continue
+            case _:
+                raise StreamDefinitionError(f"not a step of a drawing: {one_line(written, 60)!r}", hint=_STEP)
+    if len(found) > MAX_STEPS:
+        raise StreamDefinitionError(
+            f"a drawing shows at most {MAX_STEPS} elements and moves of time, not {len(found)}",
+            hint="fewer elements: a policy is understood with ten",
+        )
+    return found
+
+
+def _element(text: str) -> _Element:
+    found = _ELEMENT.fullmatch(text)
+    if found is None or not text:
+        raise StreamDefinitionError(
+            f"not an element of a drawing: {one_line(text, 60)!r}",
+            "A key (a letter), a value, a time and a gap; each may be left out.",
+            "3, a3@4.5, 3@10min, a3@1+20s",
+        )
+    key, value, time, gap = found.groups()
+    return _Element(
+        key or "",
+        None if value in (None, "null") else float(value),
+        _millis(time or "0", text),
+        None if gap is None else _millis(gap, text),
+    )
+
+
+def _millis(text: str, where: str) -> int:
+    found = re.fullmatch(r"(-?[\d.]+)([a-z]*)", text) if re.fullmatch(_TIME, text) else None
+    time = None if found is None else float(found[1]) * _UNITS[found[2] or "s"]
+    if time is None or abs(time) > MAX_TIME:
+        raise StreamDefinitionError(
+            f"not a time: {one_line(text, 20)!r} in {one_line(where, 60)!r}", hint="4.5, 10s, 2h"
+        )
+    return round(time)
+
+
+def _value(value: float | None) -> str:
+    return "null" if value is None else f"{value:g}"
+
+
+def _seconds(time: int) -> str:
+    return f"{time / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------------- what happens
+
+
+@dataclass(frozen=True, slots=True)
+class _Firing:
+    key: str
+    start: int | None
+    """None: of a global window, as is the end"""
+    end: int | None
+    number: int
+    kind: str
+    last: bool
+    values: tuple[str, ...]
+
+    @property
+    def contents(self) -> str:
+        return " ".join(self.values) or "nothing"
+
+    def __str__(self) -> str:
+        """As in a transcript."""
+        window = "global" if self.end is None else f"[{_seconds(self.start or 0)},{_seconds(self.end)})"
+        key = self.key + " " if self.key else ""
+        return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}"
+
+
+@dataclass(slots=True)
+class _Event:
+    """A step, and what came of it."""
+
+    step: _Element | _Move
+    time: int
+    """of an element, or to which time moved"""
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    behind: bool = False
+    """its windows had ended"""
+    firings: list[_Firing] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+
+class _Play:
+    """The operator, with its state and time."""
+
+    def __init__(
+        self, windows: Windows, trigger: Trigger | None, lateness: timedelta, evictor: Evictor | None, event_time: bool,
+        in_order: bool, value: str,
+    ) -> None:  # fmt: skip
+        self.schema = pa.schema({"k": "string", "t": "int64", value: "float64", "gap": "float64"})
+        self.event_time, self.value = event_time, value
+
+        def values(rows: pa.Table, _: TimeSpan) -> dict[str, list[float | None]]:
+            return {"values": rows.column(value).to_pylist()}
+
+        self.operator = WindowOperator(
+            windows, self.schema, keys=["k"], time="t" if event_time else None, trigger=trigger, lateness=lateness,
+            evictor=evictor, in_order=in_order, late_output=True,
+            function=values, output=pa.schema({"values": pa.list_(pa.float64())}),
+        )  # fmt: skip
+        self.store = MemoryStore()
+        self.now = Now()
+
+    def run(self, steps: list[_Element | _Move]) -> Iterator[_Event]:
+        for step in steps:
+            if isinstance(step, _Element):
+                time = step.time if self.event_time else self.now.processing_time // 1000
+                event = _Event(step, time, self._windows(step, time))
+                ends = [end for _, end in event.windows]
+                event.behind = self.event_time and bool(ends) and max(ends) * 1000 - 1000 <= self.now.watermark
+                self._call(event, step)
+            else:
+                event = _Event(step, step.to)
+                micros = END_OF_TIME if step.what == "end" else step.to * 1000
+                watermark = self.now.watermark if step.what == "clock" else max(self.now.watermark, micros)
+                clock = self.now.processing_time if step.what == "watermark" else max(self.now.processing_time, micros)
+                self.now = Now(watermark, clock)
+                self._call(event, None)
+            yield event
+
+    def _windows(self, element: _Element, time: int) -> list[tuple[int, int]]:
+        windows = self.operator.windows
+        if windows.is_global:
+            return []
+        if isinstance(windows, SessionWindows) and windows.dynamic_gap is not None:
+            return [(time, time + (element.gap or 0))]
+        _, starts, ends = windows.assign(np.array([time * 1000]))
+        return [(int(start) // 1000, int(end) // 1000) for start, end in zip(starts, ends, strict=True)]
+
+    def _call(self, event: _Event, element: _Element | None) -> None:
+        arrivals = []
+        if element is not None:
+            gap = None if element.gap is None else element.gap / 1000
+            row = {"k": element.key, "t": event.time, self.value: element.value, "gap": gap}
+            table = pa.Table.from_pylist([row], self.schema).append_column(KEY_HASH, pa.array([0]))
+            arrivals = [Arrival(EVENTS, self.operator.prepare(EVENTS, table))]
+        outputs = self.operator.process(self.store, arrivals, self.now).outputs
+        for row in outputs.get(FIRINGS, pa.table({})).to_pylist():
+            start, end = (_moment(row[name]) for name in ("window_start", "window_end"))
+            values = tuple(map(_value, row["values"]))
+            event.firings.append(_Firing(row["k"], start, end, row["firing"], row["kind"], row["is_last"], values))
+        for row in outputs.get(LATE_ELEMENTS, pa.table({})).to_pylist():
+            event.dropped.append(row["k"] + _value(row[self.value]))
+
+
+def _moment(time: Any) -> int | None:
+    return time if time is None or isinstance(time, int) else round(time.timestamp() * 1000)
+
+
+# ---------------------------------------------------------------------------------------------------- steps by default
+
+
+def default_steps(
+    windows: Windows,
+    trigger: Trigger | None = None,
+    *,
+    lateness: timedelta = timedelta(0),
+    processing_time: bool = False,
+) -> str:
+    """A script that shows what a policy does: elements out of order, time that passes the end of the window, late elements.
+
+    :param windows, trigger, lateness, processing_time: as for :func:`draw`
+    :return: steps for :func:`draw`
+
+    >>> from asterism.windows.assigners import TumblingWindows
+    >>> print(default_steps(TumblingWindows.of(timedelta(seconds=10)), CountTrigger.at_least(2)))
+    in 1@1 2@3.5
+    in 3@2.5
+    watermark 4
+    in 4@6
+    in 5@5
+    watermark 8
+    in 6@8.5
+    watermark 10
+    in 7@7.5
+    """
+    parts = [] if trigger is None else list(walk(trigger))
+    counts = [part.count for part in parts if isinstance(part, CountTrigger)]
+    many = min(max(counts, default=1), 10)
+    waits = [
+        part.interval if isinstance(part, ContinuousProcessingTimeTrigger) else part.delay or timedelta(0)
+        for part in parts
+        if isinstance(part, ContinuousProcessingTimeTrigger | ProcessingTimeTrigger)
+    ]
+    wait = max(waits, default=timedelta(0)) // timedelta(milliseconds=1)
+    thresholds = [part.threshold for part in parts if isinstance(part, DeltaTrigger)]
+    start, end = _span(windows, parts)
+    script = _Script(start, end, 0.4 * thresholds[0] if thresholds and thresholds[0] else 1.0)
+    script.gap = isinstance(windows, SessionWindows) and windows.dynamic_gap is not None
+    if processing_time:
+        script.processing(max(2, many // 2 + 1))
+        return "\n".join(script.lines)
+    if wait:
+        script.clock(0)
+    some = max(2, many // 2)
+    script.elements(0.1, 0.35, some)
+    script.elements(0.25, 0.3, 1)
+    script.clock(wait)
+    script.watermark(0.4)
+    script.elements(0.6, 0.8, some - 1)
+    script.elements(0.5, 0.6, 1)
+    script.clock(wait)
+    script.watermark(0.8)
+    script.elements(0.85, 0.95, max(1, some - 2))
+    if isinstance(windows, SessionWindows):
+        script.elements(2.6, 2.9, 1)
+        script.watermark(2.2)
+    else:
+        script.watermark(1)
+    if lateness and not windows.is_global:
+        script.elements(0.15, 0.7, min(max(counts, default=2), 12))
+        script.clock(wait)
+        kept = lateness / timedelta(milliseconds=end - start)
+        if kept > 1_000 or lateness > timedelta(milliseconds=MAX_TIME / 10):
+            return "\n".join(script.lines)
+        script.watermark((2.2 if windows.merges else 1) + kept)
+    if not windows.is_global:
+        script.elements(0.75, 0.8, 1)
+    return "\n".join(script.lines)
+
+
+class _Script:
+    """Steps as text; times are parts of a window."""
+
+    def __init__(self, start: int, end: int, unit: float) -> None:
+        self.start, self.end, self.unit = start, end, unit
+        self.lines: list[str] = []
+        self.count = 0
+        self.now = 0
+        self.gap = False
+
+    def at(self, part: float) -> str:
+        length = self.end - self.start
+        step = next((step for step in reversed(_TICKS) if step * 20 <= length), 1)
+        return _seconds(round((self.start + part * length) / step) * step)
+
+    def elements(self, first: float, last: float, count: int, timed: bool = True) -> None:
+        words = []
+        for part in np.linspace(first, last, count).tolist():
+            self.count += 1
+            value = f"{self.unit * self.count:.3g}"
+            gap = f"+{_seconds((self.end - self.start) * (1 + self.count % 2) // 2)}" if self.gap else ""
+            words.append(f"{value}@{self.at(part)}{gap}" if timed else value + gap)
+        if words:
+            self.lines.append("in " + " ".join(words))
+
+    def watermark(self, part: float) -> None:
+        self.lines.append(f"watermark {self.at(part)}")
+
+    def clock(self, wait: int) -> None:
+        if wait or not self.lines:
+            self.now += wait
+            self.lines.append(f"clock {_seconds(self.now)}")
+
+    def processing(self, some: int) -> None:
+        for part, more in (
+            (0.1, some),
+            (0.35, 1),
+            (0.5, 0),
+            (0.6, some),
+            (0.8, 0),
+            (1.0, 0),
+            (1.2, 1),
+            (1.6, 0),
+            (2.2, 0),
+        ):
+            self.lines.append(f"clock {self.at(part)}")
+            self.elements(part, part, more, timed=False)
+
+
+def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
+    """A window to draw: one that begins about 1970."""
+    if isinstance(windows, SessionWindows):
+        return 0, (windows.gap // timedelta(milliseconds=1) if isinstance(windows.gap, timedelta) else 10_000)
+    if isinstance(windows, GlobalWindows):
+        lengths = [
+            part.interval
+            if isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger)
+            else part.delay
+            for part in parts
+            if isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger)
+            or (isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay)
+        ]
+        longest = max((length for length in lengths if length), default=timedelta(seconds=20))
+        return 0, max(3 * longest // timedelta(milliseconds=1), 1)
+    _, starts, ends = windows.assign(np.zeros(1, np.int64))
+    return int(starts[-1]) // 1000, max(int(ends[-1]) // 1000, int(starts[-1]) // 1000 + 1)
+
+
+# ---------------------------------------------------------------------------------------------------- the drawing
+
+
+def draw_trigger(trigger: Trigger) -> str:
+    """Two windows of ten seconds, with an allowed lateness of five if *trigger* has a late trigger."""
+    late = any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger))
+    return draw(TumblingWindows.of(timedelta(seconds=10)), trigger, lateness=timedelta(seconds=5 if late else 0))
+
+
+def draw(
+    windows: Windows,
+    trigger: Trigger | None = None,
+    steps: str | None = None,
+    *,
+    lateness: timedelta = timedelta(0),
+    evictor: Evictor | None = None,
+    processing_time: bool = False,
+    in_order: bool = False,
+    value: str = "v",
+) -> str:
+    """What a policy does with the elements, the watermarks and the clock of *steps*, as SVG.
+
+    A step is a line: ``in 1@3 2@4.5s`` (elements: value and event time; ``a1@3`` has the key a, ``1@3+20s`` a gap), ``watermark
+    10min``, ``clock 12`` and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms, s, min, h, d. Expressions may
+    read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
+
+    :param windows, trigger, lateness, evictor, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
+    :param steps: what happens; default: :func:`default_steps`
+    :param processing_time: windows in processing time: an element's time is that of the clock
+    :param value: the column of the values
+    :raises StreamDefinitionError: a step that is not understood, or more than MAX_STEPS; a policy that the operator refuses
+
+    >>> from asterism.windows.assigners import TumblingWindows
+    >>> policy = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
+    >>> svg = draw(TumblingWindows.of(timedelta(seconds=10)), policy, "in 1@1 2@2 3@3\\nwatermark 10")
+    >>> for text in re.findall(">(#.*)<", svg):
+    ...     print(text)
+    #1 early: 1 2
+    #2 on time: 1 2 3, last
+    """
+    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
+    if steps is None:
+        steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
+    events = list(play.run(_parsed(steps)))
+    if not any(isinstance(event.step, _Element) for event in events):
+        raise StreamDefinitionError("a drawing needs an element", hint=_STEP)
+    return _Drawing(play.operator, events, lateness // timedelta(milliseconds=1)).svg()
+
+
+class _Drawing:
+    """Rows from top to bottom. Each has at most one text at its left and one at its right."""
+
+    def __init__(self, operator: WindowOperator, events: list[_Event], lateness: int) -> None:
+        self.operator, self.events, self.lateness = operator, events, lateness
+        self.event_time = not operator.time.name.startswith("processing")
+        self.merges = operator.windows.merges
+        elements = [event for event in events if isinstance(event.step, _Element)]
+        self.many_keys = len({event.step.key for event in elements if isinstance(event.step, _Element)}) > 1
+        self.spans = sorted({span for event in elements for span in event.windows})
+        times = [event.time for event in elements] + [time for span in self.spans for time in span]
+        if self.spans:
+            ends = max(end for _, end in self.spans)
+            times.append(ends + min(self.lateness, 2 * (ends - self.spans[0][0])))
+        else:
+            moves = [event.time for event in events if self._moves(event) and event.time != END_OF_TIME]
+            times += moves
+        low, high = min(times), max(times)
+        margin = max((high - low) * 0.04, 0.5)
+        self.low, self.high = low - margin, high + margin
+        texts = [self._text(firing) for event in events for firing in event.firings]
+        self.left = max(text_width(self._label(event), 11) for event in events) + 2.5 * PAD
+        self.left = max(self.left, text_width("processing time, min", 11) + PAD)
+        self.right = (
+            max([text_width(text, 12, BOLD) for text in texts] + [text_width("and 1000 more firings", 12)]) + 1.5 * PAD
+        )
+        self.canvas = Canvas()
+        self.used: set[str] = set()
+
+    # -- places and texts
+
+    def x(self, time: float) -> float:
+        part = (time - self.low) / (self.high - self.low)
+        return self.left + PLOT * min(max(part, 0.0), 1.0)
+
+    def _moves(self, event: _Event) -> bool:
+        """Does it move the time of the windows?"""
+        return isinstance(event.step, _Move) and (event.step.what == "clock") != self.event_time
+
+    def _label(self, event: _Event) -> str:
+        if isinstance(event.step, _Element):
+            return ""
+        if event.step.what == "end":
+            return "end of input"
+        return f"{event.step.what} {self._time(event.time)}"
+
+    def _time(self, time: int) -> str:
+        """As the axis tells it if it can, else in words."""
+        return duration(timedelta(milliseconds=time))
+
+    def _text(self, firing: _Firing) -> str:
+        key = f"{firing.key} " if self.many_keys else ""
+        last = ", last" if firing.last else ""
+        contents = firing.contents
+        if len(contents) > MAX_CONTENTS:
+            contents = f"{firing.values[0]} {firing.values[1]} … {firing.values[-1]} ({len(firing.values)})"
+        return f"{key}#{firing.number} {firing.kind.replace('_', ' ')}: {contents}{last}"
+
+    # -- parts
+
+    def svg(self) -> str:
+        y = self._policy(2.0 * PAD)
+        top = y + 8
+        y = self._windows(self._axis(top))
+        rows = y
+        grid = len(self.canvas.root)
+        y = self._rows(y + 4)
+        self._grid(grid, rows, y)
+        width = self.left + PLOT + self.right
+        y = self._legend(PAD, y + 22, width)
+        label = f"{self.operator.windows!r} with {self.operator.trigger!r}"
+        return self.canvas.written(width, y + PAD, label)
+
+    def _policy(self, y: float) -> float:
+        lines = [repr(self.operator.windows)]
+        width = self.left + PLOT + self.right - 4 * PAD
+        lines += _wrapped(repr(self.operator.trigger), int(width / (11 * 0.62)))
+        if self.lateness:
+            lines.append(f"allowed lateness: {code(timedelta(milliseconds=self.lateness))}")
+        if self.operator.evictor is not None:
+            lines.append(repr(self.operator.evictor))
+        for number, line in enumerate(lines):
+            indent = 20 if line.startswith(" ") else 0
+            self.canvas.text(PAD + indent, y + 15 * number, line.strip(), 11, font_family=MONO)
+        return y + 15 * len(lines)
+
+    def _axis(self, y: float) -> float:
+        step = next((step for step in _TICKS if (self.high - self.low) / step <= 9), _TICKS[-1])
+        unit = next(name for name, length in reversed(_UNITS.items()) if step % length == 0)
+        self.ticks = range(-int(-self.low // step) * step, int(self.high) + 1, step)
+        room = PLOT * step / (self.high - self.low)
+        for tick in self.ticks:
+            text = f"{tick // _UNITS[unit]}"
+            if text_width(text, 11) < room or tick == self.ticks[0]:
+                self.canvas.text(self.x(tick), y, text, 11, text_anchor="middle", fill=FAINT)
+        name = "event" if self.event_time else "processing"
+        self.canvas.text(PAD, y, f"{name} time, {unit}", 11, fill=FAINT)
+        return y + 8
+
+    def _windows(self, y: float) -> float:
+        """Above the rows, the windows to which elements belong, next to or above each other, with their lateness."""
+        windows = self.operator.windows
+        if windows.is_global:
+            self.canvas.rect(self.left, y, PLOT, 16, rx=3, fill=PALE_BLUE, stroke=BLUE)
+            self.canvas.text(self.left + PLOT / 2, y + 12, "global window", 11, text_anchor="middle", fill=BLUE)
+            return y + 22
+        if self.merges:
+            return y
+        lanes: list[int] = []
+        for start, end in self.spans:
+            over = end + self.lateness
+            lane = next((number for number, until in enumerate(lanes) if until <= start), len(lanes))
+            if lane == MAX_LANES:
+                continue
+            lanes[lane : lane + 1] = [over]
+            at = y + 18 * lane
+            bar = self.canvas.rect(
+                self.x(start) + 1, at, max(self.x(end) - self.x(start) - 2, 2.0), 14, rx=3, fill=PALE_BLUE, stroke=BLUE
+            )
+            self.canvas.title(bar, f"window [{_seconds(start)},{_seconds(end)})")
+            if self.lateness:
+                self.used.add("lateness")
+                self.canvas.line([(self.x(end), at + 7), (self.x(over), at + 7)], BLUE, "3 3", 1.2)
+                self.canvas.line([(self.x(over), at + 3), (self.x(over), at + 11)], BLUE, None, 1.2)
+        self.canvas.text(PAD, y + 11, "windows", 11, fill=FAINT)
+        return y + 18 * len(lanes) + 4
+
+    def _rows(self, y: float) -> float:
+        behind = len(self.canvas.root)
+        line: list[tuple[float, float]] = []  # of the watermark, or of the clock if that moves the windows
+        free = self.left + PLOT  # from where on the row of elements has room
+        open_row = False
+        for event in self.events:
+            if isinstance(event.step, _Element):
+                text = str(event.step) if self.many_keys else _value(event.step.value)
+                radius = max(float(DOT), text_width(text, 10) / 2 + 4)
+                x = self.x(event.time)
+                if not open_row or x - radius < free + 3 or self.merges:
+                    y += HIGH * open_row
+                    open_row = True
+                self._element(event, text, x, y + HIGH / 2, radius)
+                free = x + radius
+                if not event.firings and not event.dropped:
+                    continue
+            else:
+                y += HIGH * open_row
+                open_row = False
+                y = self._move(event, y, line)
+            if event.firings or event.dropped:
+                y += HIGH * open_row
+                open_row = False
+                y = self._fired(event, y)
+        y += HIGH * open_row
+        if line:
+            self.used.add("watermark" if self.event_time else "clock of windows")
+            self.canvas.line([*line, (line[-1][0], y)], PURPLE, None, 2)
+            shapes = self.canvas.root
+            shapes.insert(behind, shapes[-1])
+            del shapes[-1]
+        return y
+
+    def _element(self, event: _Event, text: str, x: float, y: float, radius: float) -> None:
+        assert isinstance(event.step, _Element)
+        if self.merges and event.windows:
+            self.used.add("gap")
+            until = self.x(event.windows[0][1])
+            self.canvas.line([(x, y), (until, y)], FAINT, "3 3", 1.2)
+            self.canvas.line([(until, y - 4), (until, y + 4)], FAINT, None, 1.2)
+        own = bool(event.dropped) and not event.firings
+        style, fill, stroke, ink = (
+            ("dropped", PALE_RED, RED, RED)
+            if own
+            else ("behind", AMBER, AMBER, PAPER)
+            if event.behind
+            else ("", INK, INK, PAPER)
+        )
+        self.used.add(style)
+        dot = self.canvas.rect(
+            x - radius,
+            y - DOT,
+            2 * radius,
+            2 * DOT,
+            rx=DOT,
+            fill=fill,
+            stroke=stroke,
+            stroke_dasharray="3 2" if own else None,
+        )
+        came = f", comes at {self._time(event.time)}" if not self.event_time else f"@{_seconds(event.time)}"
+        self.canvas.title(dot, f"element {event.step}{came}")
+        self.canvas.text(x, y + 3.5, text, 10, text_anchor="middle", fill=ink)
+
+    def _move(self, event: _Event, y: float, line: list[tuple[float, float]]) -> float:
+        middle = y + LOW / 2
+        moves = self._moves(event)
+        self.canvas.text(PAD, middle + 4, self._label(event), 11, fill=PURPLE if moves else FAINT)
+        if moves:
+            x = self.x(event.time)
+            line += [(line[-1][0] if line else self.left, middle)]
+            if x > line[-1][0]:
+                line += [(x, middle)]
+            line[:] = [point for point, after in pairwise([*line, (-1.0, -1.0)]) if point != after]
+        else:
+            self.used.add("clock")
+            self.canvas.line([(self.left, middle), (self.left + PLOT, middle)], FAINT, "1.5 4", 1.2)
+        return y + LOW
+
+    def _fired(self, event: _Event, y: float) -> float:
+        right = self.left + PLOT + PAD
+        for firing in event.firings[:MAX_FIRINGS]:
+            self.used.add(firing.kind)
+            color, fill = KINDS[firing.kind]
+            start = self.left if firing.start is None else self.x(firing.start) + 1
+            end = self.left + PLOT if firing.end is None else self.x(firing.end) - 1
+            bar = self.canvas.rect(
+                start, y + 4, max(end - start, 2.0), LOW - 8, rx=4, fill=fill, stroke=color, stroke_width=1.6
+            )
+            self.canvas.title(bar, str(firing))
+            self.canvas.text(right, y + LOW / 2 + 4, self._text(firing), 12, fill=color, font_weight="bold")
+            y += LOW
+        if len(event.firings) > MAX_FIRINGS:
+            more = f"and {len(event.firings) - MAX_FIRINGS} more firings"
+            self.canvas.text(right, y + LOW / 2 + 4, more, 12, fill=FAINT)
+            y += LOW
+        if event.dropped:
+            text = (
+                f"too late: {' '.join(event.dropped)}"
+                if self.many_keys
+                else f"too late: {' '.join(map(_bare, event.dropped))}"
+            )
+            self.canvas.text(right, y - HIGH / 2 + 4 if not event.firings else y + LOW / 2 + 4, text, 12, fill=RED)
+            y += LOW if event.firings else 0
+        return y
+
+    def _grid(self, at: int, top: float, bottom: float) -> None:
+        """Behind the rows: bands of windows, and where they begin and end."""
+        front = list(self.canvas.root)[at:]
+        for shape in front:
+            self.canvas.root.remove(shape)
+        apart = all(end <= start for (_, end), (start, _) in pairwise(self.spans))
+        if not self.merges and len(self.spans) <= MAX_BANDS:
+            for number, (start, end) in enumerate(self.spans):
+                if apart:
+                    width = self.x(end) - self.x(start)
+                    fill = "#f6f8fa" if number % 2 == 0 else "#fbfcfd"
+                    self.canvas.rect(self.x(start), top, width, bottom - top, fill=fill)
+                for time in (start, end):
+                    self.canvas.line([(self.x(time), top), (self.x(time), bottom)], LINES, None, 1)
+        self.canvas.line([(self.left, bottom), (self.left + PLOT, bottom)], LINES, None, 1)
+        for shape in front:
+            self.canvas.root.append(shape)
+
+    def _legend(self, x: float, y: float, width: float) -> float:
+        """What of all this occurs, in as many lines as it needs."""
+        meanings = {
+            "": "an element, from top to bottom as they come",
+            "behind": "its window has ended",
+            "dropped": "too late for every window",
+            "gap": "its gap",
+            "lateness": "allowed lateness",
+            "watermark": "watermark",
+            "clock of windows": "clock",
+            "clock": "the clock moves",
+            "early": "fires early",
+            "on_time": "fires on time",
+            "late": "fires late",
+        }
+        at, left = x, x
+        for what, meaning in meanings.items():
+            if what not in self.used:
+                continue
+            room = 34 + text_width(meaning, 11)
+            if at + room > width - PAD and at > left:
+                at, y = left, y + 18
+            self._sign(what, at, y - 4)
+            self.canvas.text(at + 30, y, meaning, 11, fill=FAINT)
+            at += room + 14
+        return y
+
+    def _sign(self, what: str, x: float, y: float) -> None:
+        canvas = self.canvas
+        match what:
+            case "" | "behind":
+                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=INK if not what else AMBER)
+            case "dropped":
+                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=PALE_RED, stroke=RED, stroke_dasharray="3 2")
+            case "early" | "on_time" | "late":
+                color, fill = KINDS[what]
+                canvas.rect(x, y - 6, 24, 12, rx=4, fill=fill, stroke=color, stroke_width=1.6)
+            case "watermark" | "clock of windows":
+                canvas.line([(x, y), (x + 24, y)], PURPLE, None, 2)
+            case _:
+                color, dashes = {"gap": (FAINT, "3 3"), "lateness": (BLUE, "3 3"), "clock": (FAINT, "1.5 4")}[what]
+                canvas.line([(x, y), (x + 24, y)], color, dashes, 1.2)
+
+
+def _bare(element: str) -> str:
+    return element.lstrip("abcdefghijklmnopqrstuvwxyz") or element
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of code, broken before methods and after commas; all but the first are indented."""
+    lines = [""]
+    for part in re.split(r"(?=\.with_|\.discarding\(|\.accumulating\()|(?<=, )", text):
+        if lines[-1].strip() and len(lines[-1]) + len(part) > width:
+            lines.append(" ")
+        lines[-1] += part
+    return lines

@@ -1,0 +1,398 @@
+"""One call of a :class:`asterism.windows.operator.WindowOperator` for one key group, from its pages of state to its firings.
+
+State is read and panes are found, by columns; the compiled :mod:`asterism.windows.kernels` finds what fires;
+:mod:`asterism.windows.panes` computes the results; what is left of the panes is written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import group_codes
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.errors import OperatorError
+from asterism.operators.key_group import PAGE, Group
+from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
+from asterism.windows.assigners import SessionWindows
+from asterism.windows.panes import NONE, Happened, Rows, applied, results_of
+from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, WindowPlan
+from asterism.windows.triggers import TimeSpan
+from asterism.windows.user_triggers import OwnTriggers, span_of
+
+MAX_FIRINGS = 2**24
+"""In one call for one key group; there may be more where there are many elements."""
+
+
+class WindowCall:
+    """One call for one key group."""
+
+    def __init__(
+        self,
+        plan: WindowPlan,
+        group: Group,
+        events: pa.Table,
+        watermarks: Ints,
+        stages: Ints,
+        *,
+        clock: int,
+        late: Callable[[Group, str, pa.Table], None],
+    ) -> None:
+        """
+        :param watermarks: at which each event is processed
+        :param stages: when in the call that is
+        :param clock: what processing time it is, for windows in event time
+        :param late: takes elements that are late
+        """
+        self.plan = plan
+        self.clock = clock
+        self.report_late = late
+        self.group = group
+        self.events = events
+        self.watermarks = watermarks
+        self.stages = stages
+        self.event_time = plan.is_event_time
+        # Sessions that touch are one: in order, they must wait for what begins at their end.
+        waits = plan.in_order and plan.windows.merges
+        self.resolution = plan.time.resolution if self.event_time and not waits else 0
+        self.lateness = plan.lateness if self.event_time else END_OF_TIME
+
+    def run(self) -> None:
+        self._load()
+        times = self.events.column(TIME).to_numpy()
+        if self.plan.windows.merges:
+            self._sessions(times)
+        else:
+            self._aligned(times)
+
+    # -- state
+
+    def _load(self) -> None:
+        plan, group = self.plan, self.group
+        horizon = group.watermark if self.event_time else group.processing_time
+        self.numbers = group.pages([self.events], horizon)
+        self.stored = [group.read_page(int(number)) for number in self.numbers]
+        schemas = plan.page_schemas
+        pages = [
+            [schema.empty_table() for schema in schemas] if value is None else tables_from_bytes(value, schemas)
+            for value in self.stored
+        ]
+        sizes = [page[1].num_rows for page in pages]
+        seen = [int(page[0].column("seen")[0].as_py()) if page[0].num_rows else BEFORE_TIME for page in pages]
+        self.old = pa.concat_tables([plan.pane_schema.empty_table(), *(page[1] for page in pages)]).combine_chunks()
+        self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
+        self.old_page = np.repeat(np.arange(len(pages)), sizes)
+        self.event_page = (
+            np.zeros(self.events.num_rows, np.int64)
+            if plan.pages == 1
+            else np.searchsorted(self.numbers, self.events.column(PAGE).to_numpy())
+        )
+        rows = [page[2] for page in pages if len(page) > 2]
+        self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
+        names = plan.key_schema.names
+        codes, self.n_keys = group_codes(pa.concat_tables([self.old.select(names), self.events.select(names)]))
+        self.old_code, self.event_code = codes[: self.old.num_rows], codes[self.old.num_rows :]
+
+    def _panes(self, old: Ints, count: int) -> Any:
+        """Panes for the kernel: *old* says for each which it was before, or NONE."""
+        from asterism.windows.kernels import Panes
+
+        was = old != NONE
+        back = old[was]
+        words = np.tile(self.plan.table.initial, (count, 1))
+        if len(back):
+            flat = self.old.column("words").combine_chunks()
+            values = np.asarray(flat.values.to_numpy()).reshape(-1, words.shape[1])
+            words[was] = values[np.arange(flat.offset, flat.offset + len(flat))][back]
+
+        def column(name: str) -> Ints:
+            values = np.zeros(count, np.int64)
+            values[was] = self.old.column(name).to_numpy()[back]
+            return values
+
+        elements = column("count")
+        contents = np.where(elements > 0, np.arange(count), NONE)
+        seen = np.full(count, BEFORE_TIME, np.int64)
+        seen[was] = self.old_seen[back]
+        return Panes(
+            start=column("start"),
+            end=column("end"),
+            seen=seen,
+            words=words,
+            firings=column("firings"),
+            count=elements,
+            contents=contents,
+            segment=np.full(count, NONE, np.int64),
+            alive=was.copy(),
+            watermark=np.full(count, BEFORE_TIME, np.int64),
+        )
+
+    def _rules(self) -> Any:
+        from asterism.windows.kernels import Rules
+
+        plan, group = self.plan, self.group
+        return Rules(
+            table=plan.table.rows,
+            initial=plan.table.initial,
+            thresholds=plan.table.thresholds,
+            purges=plan.table.purges,
+            event=self.event_time,
+            lateness=self.lateness,
+            resolution=self.resolution,
+            before=group.before if self.event_time else BEFORE_TIME,
+            watermark=group.watermark if self.event_time else BEFORE_TIME,
+            clock=self.clock if self.event_time else group.processing_time,
+            in_order=self.plan.in_order,
+            ending=group.watermark == END_OF_TIME if self.event_time else group.over,
+        )
+
+    # -- windows
+
+    def _aligned(self, times: Ints) -> None:
+        row, start, end = self.plan.windows.assign(times)
+        if self.event_time:
+            last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
+            cleanup = np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
+            kept = cleanup > self.watermarks[row]
+            taken = np.zeros(len(times), np.bool_)
+            taken[row[kept]] = True
+            self._late(~taken)
+            row, start, end = row[kept], start[kept], end[kept]
+        n_old = self.old.num_rows
+        code = np.concatenate([self.old_code, self.event_code[row]])
+        starts = np.concatenate([self.old.column("start").to_numpy(), start])
+        order = np.lexsort((starts, code))  # stable: what was there before comes first
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (code[order][1:] != code[order][:-1]) | (starts[order][1:] != starts[order][:-1])
+        pane_of = np.cumsum(new) - 1
+        count = int(new.sum())
+        first = order[new]
+        old = np.where(first < n_old, first, NONE)
+        panes = self._panes(old, count)
+        fresh = old == NONE
+        panes.start[fresh] = start[first[fresh] - n_old]
+        panes.end[fresh] = end[first[fresh] - n_old]
+        is_element = order >= n_old
+        chosen = order[is_element] - n_old
+        at = np.searchsorted(pane_of[is_element], np.arange(count + 1))
+        example = np.where(fresh, row[np.maximum(first - n_old, 0)] if len(row) else 0, NONE)
+        self._play(panes, old, example, row[chosen], at, None, None)
+
+    def _sessions(self, times: Ints) -> None:
+        windows = self.plan.windows
+        assert isinstance(windows, SessionWindows)
+        gaps = self.events.column(GAP).to_numpy() if windows.dynamic_gap is not None else None
+        _, _, end = windows.assign(times, gaps)
+        before = np.lexsort((self.old.column("start").to_numpy(), self.old_code))
+        chosen = np.argsort(self.event_code, kind="stable")
+        count = len(before) + len(chosen)
+        old = np.concatenate([before, np.full(len(chosen), NONE, np.int64)])
+        panes = self._panes(old, count)
+        keys = np.arange(self.n_keys + 1)
+        old_at = np.searchsorted(self.old_code[before], keys)
+        at = np.searchsorted(self.event_code[chosen], keys)
+        example = np.concatenate([np.full(len(before), NONE, np.int64), chosen])
+        self._play(panes, old, example, chosen, at, end[chosen], old_at)
+
+    def _late(self, late: npt.NDArray[np.bool_]) -> None:
+        if late.any():
+            self.report_late(self.group, EVENTS, self.events.filter(pa.array(late)))
+
+    # -- the kernel, and what comes of it
+
+    def _play(
+        self,
+        panes: Any,
+        old: Ints,
+        example: Ints,
+        row: Ints,
+        at: Ints,
+        end: Ints | None,
+        old_at: Ints | None,
+    ) -> None:
+        """:param example: an event for each pane that is new: it has its key
+        :param row: the event of each element, in the order of the kernel
+        """
+        from asterism.windows import kernels
+
+        table, rules = self.plan.table, self._rules()
+        everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
+        elements = self.events if everywhere else self.events.take(pa.array(row))
+        times = elements.column(TIME).to_numpy()
+        watermarks, stages = self.watermarks[row], self.stages[row]
+        distances = np.zeros((len(row), len(table.distances)))
+        for n in range(len(table.distances)):
+            distances[:, n] = pc.fill_null(elements.column(f"{DISTANCES}{n}"), np.nan).to_numpy()
+        count, room = len(panes.start), 2 * len(row) + 2 * len(old) + 64
+        while True:
+            now = kernels.Panes(*(array.copy() for array in panes))
+            log = kernels.Log(
+                firings=np.zeros((room, 10), np.int64),
+                segment_of=np.full(len(row), NONE, np.int64),
+                left=np.zeros(2 * len(row) + count + 1, np.int64),
+                right=np.zeros(2 * len(row) + count + 1, np.int64),
+                sizes=np.zeros(3, np.int64),
+                late=np.zeros(len(row), np.bool_),
+            )
+            own = self._own(now, old, elements, rules) if table.own else None
+            run: Any
+            if end is None:
+                run = kernels.aligned_compiled if own is None else kernels.aligned
+                code = run(rules, now, log, at, times, watermarks, row, stages, distances, own)
+            else:
+                run = kernels.sessions_compiled if own is None else kernels.sessions
+                slots = np.zeros(count + 1, np.int64)
+                code = run(rules, now, log, old_at, at, end, times, watermarks, row, stages, distances, slots, own)
+            if code == kernels.OK:
+                break
+            if room > max(MAX_FIRINGS, 4 * len(row)):
+                raise OperatorError(
+                    f"windows fire more than {room:,} times at once",
+                    f"Trigger: {self.plan.trigger!r}\nThe time has moved on by very many intervals.",
+                    "a longer interval, or after_first_element(...), which waits for something new",
+                )
+            room *= 4
+        if log.late.any():
+            late = np.zeros(self.events.num_rows, np.bool_)
+            late[row[log.late]] = True
+            self._late(late)
+        fired = log.firings[: log.sizes[kernels.FIRED]]
+        happened = Happened(
+            n_panes=count,
+            contents=np.where(now.alive, now.contents, NONE),
+            fired=fired[:, kernels.CONTENTS],
+            segment_of=log.segment_of,
+            n_segments=int(log.sizes[kernels.SEGMENTS]),
+            left=log.left[: log.sizes[kernels.JOINS]],
+            right=log.right[: log.sizes[kernels.JOINS]],
+            elements=elements,
+        )
+        key_of = self._keys(old, example)
+        kept, counts, rows = self._results(happened, fired, key_of, now, old)
+        self._write(now, kept, counts, rows, key_of, old, example, rules, own)
+
+    def _own(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> OwnTriggers:
+        texts = self.old.column("own").to_pylist()
+        states = [texts[at] if at != NONE else None for at in old.tolist()]
+        names = self.plan.carried
+        rows = elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
+        return OwnTriggers(self.plan.table, panes, states, rows, rules)
+
+    def _keys(self, old: Ints, example: Ints) -> pa.Table:
+        """The key of each pane."""
+        names = self.plan.key_schema.names
+        both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
+        return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
+
+    def _results(
+        self, happened: Happened, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
+    ) -> tuple[pa.Table | None, Ints, pa.Table | None]:
+        """Emit the results; what is kept of each pane: partials, or how many rows and these."""
+        plan = self.plan
+        if plan.partials is not None:
+            was = old != NONE
+            before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
+            results, kept = plan.partials.run(happened, before)
+            self._emit(results, np.arange(len(fired)), fired, key_of)
+            return kept, panes.count, None
+        old_counts = self.old.column("count").to_numpy()
+        sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
+        starts = np.cumsum(old_counts) - old_counts
+        first = np.where(old != NONE, starts[np.maximum(old, 0)] if len(starts) else 0, 0)
+        order = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+        old_rows = self.old_rows.take(pa.array(order))
+        old_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        make: Any
+        if plan.computation is not None:
+            make = partial(results_of, plan.computation)
+        else:
+            assert plan.function is not None
+            spans = self._spans(fired)
+
+            def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
+                assert plan.function is not None
+                return applied(plan.function, plan.result_schema, rows, offsets, spans)
+
+        results, firing_of, rows, counts = Rows(make, plan.evictor).run(happened, old_rows, old_at)
+        self._emit(results, firing_of, fired, key_of)
+        return None, counts, rows
+
+    def _spans(self, fired: Ints) -> list[TimeSpan]:
+        if self.plan.windows.is_global:
+            return [TimeSpan(None, None)] * len(fired)
+        from asterism.windows.kernels import START, STOP
+
+        return [span_of(start, end) for start, end in fired[:, [START, STOP]].tolist()]
+
+    def _emit(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> None:
+        from asterism.windows import kernels
+
+        plan = self.plan
+        for number, metric in enumerate(COUNTED):
+            found = int((fired[:, kernels.FIRING_KIND] == number).sum())
+            if found:
+                self.group.metrics[metric] += found
+        place = fired[:, kernels.PLACE]
+        place = np.where(place == NONE, END_OF_TIME, place)  # a timer fires after the elements of its time
+        ranks = np.empty(len(fired), np.int64)
+        keys = (fired[:, kernels.STOP], place, fired[:, kernels.TIME], fired[:, kernels.STAGE])
+        ranks[np.lexsort(keys)] = np.arange(len(fired))
+        order = np.argsort(ranks[firing_of], kind="stable")
+        which = firing_of[order]
+        mine = fired[which]
+        columns: list[Any] = []
+        if plan.keys:
+            columns = key_of.take(pa.array(mine[:, kernels.PANE])).columns
+        if plan.windows.is_global:
+            columns += [pa.nulls(len(mine), plan.time.written)] * 2
+        else:
+            columns += [plan.time.from_micros(mine[:, at]) for at in (kernels.START, kernels.STOP)]
+        kinds = pa.array(KINDS).take(pa.array(mine[:, kernels.FIRING_KIND]))
+        columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
+        columns += results.take(pa.array(order)).select(plan.result_names).columns
+        self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
+
+    def _write(
+        self, panes: Any, kept: pa.Table | None, counts: Ints, rows: pa.Table | None, key_of: pa.Table, old: Ints,
+        example: Ints, rules: Any, own: OwnTriggers | None,
+    ) -> None:  # fmt: skip
+        from asterism.windows.kernels import next_timers
+
+        plan, group = self.plan, self.group
+        event, clock = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
+        next_timers(rules, panes, event, clock)
+        page_of = np.zeros(len(panes.start), np.int64)
+        if plan.pages > 1:
+            was = old != NONE
+            page_of[was] = self.old_page[old[was]]
+            page_of[~was] = self.event_page[example[~was]]
+        alive = panes.alive & (not group.over)
+        words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
+        columns: list[Any] = [*key_of.columns, pa.array(panes.start), pa.array(panes.end), pa.array(panes.firings),
+                              pa.array(counts), words]  # fmt: skip
+        if own is not None:
+            columns.append(pa.array(own.texts(), pa.string()))
+        if kept is not None:
+            columns += kept.columns
+        table = pa.table(columns, schema=plan.pane_schema)
+        row_at = np.cumsum(counts) - counts
+        for at, (number, stored) in enumerate(zip(self.numbers.tolist(), self.stored, strict=True)):
+            mine = np.flatnonzero(alive & (page_of == at))
+            if not len(mine):
+                group.write_page(number, stored, None, END_OF_TIME)
+                continue
+            seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
+            tables = [seen, table.take(pa.array(mine))]
+            if rows is not None:
+                sizes = counts[mine]
+                which = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+                tables.append(rows.take(pa.array(which)))
+            wake = int(event[mine].min()) if self.event_time else END_OF_TIME
+            group.write_page(number, stored, tables_to_bytes(tables), wake, int(clock[mine].min()))

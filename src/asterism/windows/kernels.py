@@ -1,0 +1,750 @@
+"""What triggers do, element by element, compiled: arrays in, arrays out. :mod:`asterism.windows.trigger_table` makes the tables.
+
+A *pane* is a window of one key. Its words, its number of firings and its number of elements are changed in place; what fires is
+written down, with the *contents* that the firing has.
+
+Contents are numbers that stand for elements: what a pane had before the call; a *segment*, which is a run of new elements of a
+pane between two firings; or a *join* of two contents. Whoever calls turns the numbers into sums or rows, many at a time.
+
+The order of things for a pane: event-time timers up to the watermark before the call; processing-time timers; the elements, each
+after the event-time timers up to the watermark at its place; event-time timers up to the new watermark.
+
+Functions that are only ``register_jitable`` run uncompiled where a trigger of a user's has to be called in between: *calls* is
+then an object with the methods that are used here, otherwise None.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from asterism.windows.trigger_table import (
+    COLUMN,
+    EARLY,
+    END_ROW,
+    END_WORD,
+    KIND,
+    LATE,
+    NO_MOMENT,
+    NUMBER,
+    PARENT,
+    PLAIN,
+    ROLE,
+    WORD,
+    Part,
+    Stage,
+)
+
+NEVER, COUNT, FIRST_EVENT, FIRST_CLOCK = int(Part.NEVER), int(Part.COUNT), int(Part.FIRST_EVENT), int(Part.FIRST_CLOCK)
+END_EVENT, END_CLOCK, EACH_EVENT, EACH_CLOCK = (
+    int(Part.END_EVENT),
+    int(Part.END_CLOCK),
+    int(Part.EACH_EVENT),
+    int(Part.EACH_CLOCK),
+)
+DELTA, ALL, ANY, OWN = int(Part.DELTA), int(Part.ALL), int(Part.ANY), int(Part.OWN)
+END_OF_TIME = 2**63 - 1
+BEFORE_TIME = -(2**63) + 1
+
+READY = 1
+OVER = 2
+"""END: it has fired at the end. EACH: the end of the window is awaited. DELTA: there is a number to compare with. OWN: there is
+state."""
+ARMED = 4
+"""END: an element waits for the end of the window."""
+
+OK, NO_ROOM = 0, 1
+EARLY_FIRING, ON_TIME_FIRING, LATE_FIRING = range(3)
+PANE, CONTENTS, STAGE, TIME, PLACE, FIRING_KIND, IS_LAST, FIRING_NUMBER, START, STOP = range(10)
+"""Columns of what fired. STAGE, TIME and PLACE tell the order: a Stage; the time of the timer; the number of the
+element, or -1."""
+STAGE_BEFORE, STAGE_CLOCK, STAGE_ELEMENTS, STAGE_AFTER = map(int, Stage)
+NONE = -1
+"""No contents."""
+
+
+class Rules(NamedTuple):
+    """What does not change during a call. Times are microseconds.
+
+    *lateness* is how long panes are kept after their last time, END_OF_TIME where that is not by event time; *resolution* lies
+    between the last time of a window and its end.
+    """
+
+    table: Any
+    initial: Any
+    thresholds: Any
+    purges: bool
+    event: bool
+    lateness: int
+    resolution: int
+    before: int
+    watermark: int
+    clock: int
+    in_order: bool
+    """Were there elements that waited for a watermark?"""
+    ending: bool
+    """Does nothing come any more?"""
+
+
+class Panes(NamedTuple):
+    """The panes of a call, a row each."""
+
+    start: Any
+    end: Any
+    seen: Any
+    """the watermark up to which event-time timers have fired"""
+    words: Any
+    firings: Any
+    count: Any
+    """elements in the contents"""
+    contents: Any
+    segment: Any
+    """the segment that is open, or NONE"""
+    alive: Any
+    watermark: Any
+    """the watermark during the call"""
+
+
+class Log(NamedTuple):
+    """What a call writes. *sizes*: firings, segments, joins."""
+
+    firings: Any
+    segment_of: Any
+    """by element"""
+    left: Any
+    right: Any
+    sizes: Any
+    late: Any
+    """by element"""
+
+
+FIRED, SEGMENTS, JOINS = range(3)
+
+
+# ---------------------------------------------------------------------- one trigger, one pane
+
+
+@njit(cache=True)
+def last_time(start: int, end: int, resolution: int) -> int:
+    return END_OF_TIME if end == END_OF_TIME else end - resolution
+
+
+@njit(cache=True)
+def cleanup_time(last: int, lateness: int) -> int:
+    return END_OF_TIME if last > END_OF_TIME - lateness else last + lateness
+
+
+@njit(cache=True)
+def find_live(table: Any, words: Any, live: Any, past: bool) -> None:
+    """Which parts take part: of what waits for the end, the early trigger before, the late one after; *past*: none of them in
+    between."""
+    for row in range(len(table)):
+        parent = table[row, PARENT]
+        if parent < 0:
+            live[row] = True
+        elif table[row, ROLE] == PLAIN:
+            live[row] = live[parent]
+        else:
+            over = words[table[parent, WORD]] & OVER != 0
+            if over:
+                live[row] = live[parent] and table[row, ROLE] == LATE
+            else:
+                live[row] = live[parent] and table[row, ROLE] == EARLY and not past
+
+
+@njit(cache=True)
+def has_late(table: Any, row: int) -> bool:
+    for inner in range(row + 1, table[row, END_ROW]):  # noqa: SIM110 - numba knows no any()
+        if table[inner, PARENT] == row and table[inner, ROLE] == LATE:
+            return True
+    return False
+
+
+@njit(cache=True)
+def add_element(
+    rules: Rules, words: Any, live: Any, time: int, watermark: int, last: int, distances: Any, element: int
+) -> None:
+    """Tell the trigger of a new element."""
+    table = rules.table
+    clock = rules.clock
+    # A part that waits by the clock is early or late by the clock; the others by the watermark.
+    for row in range(len(table)):
+        parent = table[row, PARENT]
+        if parent < 0:
+            live[row] = True
+        elif table[row, ROLE] == PLAIN:
+            live[row] = live[parent]
+        else:
+            over = words[table[parent, WORD]] & OVER != 0
+            past = (watermark if table[parent, KIND] == END_EVENT else clock) >= last
+            wanted = LATE if over else EARLY
+            live[row] = live[parent] and table[row, ROLE] == wanted and (over or not past)
+        if not live[row]:
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == COUNT:
+            words[at] += 1
+        elif kind in (FIRST_EVENT, FIRST_CLOCK):
+            now = watermark if kind == FIRST_EVENT else clock
+            if words[at + 1] == NO_MOMENT:
+                words[at + 1] = (time if kind == FIRST_EVENT else clock) + table[row, NUMBER]
+            if words[at + 1] <= now:
+                words[at] |= READY
+        elif kind in (END_EVENT, END_CLOCK):
+            now = watermark if kind == END_EVENT else clock
+            if now < last:
+                words[at] |= ARMED
+            elif not (words[at] & OVER != 0 and has_late(table, row)):
+                words[at] |= READY
+        elif kind == EACH_EVENT:
+            if watermark >= last:
+                words[at] |= READY
+            else:
+                words[at] |= OVER
+                if words[at + 1] == NO_MOMENT:
+                    words[at + 1] = (time // table[row, NUMBER] + 1) * table[row, NUMBER]
+        elif kind == EACH_CLOCK:
+            if words[at + 1] == NO_MOMENT:
+                words[at + 1] = (clock // table[row, NUMBER] + 1) * table[row, NUMBER]
+        elif kind == DELTA:
+            value = distances[element, table[row, COLUMN]]
+            if not np.isnan(value):
+                bits = np.array([value]).view(np.int64)[0]
+                if words[at] & OVER == 0:
+                    words[at] |= OVER
+                    words[at + 1] = bits
+                else:
+                    former = np.array([words[at + 1]]).view(np.float64)[0]
+                    if abs(value - former) > rules.thresholds[table[row, COLUMN]]:
+                        words[at] |= READY
+                        words[at + 1] = bits
+
+
+@njit(cache=True)
+def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> int:
+    """The first time for which a part waits, by the watermark (*event*) or by the clock."""
+    find_live(table, words, live, False)
+    first = NO_MOMENT
+    for row in range(len(table)):
+        if not live[row]:
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == FIRST_EVENT if event else kind == FIRST_CLOCK:
+            if words[at] & READY == 0:
+                first = min(first, words[at + 1])
+        elif kind == END_EVENT if event else kind == END_CLOCK:
+            if words[at] & (READY | OVER | ARMED) == ARMED:
+                first = min(first, last)
+        elif event and kind == EACH_EVENT:
+            if words[at] & OVER != 0:
+                first = min(first, last)
+            if words[at + 1] < last:
+                first = min(first, words[at + 1])
+        elif not event and kind == EACH_CLOCK:
+            first = min(first, words[at + 1])
+        elif kind == OWN:
+            first = min(first, words[at + 1] if event else words[at + 2])
+    return first
+
+
+@njit(cache=True)
+def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
+    """Tell the trigger that the watermark has passed *time*, one of its timers. *ending*: nothing comes any more."""
+    find_live(table, words, live, False)
+    for row in range(len(table)):
+        if not live[row]:
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == FIRST_EVENT:
+            if words[at + 1] <= time and words[at + 1] != NO_MOMENT:
+                words[at] |= READY
+        elif kind == END_EVENT:
+            if time >= last and words[at] & (OVER | ARMED) == ARMED:
+                words[at] |= READY
+        elif kind == EACH_EVENT:
+            if words[at] & OVER != 0 and time >= last:
+                words[at] = READY
+            elif words[at + 1] <= time and words[at + 1] < last:
+                words[at] |= READY
+                words[at + 1] += table[row, NUMBER]
+                if ending and last == END_OF_TIME:
+                    words[at + 1] = NO_MOMENT
+
+
+@njit(cache=True)
+def clock_is(
+    table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
+) -> None:  # fmt: skip
+    """Tell the trigger that the clock, which is at *now*, has passed *time*. *ending*: that only the end of the window is told.
+
+    Of the multiples of an interval that have passed the first counts, and the next one is after now: after a pause a window
+    fires once.
+    """
+    find_live(table, words, live, False)
+    for row in range(len(table)):
+        if not live[row]:
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == END_CLOCK:
+            if time >= last and words[at] & (OVER | ARMED) == ARMED:
+                words[at] |= READY
+        elif kind == EACH_CLOCK and is_over and words[at + 1] != NO_MOMENT:
+            words[at] |= READY
+            words[at + 1] = NO_MOMENT
+        elif ending or kind not in (FIRST_CLOCK, EACH_CLOCK) or words[at + 1] == NO_MOMENT or words[at + 1] > time:
+            continue
+        else:
+            words[at] |= READY
+            if kind == EACH_CLOCK:
+                words[at + 1] = (now // table[row, NUMBER] + 1) * table[row, NUMBER]
+
+
+@njit(cache=True)
+def is_ready(table: Any, words: Any, ready: Any) -> bool:
+    for row in range(len(table)):
+        ready[row] = table[row, KIND] == ALL
+    for row in range(len(table) - 1, -1, -1):
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == COUNT:
+            ready[row] = words[at] >= table[row, NUMBER]
+        elif kind not in (NEVER, ALL, ANY) and words[at] & READY != 0:
+            ready[row] = True
+        parent = table[row, PARENT]
+        if parent < 0:
+            continue
+        if table[row, ROLE] == PLAIN:
+            if table[parent, KIND] == ALL:
+                ready[parent] &= ready[row]
+            else:
+                ready[parent] |= ready[row]
+        elif (words[table[parent, WORD]] & OVER != 0) == (table[row, ROLE] == LATE):
+            ready[parent] |= ready[row]
+    return bool(ready[0])
+
+
+@njit(cache=True)
+def begin_anew(rules: Rules, words: Any, told: Any) -> None:
+    """The window has fired: all parts that took part wait anew."""
+    table = rules.table
+    for row in range(len(table)):
+        parent = table[row, PARENT]
+        if parent < 0:
+            told[row] = True
+        elif table[row, ROLE] == PLAIN:
+            told[row] = told[parent]
+        # the parts of what waits for the end were told by it, see below
+        if not told[row]:
+            for inner in range(row + 1, table[row, END_ROW]):
+                if table[inner, PARENT] == row:
+                    told[inner] = False
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == COUNT:
+            words[at] = 0
+        elif kind in (FIRST_EVENT, FIRST_CLOCK):
+            words[at] = 0
+            words[at + 1] = NO_MOMENT
+        elif kind in (END_EVENT, END_CLOCK):
+            role = -1
+            if words[at] & OVER != 0 and has_late(table, row):
+                role = LATE
+            elif words[at] & READY != 0:
+                words[at] = OVER
+                for word in range(at + 1, table[row, END_WORD]):
+                    words[word] = rules.initial[word]
+            else:
+                role = EARLY
+            words[at] &= ~READY
+            for inner in range(row + 1, table[row, END_ROW]):
+                if table[inner, PARENT] == row:
+                    told[inner] = table[inner, ROLE] == role
+        elif kind in (EACH_EVENT, EACH_CLOCK, DELTA, OWN):
+            words[at] &= ~READY
+
+
+@njit(cache=True)
+def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int) -> None:
+    """Two windows have become one, whose last time is *last*."""
+    table = rules.table
+    for row in range(len(table)):
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind == COUNT:
+            words[at] += other[at]
+        elif kind in (FIRST_EVENT, FIRST_CLOCK, EACH_CLOCK):
+            words[at] |= other[at]
+            words[at + 1] = min(words[at + 1], other[at + 1])
+        elif kind == EACH_EVENT:
+            words[at] = (words[at] | other[at]) & READY  # the element that comes next sees to the end
+            words[at + 1] = min(words[at + 1], other[at + 1])
+        elif kind in (END_EVENT, END_CLOCK):
+            past = (watermark if kind == END_EVENT else rules.clock) >= last
+            words[at] = (words[at] | other[at]) if past else 0
+        elif kind == OWN:
+            words[at] |= other[at] & READY
+            words[at + 1] = min(words[at + 1], other[at + 1])
+            words[at + 2] = min(words[at + 2], other[at + 2])
+    for row in range(len(table)):
+        if table[row, ROLE] == LATE and words[table[table[row, PARENT], WORD]] & OVER == 0:
+            for word in range(table[row, WORD], table[row, END_WORD]):
+                words[word] = rules.initial[word]
+
+
+# ---------------------------------------------------------------------- one pane, what happens to it
+
+
+@njit(cache=True)
+def join(log: Log, left: int, right: int, first_join: int) -> int:
+    if left == NONE:
+        return right
+    if right == NONE:
+        return left
+    at: int = log.sizes[JOINS]
+    log.left[at] = left
+    log.right[at] = right
+    log.sizes[JOINS] += 1
+    return first_join + at
+
+
+@njit(cache=True)
+def close(panes: Panes, log: Log, pane: int) -> None:
+    """The contents of a pane, its open segment among them."""
+    if panes.segment[pane] != NONE:
+        n_panes, n_elements = len(panes.start), len(log.segment_of)
+        panes.contents[pane] = join(log, panes.contents[pane], n_panes + panes.segment[pane], n_panes + n_elements)
+        panes.segment[pane] = NONE
+
+
+@njit(cache=True)
+def purge(panes: Panes, log: Log, pane: int) -> None:
+    panes.contents[pane] = NONE
+    panes.segment[pane] = NONE
+    panes.count[pane] = 0
+
+
+@njit(cache=True)
+def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
+    """The pane is over; an element that comes nevertheless begins a new one."""
+    purge(panes, log, pane)
+    panes.alive[pane] = False
+    panes.firings[pane] = 0
+    panes.words[pane] = rules.initial
+
+
+@njit(cache=True)
+def take(panes: Panes, log: Log, pane: int, element: int) -> None:
+    """Add an element to the contents."""
+    if panes.segment[pane] == NONE:
+        panes.segment[pane] = log.sizes[SEGMENTS]
+        log.sizes[SEGMENTS] += 1
+    log.segment_of[element] = panes.segment[pane]
+    panes.count[pane] += 1
+    panes.alive[pane] = True
+
+
+@register_jitable
+def fire_if_ready(
+    rules: Rules, panes: Panes, log: Log, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
+    is_last: bool, calls: Any,
+) -> None:  # fmt: skip
+    """There is room for a firing."""
+    words = panes.words[pane]
+    if is_ready(rules.table, words, ready):
+        begin_anew(rules, words, ready)
+        if panes.count[pane] > 0:
+            close(panes, log, pane)
+            fired = log.sizes[FIRED]
+            log.sizes[FIRED] += 1
+            panes.firings[pane] += 1
+            row = log.firings[fired]
+            row[PANE], row[CONTENTS], row[STAGE], row[TIME], row[PLACE] = pane, panes.contents[pane], stage, time, place
+            row[FIRING_KIND], row[IS_LAST], row[FIRING_NUMBER] = kind, is_last, panes.firings[pane]
+            row[START], row[STOP] = panes.start[pane], panes.end[pane]
+        if rules.purges:
+            purge(panes, log, pane)
+    if calls is not None and calls.purges:
+        calls.purges = False
+        purge(panes, log, pane)
+
+
+@register_jitable
+def event_timers(
+    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, until: int, stage: int, calls: Any,
+) -> int:  # fmt: skip
+    """Fire the timers up to a watermark, in the order of time."""
+    table, words = rules.table, panes.words[pane]
+    last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+    cleanup = cleanup_time(last, rules.lateness)
+    while panes.alive[pane]:
+        time = min(first_timer(table, words, live, last, True), cleanup)
+        # What never comes, and the end of time, are the same number: only the end of a pane is waited for there.
+        if time > until or (time == NO_MOMENT and cleanup != NO_MOMENT):
+            break
+        if log.sizes[FIRED] >= len(log.firings):
+            return NO_ROOM
+        event_time_is(table, words, live, time, last, rules.ending)
+        if calls is not None:
+            calls.event_time_is(pane, time, live)
+        kind = EARLY_FIRING if time < last else ON_TIME_FIRING if time == last else LATE_FIRING
+        fire_if_ready(rules, panes, log, ready, pane, stage, time, NONE, kind, time >= cleanup, calls)
+        if time >= cleanup:
+            if calls is not None:
+                calls.clear(pane)
+            drop(rules, panes, log, pane)
+    panes.watermark[pane] = max(panes.watermark[pane], until)
+    return OK
+
+
+@register_jitable
+def advance_to(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, until: int, calls: Any) -> int:
+    """The watermark moves on, if it does, past that before the call if it was not there yet."""
+    code: int = OK
+    if panes.watermark[pane] < rules.before and until >= rules.before:
+        code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
+    if code == OK and until > panes.watermark[pane]:
+        stage = STAGE_BEFORE if until <= rules.before else STAGE_AFTER
+        code = event_timers(rules, panes, log, live, ready, pane, until, stage, calls)
+    return code
+
+
+@register_jitable
+def clock_timers(
+    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, ending: bool, calls: Any
+) -> int:
+    """Fire the timers up to the present, in the order of time. *ending*: only the end of the window."""
+    table, words = rules.table, panes.words[pane]
+    last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+    cleanup = END_OF_TIME if rules.event else last
+    while panes.alive[pane]:
+        time = last if ending else min(first_timer(table, words, live, last, False), cleanup)
+        if not ending and (time > rules.clock or time == NO_MOMENT):
+            break
+        if log.sizes[FIRED] >= len(log.firings):
+            return NO_ROOM
+        is_over = not rules.event and time >= last
+        clock_is(table, words, live, time, rules.clock, last, ending, is_over)
+        if calls is not None and not ending:
+            calls.clock_is(pane, time, live)
+        if rules.event:
+            kind = EARLY_FIRING if panes.watermark[pane] < last else LATE_FIRING
+        else:
+            kind = ON_TIME_FIRING if time >= last else EARLY_FIRING
+        fire_if_ready(rules, panes, log, ready, pane, STAGE_CLOCK, time, NONE, kind, is_over, calls)
+        if is_over:
+            if calls is not None:
+                calls.clear(pane)
+            drop(rules, panes, log, pane)
+    return OK
+
+
+@register_jitable
+def new_element(
+    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, element: int, time: int, watermark: int,
+    place: int, stage: int, distances: Any, calls: Any,
+) -> int:  # fmt: skip
+    if log.sizes[FIRED] >= len(log.firings):
+        return NO_ROOM
+    last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+    take(panes, log, pane, element)
+    add_element(rules, panes.words[pane], live, time, watermark, last, distances, element)
+    if calls is not None:
+        calls.element(pane, element, watermark, live)
+    if rules.event:
+        kind = EARLY_FIRING if watermark < last else LATE_FIRING
+    else:
+        kind = EARLY_FIRING if rules.clock < last else ON_TIME_FIRING
+    at = time if stage != STAGE_ELEMENTS else 0
+    fire_if_ready(rules, panes, log, ready, pane, stage, at, place, kind, False, calls)
+    return OK
+
+
+# ---------------------------------------------------------------------- all panes
+
+
+@register_jitable
+def begin_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
+    """What has become due since the pane was seen last."""
+    panes.watermark[pane] = panes.seen[pane] if rules.in_order else rules.before
+    if not panes.alive[pane]:
+        return OK
+    code: int = OK
+    if rules.event and not rules.in_order and rules.before > panes.seen[pane]:
+        code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
+    if code == OK and rules.clock != END_OF_TIME:
+        code = clock_timers(rules, panes, log, live, ready, pane, False, calls)
+    return code
+
+
+@register_jitable
+def finish_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
+    """Time moves on to the end of the call."""
+    code: int = OK
+    if rules.event:
+        code = advance_to(rules, panes, log, live, ready, pane, rules.watermark, calls)
+    elif not rules.event and rules.ending:
+        code = clock_timers(rules, panes, log, live, ready, pane, True, calls)
+    close(panes, log, pane)
+    return code
+
+
+@register_jitable
+def aligned(
+    rules: Rules, panes: Panes, log: Log, element_at: Any, times: Any, watermarks: Any, places: Any, stages: Any,
+    distances: Any, calls: Any,
+) -> int:  # fmt: skip
+    """Windows that do not merge: the elements of pane p are those from element_at[p] to element_at[p + 1]."""
+    live = np.zeros(len(rules.table), np.bool_)
+    ready = np.zeros(len(rules.table), np.bool_)
+    for pane in range(len(panes.start)):
+        if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
+            return NO_ROOM
+        for element in range(element_at[pane], element_at[pane + 1]):
+            watermark = watermarks[element]
+            code = advance_to(rules, panes, log, live, ready, pane, watermark, calls)
+            if code != OK:
+                return NO_ROOM
+            if new_element(
+                rules, panes, log, live, ready, pane, element, times[element], watermark, places[element],
+                stages[element], distances, calls,
+            ) != OK:  # fmt: skip
+                return NO_ROOM
+        if finish_pane(rules, panes, log, live, ready, pane, calls) != OK:
+            return NO_ROOM
+    return OK
+
+
+@register_jitable
+def sessions(
+    rules: Rules, panes: Panes, log: Log, old_at: Any, element_at: Any, ends: Any, times: Any, watermarks: Any,
+    places: Any, stages: Any, distances: Any, slot_of: Any, calls: Any,
+) -> int:  # fmt: skip
+    """Windows that merge. Those of key k were old_at[k] to old_at[k + 1], in order of start; its elements are element_at[k] to
+    element_at[k + 1]. Pane len(panes) - len(times) + e is for the window that element e may begin. *slot_of* has room for the
+    panes of a key.
+    """
+    live = np.zeros(len(rules.table), np.bool_)
+    ready = np.zeros(len(rules.table), np.bool_)
+    first_new = len(panes.start) - len(times)
+    for key in range(len(old_at) - 1):
+        n_slots = 0  # slot_of[:n_slots]: the panes that are there, in order of start
+        watermark = BEFORE_TIME if rules.in_order else rules.before
+        for pane in range(old_at[key], old_at[key + 1]):
+            if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
+                return NO_ROOM
+            if panes.alive[pane]:
+                slot_of[n_slots] = pane
+                n_slots += 1
+        for element in range(element_at[key], element_at[key + 1]):
+            if watermarks[element] > watermark:
+                watermark = watermarks[element]
+                kept = 0
+                for slot in range(n_slots):
+                    pane = slot_of[slot]
+                    if advance_to(rules, panes, log, live, ready, pane, watermark, calls) != OK:
+                        return NO_ROOM
+                    if panes.alive[pane]:
+                        slot_of[kept] = pane
+                        kept += 1
+                n_slots = kept
+            start, end = times[element], ends[element]
+            low, high = 0, n_slots
+            while low < high:  # the first that does not end before this window begins
+                middle = (low + high) // 2
+                if panes.end[slot_of[middle]] < start:
+                    low = middle + 1
+                else:
+                    high = middle
+            met = low
+            while met < n_slots and panes.start[slot_of[met]] <= end:
+                met += 1
+            if met == low:
+                last = last_time(start, end, rules.resolution)
+                if rules.event and cleanup_time(last, rules.lateness) <= watermark:
+                    log.late[element] = True
+                    continue
+                pane = first_new + element
+                panes.start[pane], panes.end[pane] = start, end
+                panes.watermark[pane] = watermark
+                for slot in range(n_slots, low, -1):
+                    slot_of[slot] = slot_of[slot - 1]
+                slot_of[low] = pane
+                n_slots += 1
+            else:
+                pane = slot_of[low]
+                whole_start = min(start, panes.start[pane])
+                whole_end = max(end, panes.end[slot_of[met - 1]], panes.end[pane])
+                if met - low > 1 or whole_start != panes.start[pane] or whole_end != panes.end[pane]:
+                    last = last_time(whole_start, whole_end, rules.resolution)
+                    close(panes, log, pane)
+                    if met - low == 1:  # it grows: the same as to merge with nothing
+                        merge_words(rules, panes.words[pane], rules.initial, watermark, last)
+                    for slot in range(low + 1, met):
+                        other = slot_of[slot]
+                        merge_words(rules, panes.words[pane], panes.words[other], watermark, last)
+                        close(panes, log, other)
+                        n_panes, n_elements = len(panes.start), len(log.segment_of)
+                        panes.contents[pane] = join(
+                            log, panes.contents[pane], panes.contents[other], n_panes + n_elements
+                        )
+                        panes.count[pane] += panes.count[other]
+                        panes.firings[pane] = max(panes.firings[pane], panes.firings[other])
+                        purge(panes, log, other)
+                        panes.alive[other] = False
+                    panes.start[pane], panes.end[pane] = whole_start, whole_end
+                    if calls is not None:
+                        calls.merge(pane, slot_of[low + 1 : met])
+                    for slot in range(met, n_slots):
+                        slot_of[low + 1 + slot - met] = slot_of[slot]
+                    n_slots -= met - low - 1
+            if new_element(
+                rules, panes, log, live, ready, pane, element, times[element], watermark, places[element],
+                stages[element], distances, calls,
+            ) != OK:  # fmt: skip
+                return NO_ROOM
+            if not panes.alive[pane]:
+                n_slots -= 1
+                for slot in range(low, n_slots):
+                    slot_of[slot] = slot_of[slot + 1]
+        for slot in range(n_slots):
+            if finish_pane(rules, panes, log, live, ready, slot_of[slot], calls) != OK:
+                return NO_ROOM
+    return OK
+
+
+@njit(cache=True)
+def next_timers(rules: Rules, panes: Panes, event: Any, clock: Any) -> None:
+    """When each pane has something to do."""
+    live = np.zeros(len(rules.table), np.bool_)
+    for pane in range(len(panes.start)):
+        last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+        words = panes.words[pane]
+        clock[pane] = first_timer(rules.table, words, live, last, False)
+        if rules.event:
+            due = min(first_timer(rules.table, words, live, last, True), cleanup_time(last, rules.lateness))
+            # A timer that is behind the watermark fires when that moves.
+            event[pane] = max(due, rules.watermark + 1) if rules.watermark != END_OF_TIME else due
+        else:
+            event[pane] = END_OF_TIME
+            clock[pane] = min(clock[pane], last)
+
+
+@njit(cache=True)
+def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any) -> int:
+    """How many joins lead to each join; a segment on the right counts for nothing. The greatest of them."""
+    greatest = 0
+    first_join = n_panes + n_elements
+    for at in range(len(left)):
+        level = 0
+        if left[at] >= first_join:
+            level = levels[left[at] - first_join]
+        if right[at] >= first_join:
+            level = max(level, levels[right[at] - first_join])
+        levels[at] = level + 1
+        greatest = max(greatest, level + 1)
+    return greatest
+
+
+aligned_compiled = njit(cache=True)(aligned)
+sessions_compiled = njit(cache=True)(sessions)

@@ -1,0 +1,594 @@
+"""Windows with triggers as an operator: elements are assigned to windows, folded into panes, and fire.
+
+A *pane* is a window of one key. What a pane is worth, when it fires and what becomes of it then is told by its trigger
+(:mod:`asterism.windows.triggers`); the compiled :mod:`asterism.windows.kernels` finds all firings of a call, and
+:mod:`asterism.windows.panes` computes their results.
+
+The order of things:
+
+* Elements are processed when they arrive, in order of arrival, with the watermark before the call. An element all of whose
+  windows have ended, allowed lateness included, is late. Then the watermark moves, and event-time timers fire in the order of
+  time. Processing-time timers that are due fire before the elements of a call. This is how Flink does it.
+* With ``in_order``, elements wait until the watermark has passed them and are taken in the order of their times, each after the
+  timers before it: which firings there are depends on the elements alone, not on how they came. Elements behind the watermark,
+  whose windows are still kept, are taken at once.
+
+Source: FLIP-9; Flink's ``WindowOperator`` and ``EvictingWindowOperator``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.schemas import schema_of
+from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
+from asterism.errors import (
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    OperatorError,
+    StreamDefinitionError,
+)
+from asterism.expressions.aggregates import Aggregates
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, columns_of
+from asterism.expressions.parsing import parse
+from asterism.matching.outputs import Described
+from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
+from asterism.operators.late import late_table
+from asterism.operators.operator import Arrival, InputSpec
+from asterism.windows.arguments import duration
+from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
+from asterism.windows.evictors import Evictor
+from asterism.windows.firing import WindowCall
+from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
+from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
+from asterism.windows.trigger_table import Stage, trigger_table_of
+from asterism.windows.triggers import (
+    BuiltIn,
+    ContinuousProcessingTimeTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    Trigger,
+    check_event_time,
+    check_lateness,
+    check_merging,
+    check_trigger,
+    walk,
+)
+from asterism.windows.user_functions import failed, function_name
+
+LATE_ELEMENTS = "late"
+"""The output of elements that came too late."""
+ONE_KEY = "__one_key"
+BEHIND = "behind"
+"""Among what is ready: elements that the watermark had passed when they came."""
+MAX_PAGES = 256
+LONGEST_GAP = 10**11
+"""Of a session, in seconds: three thousand years."""
+WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST = "window_start", "window_end", "firing", "kind", "is_last"
+OWN_COLUMNS = (WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST)
+PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
+
+
+class WindowOperator(KeyGroupOperator):
+    """Windows over one input.
+
+    Exactly one of *measures*, *function* and *reduce* says what is computed of a window that fires. Each row of the output
+    FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time",
+    "late"), whether the window is over with it, lateness included, and then the results.
+
+    :param windows: which windows an element belongs to
+    :param schema: the columns of the elements
+    :param keys: the key columns; none: there is one key
+    :param time: the event-time column; None: processing time
+    :param trigger: when a window fires; default: at its end
+    :param lateness: how long a window is kept after its end, in event time
+    :param measures: Spark SQL aggregates, as for :class:`asterism.expressions.aggregates.Aggregates`
+    :param function: takes the elements of the window (:class:`pyarrow.Table`) and the window
+        (:class:`~asterism.windows.triggers.TimeSpan`), and returns a table, a DataFrame, a dict or a list of dicts with the
+        columns
+        *output*
+    :param output: those columns, as Spark SQL or an Arrow schema
+    :param reduce: makes one element of two (dicts): the results are the columns of the elements
+    :param evictor: drops elements when the window fires
+    :param late_output: is there an output for elements that come too late
+    :param in_order: elements wait until the watermark passes them, and are taken in the order of their times
+    :param pages: pages of state per key group
+    :raises StreamDefinitionError: these do not fit together
+    :raises ExpressionError: an expression does not fit the elements
+
+    >>> from asterism.testing import OperatorHarness
+    >>> from asterism.windows.triggers import CountTrigger
+    >>> from asterism.windows.assigners import TumblingWindows
+    >>> operator = WindowOperator(
+    ...     TumblingWindows.of(timedelta(seconds=10)), pa.schema({"who": "string", "ts": "int64", "n": "int64"}), keys=["who"],
+    ...     time="ts", measures=["sum(n) AS total"],
+    ...     trigger=EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2)))
+    >>> harness = OperatorHarness(operator, keys=["who"])
+    >>> events = pa.table({"who": ["ann"] * 3, "ts": [1000, 2000, 3000], "n": [1, 2, 4]}, operator.schema)
+    >>> for row in harness.feed(events).end().rows("firings"):
+    ...     print(row["firing"], row["kind"], row["is_last"], row["total"])
+    1 early False 3
+    2 on_time True 7
+    """
+
+    metrics: Sequence[str] = (*COUNTED, LATE)
+
+    def __init__(
+        self,
+        windows: Windows,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str] = (),
+        time: str | None,
+        trigger: Trigger | None = None,
+        lateness: timedelta = timedelta(0),
+        measures: Sequence[str] | None = None,
+        function: WindowFunction | None = None,
+        output: str | pa.Schema | None = None,
+        reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        evictor: Evictor | None = None,
+        late_output: bool = False,
+        in_order: bool = False,
+        pages: int = 1,
+    ) -> None:
+        _check_windows(windows)
+        self.windows = windows
+        self.schema = schema
+        self.keys = list(keys)
+        self.pages = pages
+        self.wants_late = late_output
+        self.in_order = in_order
+        self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
+        self._is_event_time = time is not None
+        _check_zone(windows, self.time)
+        for key in keys:
+            _column(schema, key, "key")
+        if not 1 <= pages <= MAX_PAGES:
+            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+        self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
+        self.lateness = _checked_lateness(lateness, self._is_event_time)
+        if not self.lateness and not windows.is_global:
+            check_lateness(self.trigger)
+        if in_order and not self._is_event_time:
+            raise StreamDefinitionError("in_order needs an event time: in processing time elements come in order")
+        self.table = trigger_table_of(self.trigger)
+        self.evictor = evictor
+        if evictor is not None and not isinstance(evictor, Evictor):
+            raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+
+        self.vectorized = Vectorized(schema)
+        self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
+        evicts_by = evictor.distance if evictor is not None and isinstance(evictor.distance, str) else None
+        self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
+        gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
+        self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
+        self._gap_function = gap if callable(gap) else None
+
+        self._choose(measures, function, output, reduce)
+        self.calls_python = bool(self.table.own)
+        everything = late_output or self.calls_python or callable(getattr(evictor, "distance", None))
+        self.carried = [name for name in schema.names if everything or name in self._needed]
+        self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.carried]
+        self._make_schemas()
+        self.plan = self._plan()
+        self.processing_time = not self._is_event_time or any(map(_waits_for_the_clock, walk(self.trigger)))
+        definition = repr(
+            (
+                windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
+                evictor, in_order, self.keys, Described(self.time), pages, str(self.inputs[EVENTS].prepared),
+            )
+        )  # fmt: skip
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    # ------------------------------------------------------------------ definition
+
+    def _choose(
+        self,
+        measures: Sequence[str] | None,
+        function: WindowFunction | None,
+        output: str | pa.Schema | None,
+        reduce: Any,
+    ) -> None:
+        """What is computed, and so what is kept."""
+        if sum(what is not None for what in (measures, function, reduce)) != 1:
+            raise StreamDefinitionError(
+                "what is computed of a window is said once: measures, a function, or a reduce function",
+                hint='measures=["count(*) AS n", "sum(amount) AS total"]',
+            )
+        if (function is None) != (output is None):
+            raise StreamDefinitionError(
+                "a window function needs its output columns, and nothing else has them",
+                hint='output="n BIGINT, mean DOUBLE"',
+            )
+        self.function = function
+        self.partials: Partials | None = None
+        self.computation: Aggregates | Reduction | None = None
+        if function is not None:
+            if not callable(function):
+                raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
+            assert output is not None
+            self.result_schema = schema_of(output)
+            self._needed = set(self.schema.names)
+        else:
+            if reduce is not None:
+                if not callable(reduce):
+                    raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
+                self.computation = Reduction(reduce, self.schema)
+            else:
+                self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
+            self.result_schema = pa.schema(self.computation.fields)
+            self._needed = {*self.computation.read, *self.computation.carried}
+            if not self.computation.carried and self.evictor is None:
+                self.partials = Partials(self.computation)
+        # A reduced element is an element: its key is there already.
+        self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
+        of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
+        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
+        if not reduce:
+            where = "another name: sum(amount) AS total" if function is None else "another name in the schema"
+            _check_alike([*of_stream, *self.result_names], where)
+
+    def _make_schemas(self) -> None:
+        key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
+        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in key_fields])
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
+        dynamic = self._gap_text is not None or self._gap_function is not None
+        prepared = pa.schema(
+            [
+                *self.key_schema,
+                pa.field(TIME, pa.int64()),
+                *paged,
+                *([pa.field(GAP, pa.int64())] if dynamic else []),
+                *(pa.field(f"{DISTANCES}{n}", pa.float64()) for n in range(len(self._distances))),
+                *([pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []),
+                *self._element_fields,
+            ]
+        )
+        self.inputs = {EVENTS: InputSpec(self._read_columns(), prepared, timed=self._is_event_time)}
+        moment = self.time.written
+        self.output_schemas = {
+            FIRINGS: pa.schema(
+                [
+                    *(self.schema.field(name) for name in self.keys),
+                    pa.field(WINDOW_START, moment),
+                    pa.field(WINDOW_END, moment),
+                    pa.field(FIRING, pa.int64()),
+                    pa.field(KIND, pa.string()),
+                    pa.field(IS_LAST, pa.bool_()),
+                    *(self.result_schema.field(name) for name in self.result_names),
+                ]
+            )
+        }
+        if self.wants_late:
+            self.output_schemas[LATE_ELEMENTS] = self.schema
+        self.pane_schema = pa.schema(
+            [
+                *self.key_schema,
+                pa.field("start", pa.int64()),
+                pa.field("end", pa.int64()),
+                pa.field("firings", pa.int64()),
+                pa.field("count", pa.int64()),
+                pa.field("words", pa.list_(pa.int64(), len(self.table.initial))),
+                *([pa.field("own", pa.string())] if self.calls_python else []),
+                *(self.partials.kept if self.partials is not None else []),
+            ]
+        )
+        # Rows need every column that is carried, and the late output's too: elements that are kept may be asked for by functions.
+        distance = [pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []
+        self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *distance, *self._row_fields()])
+
+    def _plan(self) -> WindowPlan:
+        return WindowPlan(
+            windows=self.windows,
+            trigger=self.trigger,
+            table=self.table,
+            evictor=self.evictor,
+            time=self.time,
+            is_event_time=self._is_event_time,
+            in_order=self.in_order,
+            lateness=self.lateness,
+            keys=tuple(self.keys),
+            pages=self.pages,
+            carried=tuple(self.carried),
+            partials=self.partials,
+            computation=self.computation,
+            function=self.function,
+            result_schema=self.result_schema,
+            result_names=tuple(self.result_names),
+            key_schema=self.key_schema,
+            pane_schema=self.pane_schema,
+            row_schema=self.row_schema,
+            firing_schema=self.output_schemas[FIRINGS],
+        )
+
+    def _row_fields(self) -> list[pa.Field]:
+        own = callable(getattr(self.evictor, "distance", None))
+        return [field for field in self._element_fields if own or field.name[2:] in self._needed]
+
+    def _read_columns(self) -> pa.Schema:
+        names = {*self.carried, *self.keys}
+        if self._is_event_time:
+            names.add(self.time.name)
+        for text in self.vectorized.texts:
+            names |= {self.schema.names[number] for number in columns_of(text)}
+        if self._gap_function is not None:
+            names |= set(self.schema.names)
+        return pa.schema([field for field in self.schema if field.name in names])
+
+    def _number(self, text: str, where: str) -> int:
+        """An expression that is a number, bound to the columns of the elements."""
+        number = self._expression(text)
+        found = self.vectorized.types[number]
+        if not _is_number(found):
+            raise ExpressionTypeError.at(
+                f"{where}: how far apart elements are must be a number, this is {found}",
+                text,
+                hint="CAST it, or a function",
+            )
+        return number
+
+    def _gap_expression(self, text: str) -> int:
+        number = self._expression(text)
+        found = self.vectorized.types[number]
+        if not (_is_number(found) or pa.types.is_duration(found)):
+            raise ExpressionTypeError.at(
+                f"SessionWindows.with_dynamic_gap: a gap is an INTERVAL or a number of seconds, this is {found}", text
+            )
+        return number
+
+    def _expression(self, text: str) -> int:
+        with ExpressionSyntaxError.if_too_deep(text):
+            return self.vectorized.add(Scope(self.schema).resolve(parse(text), text), text)
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The columns that windows, triggers and results need."""
+        count = events.num_rows
+        full = complete(events, self.schema)
+        columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
+        columns.append(self._times(full))
+        if self.pages > 1:
+            columns.append(pages_of(events, self.pages))
+        values = self.vectorized.evaluate(full) if self.vectorized.texts else []
+        if self._gap_text is not None:
+            columns.append(_gaps(values[self._gap_text]))
+        elif self._gap_function is not None:
+            columns.append(_gaps(_called(self._gap_function, full)))
+        numbers = [*self._distances, *([self._evicts_by] if self._evicts_by is not None else [])]
+        columns += [values[number].cast(pa.float64(), safe=False) for number in numbers]
+        columns += [full.column(column) for column in self.carried]
+        return pa.table(columns, schema=self.inputs[name].prepared)
+
+    def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
+        if not self._is_event_time:
+            return pa.array(np.zeros(events.num_rows, np.int64))
+        column = self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)
+        if column.null_count and not self.wants_late:
+            raise InvalidEventError(
+                f'the event time "{self.time.name}" of {column.null_count} elements is null',
+                "An element without a time belongs to no window.",
+                "filter such elements out, or take the late output, to which they go",
+            )
+        return pc.fill_null(column, NO_TIME)
+
+    # ------------------------------------------------------------------ with state
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if self.wants_late:
+            group.emit(LATE_ELEMENTS, late_table(self.schema, events))
+
+    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+        """Nothing is late yet: that depends on the windows. In order, what the watermark has not passed waits."""
+        if tables:
+            arrived = pa.concat_tables(tables)
+            timeless = arrived.column(TIME).to_numpy() == NO_TIME
+            if timeless.any():
+                self.late(group, name, arrived.filter(pa.array(timeless)))
+                arrived = arrived.filter(pa.array(~timeless))
+            tables = [arrived]
+        return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
+
+    def clock_of(self, group: Group) -> int:
+        """What the clock shows, for windows in event time: that their input ends is not the passing of time, so what waits until
+        then is taken by the clock of the call before.
+        """
+        return int(group.header.heard[0])
+
+    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+        if group.processing_time != END_OF_TIME:
+            group.header.heard[0] = group.processing_time
+        elif group.header.heard[0] == END_OF_TIME:  # there was no call before
+            group.header.heard[0] = 0
+        if not self.in_order:
+            return super()._ready(group, arrivals, before)
+        behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
+        for arrival in arrivals:
+            if arrival.events is None:
+                continue
+            times = arrival.events.column(TIME).to_numpy()
+            passed = (times <= before) & (times != NO_TIME)
+            behind.append(arrival.events.filter(pa.array(passed)))
+            others.append(replace(arrival, events=arrival.events.filter(pa.array(~passed))))
+        ready = super()._ready(group, others, before)
+        late = pa.concat_tables(behind)
+        return ready | ({BEHIND: late} if late.num_rows else {})
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+        events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        times = events.column(TIME).to_numpy()
+        watermarks = np.full(len(times), group.before, np.int64)
+        stages = np.full(len(times), Stage.ELEMENTS, np.int64)
+        if self.in_order:
+            behind = ready.get(BEHIND, events.slice(0, 0))
+            events = events.take(pa.array(np.argsort(times, kind="stable")))
+            times = events.column(TIME).to_numpy()
+            # Some waited for a watermark that the host has known since the call before.
+            earlier = int(np.searchsorted(times, group.before, side="right"))
+            events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
+            late = np.arange(events.num_rows)
+            late = (late >= earlier) & (late < earlier + behind.num_rows)
+            times = events.column(TIME).to_numpy()
+            watermarks = np.where(late, group.before, times - 1)
+            before = times <= group.before
+            stages = np.where(late, Stage.ELEMENTS, np.where(before, Stage.BEFORE, Stage.AFTER)).astype(np.int64)
+        clock = self.clock_of(group)
+        WindowCall(self.plan, group, events.combine_chunks(), watermarks, stages, clock=clock, late=self.late).run()
+
+
+# ---------------------------------------------------------------------- checks and conversions
+
+
+def _check_windows(windows: object) -> None:
+    if not isinstance(windows, Windows):
+        raise StreamDefinitionError(
+            f"not windows: {windows!r}",
+            hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows, SessionWindows or GlobalWindows()",
+        )
+
+
+def _check_alike(names: Sequence[str], hint: str) -> None:
+    """Refuse names that Spark takes for the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        former = seen.get(name.lower())
+        if former is not None:
+            alike = repr(name) if former == name else f"{former!r} and {name!r}, which are the same to Spark"
+            raise StreamDefinitionError(
+                f"two columns of the result are called {alike}",
+                f"A row has the key, {', '.join(OWN_COLUMNS)}, and what is computed.",
+                hint.format(name, "event_" + name),
+            )
+        seen[name.lower()] = name
+
+
+def _checked_measures(measures: object, keys: Sequence[str]) -> list[str]:
+    example = '"count(*) AS n", "sum(amount) AS total"'
+    if not isinstance(measures, list | tuple):
+        raise StreamDefinitionError(f"measures are a list of SQL texts, not {measures!r}", hint=f"[{example}]")
+    if not measures:
+        raise StreamDefinitionError("measures are SQL texts, at least one: there is none", hint=example)
+    for measure in measures:
+        if not isinstance(measure, str):
+            raise StreamDefinitionError(f"measures are SQL texts, not {measure!r}", hint=example)
+        if measure.strip().strip("`").lower() in [key.lower() for key in keys]:
+            raise StreamDefinitionError(
+                f"the key {measure.strip()} is no measure", hint="leave it out: the key is in the result already"
+            )
+    return list(measures)
+
+
+def _time_column(schema: pa.Schema, time: str) -> TimeColumn:
+    _column(schema, time, "event time")
+    return TimeColumn.of(time, schema)
+
+
+def _check_zone(windows: Windows, time: TimeColumn) -> None:
+    zone = getattr(windows, "zone", None)
+    if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
+        raise StreamDefinitionError(
+            f'the event-time column "{time.name}" has no time zone, so its windows have none either',
+            f"In: {windows!r}\nIts days and months are those of the wall clock that it shows.",
+            "leave the zone out, or CAST the column to TIMESTAMP",
+        )
+
+
+def _checked_trigger(windows: Windows, trigger: Trigger | None, event: bool) -> Trigger:
+    if trigger is None:
+        if isinstance(windows, GlobalWindows):
+            raise StreamDefinitionError(
+                "a global window needs a trigger",
+                "It has no end at which it could fire.",
+                "CountTrigger.at_least(100), or NeverTrigger() if it is never to fire",
+            )
+        return EventTimeTrigger.after_end_of_window() if event else ProcessingTimeTrigger.after_end_of_window()
+    checked = check_trigger(trigger)
+    if not event:
+        check_event_time(checked)
+    if windows.merges:
+        check_merging(checked)
+    return checked
+
+
+def _checked_lateness(lateness: timedelta, event: bool) -> int:
+    length = duration(lateness, "allowed lateness", zero=True)
+    if length and not event:
+        raise StreamDefinitionError(
+            "windows in processing time have no allowed lateness",
+            "An element's processing time is the time at which it comes, so no element is late.",
+            "leave it out, or give the event-time column",
+        )
+    return micros(length)
+
+
+def _waits_for_the_clock(part: Trigger) -> bool:
+    if isinstance(part, BuiltIn):
+        return isinstance(part, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger)
+    return type(part).on_processing_time is not Trigger.on_processing_time
+
+
+def _column(schema: pa.Schema, name: str, what: str) -> pa.DataType:
+    from asterism.errors import ColumnNotFoundError
+
+    if name not in schema.names:
+        raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"{what} column")
+    return schema.field(name).type
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _gaps(values: Any) -> pa.Array:
+    """Gaps in microseconds, of intervals or numbers of seconds."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_duration(column.type):
+        found = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    else:
+        seconds = column.cast(pa.float64(), safe=False)
+        known = pc.less(pc.abs(seconds), LONGEST_GAP)
+        found = pc.round(pc.multiply(pc.if_else(known, seconds, 0.0), 1e6)).cast(pa.int64())
+    found = pc.fill_null(found, 0)
+    wrong = pc.or_(pc.less_equal(found, 0), pc.greater(found, LONGEST_GAP * 1_000_000))
+    if pc.any(wrong).as_py():
+        raise InvalidEventError(
+            f"the gap of a session window must be positive, and not endless: {column.filter(wrong)[0].as_py()}",
+            "SessionWindows.with_dynamic_gap asks each element for one.",
+            "COALESCE(gap, 60), or GREATEST(gap, 1)",
+        )
+    return found
+
+
+def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
+    what = f"the gap function {function_name(function)}"
+    try:
+        answer = function(events)
+    except Exception as error:
+        raise failed(what, error) from error
+    try:
+        if not isinstance(answer, pa.Array | pa.ChunkedArray):
+            answer = pa.array(answer if isinstance(answer, np.ndarray) else list(answer))
+        if len(answer) != events.num_rows:
+            raise ValueError(f"{len(answer)} values for {events.num_rows} rows")
+        return answer
+    except Exception as error:
+        raise OperatorError(
+            f"{what} returned what is no gaps",
+            str(error),
+            "it takes a table and returns a timedelta, or a number of seconds, for each row",
+        ) from error
+
+
+def _named(function: object) -> str | None:
+    return None if function is None else function_name(function)

@@ -1,0 +1,350 @@
+"""What is kept of the elements of windows, and what is computed of it when they fire.
+
+:class:`Partials` keeps a row per pane, whatever the number of its elements: SQL aggregates that are incremental, or a function
+that reduces two elements to one. :class:`Rows` keeps the elements themselves: for other aggregates, functions of all rows, and
+evictors. Both turn the numbers of contents that :mod:`asterism.windows.kernels` writes down into what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.errors import OperatorError
+from asterism.windows.evictors import Evictor
+from asterism.windows.user_functions import (
+    check_names,
+    check_values,
+    failed,
+    function_name,
+    may_lose,
+    rows_of,
+    table_of,
+)
+
+NONE = -1
+
+
+class Computation(Protocol):
+    """What :class:`asterism.expressions.aggregates.Aggregates` can do, and :class:`Reduction` too."""
+
+    fields: list[pa.Field]
+    partial_schema: pa.Schema
+    carried: list[str]
+
+    @property
+    def read(self) -> list[str]: ...
+
+    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table: ...
+
+    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table: ...
+
+    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table: ...
+
+
+class Reduction:
+    """A Python function of two elements, applied in order: what is kept is an element."""
+
+    def __init__(
+        self, function: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]], schema: pa.Schema
+    ) -> None:
+        self.function = function
+        self.partial_schema = schema
+        self.fields = list(schema)
+        self.carried: list[str] = []
+        # Each answer is checked, not only those that are kept: which these are depends on micro-batches.
+        self._checked = [field for field in schema if may_lose(field.type)]
+
+    @property
+    def read(self) -> list[str]:
+        return list(self.partial_schema.names)
+
+    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
+        rows = elements.select(self.partial_schema.names).to_pylist()
+        return self._reduced([] if into is None else into.to_pylist(), segments, count, rows)
+
+    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
+        return self._reduced([], groups, count, partials.to_pylist())
+
+    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
+        return partials
+
+    def _reduced(self, before: list[Any], groups: Ints, count: int, rows: list[dict[str, Any]]) -> pa.Table:
+        values: list[Any] = before or [None] * count
+        what = f"the reduce function {function_name(self.function)}"
+        for group, row in zip(groups.tolist(), rows, strict=True):
+            former = values[group]
+            if former is None:
+                values[group] = row
+                continue
+            try:
+                answer = self.function(former, row)
+            except Exception as error:
+                raise failed(what, error) from error
+            if not isinstance(answer, Mapping):
+                raise OperatorError(
+                    f"{what} must return an element, not {answer!r}",
+                    hint='a mapping with the columns of the elements: {**former, "amount": former["amount"] + new["amount"]}',
+                )
+            check_names(what, answer, self.partial_schema)
+            for field in self._checked:
+                check_values(what, [answer[field.name]], field)
+            values[group] = dict(answer)
+        return rows_of(what, values, self.partial_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What the kernel wrote down, and the elements that it refers to.
+
+    :ivar contents: those of the panes at the end of the call
+    :ivar segment_of: by element; NONE: it was not taken
+    """
+
+    n_panes: int
+    contents: Ints
+    fired: Ints
+    """the contents of each firing"""
+    segment_of: Ints
+    n_segments: int
+    left: Ints
+    right: Ints
+    elements: pa.Table
+
+    @property
+    def first_join(self) -> int:
+        return self.n_panes + len(self.segment_of)
+
+
+class Partials:
+    """A row per pane."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self.kept = pa.schema([field.with_name(f"p:{n}") for n, field in enumerate(computation.partial_schema)])
+
+    def run(self, happened: Happened, before: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """
+        :param before: the partials of the panes before the call; of those without contents anything
+        :return: the results of the firings; the partials of the panes after it
+        """
+        from asterism.windows.kernels import levels_of
+
+        do = self.computation
+        n_panes, first_join = happened.n_panes, happened.first_join
+        before = before.rename_columns(do.partial_schema.names)
+        by_segment = np.argsort(happened.segment_of, kind="stable")
+        segment_at = np.searchsorted(happened.segment_of[by_segment], np.arange(happened.n_segments + 1))
+        levels = np.zeros(len(happened.left), np.int64)
+        deepest = int(levels_of(happened.left, happened.right, n_panes, len(happened.segment_of), levels))
+        is_segment = (happened.right >= n_panes) & (happened.right < first_join)
+
+        def fold(segments: Ints, into: pa.Table | None) -> pa.Table:
+            """The elements of *segments*, each into one row."""
+            sizes = segment_at[segments + 1] - segment_at[segments]
+            group = np.repeat(np.arange(len(segments)), sizes)
+            starts = np.repeat(segment_at[segments] - (np.cumsum(sizes) - sizes), sizes)
+            rows = by_segment[starts + np.arange(len(group))]
+            everything = len(rows) == happened.elements.num_rows and bool((rows[1:] > rows[:-1]).all())
+            chosen = happened.elements if everything else happened.elements.take(pa.array(rows))
+            return do.fold(group, len(segments), plain(chosen), into)
+
+        first = np.ones(happened.n_segments, np.bool_)
+        first[happened.right[is_segment] - n_panes] = False
+        alone = happened.fired[(happened.fired >= n_panes) & (happened.fired < first_join)]
+        first[alone - n_panes] = True  # a session fired with it, and was merged into another later
+        begins = np.flatnonzero(first)
+        # Where the value of each of the contents is, in all *levels* of values together.
+        where = np.full(first_join + len(happened.left), NONE, np.int64)
+        where[:n_panes] = np.arange(n_panes)
+        where[n_panes + begins] = n_panes + np.arange(len(begins))
+        values = _Values([before, fold(begins, None)])
+        by_level = np.argsort(levels, kind="stable")
+        level_at = np.searchsorted(levels[by_level], np.arange(1, deepest + 2))
+        for begin, end in pairwise(level_at):
+            joins = by_level[begin:end]
+            for mine in (joins[is_segment[joins]], joins[~is_segment[joins]]):
+                if not len(mine):
+                    continue
+                left, right = where[happened.left[mine]], happened.right[mine]
+                if is_segment[mine[0]]:
+                    new = fold(right - n_panes, values.take(left))
+                else:
+                    both = np.stack([left, where[right]], axis=1).ravel()
+                    new = do.merge(values.take(both), np.repeat(np.arange(len(mine)), 2), len(mine))
+                where[first_join + mine] = values.size + np.arange(len(mine))
+                values.add(new)
+        results = (
+            do.finish(values.take(where[happened.fired])) if len(happened.fired) else pa.schema(do.fields).empty_table()
+        )
+        after = np.where(happened.contents == NONE, NONE, where[happened.contents])
+        kept = values.whole.take(pa.array(after, mask=after == NONE))
+        return results, kept.rename_columns(self.kept.names)
+
+
+class _Values:
+    """Partials, level by level. What is asked for is mostly of the last level: the rest is put together only if it must be."""
+
+    def __init__(self, tables: list[pa.Table]) -> None:
+        self.tables = [pa.concat_tables(tables).combine_chunks()]
+        self.size = self.tables[0].num_rows
+
+    def add(self, table: pa.Table) -> None:
+        self.tables.append(table)
+        self.size += table.num_rows
+
+    @property
+    def whole(self) -> pa.Table:
+        if len(self.tables) > 1:
+            self.tables = [pa.concat_tables(self.tables).combine_chunks()]
+        return self.tables[0]
+
+    def take(self, rows: Ints) -> pa.Table:
+        last = self.tables[-1]
+        first = self.size - last.num_rows
+        if len(rows) and rows.min() >= first:
+            return last.take(pa.array(rows - first))
+        return self.whole.take(pa.array(rows))
+
+
+class Rows:
+    """The elements of each pane.
+
+    :param make: what is computed of the firings: a table of all their rows, and where those of each begin
+    """
+
+    def __init__(self, make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]], evictor: Evictor | None) -> None:
+        self.make = make
+        self.evictor = evictor
+
+    def run(self, happened: Happened, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
+        """
+        :param old: the rows of the panes before the call; *old_at*: where those of each pane begin
+        :return: the rows of results, and of which firing each is; the rows of all panes after the call, and how many each has
+        """
+        n_panes, first_join = happened.n_panes, happened.first_join
+        rows = pa.concat_tables([old, happened.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
+        by_segment = np.argsort(happened.segment_of, kind="stable")
+        segment_at = np.searchsorted(happened.segment_of[by_segment], np.arange(happened.n_segments + 1))
+        known: dict[int, Ints] = {}
+
+        def of(contents: int) -> Ints:
+            """The numbers of the rows, in order."""
+            stack = [contents]
+            while stack:
+                at = stack[-1]
+                if at in known:
+                    stack.pop()
+                elif at < n_panes:
+                    known[at] = np.arange(old_at[at], old_at[at + 1])
+                elif at < first_join:
+                    segment = at - n_panes
+                    known[at] = old.num_rows + by_segment[segment_at[segment] : segment_at[segment + 1]]
+                else:
+                    parts = [int(happened.left[at - first_join]), int(happened.right[at - first_join])]
+                    missing = [part for part in parts if part not in known]
+                    stack += missing
+                    if not missing:
+                        known[at] = np.concatenate([known[part] for part in parts])
+            return known[contents]
+
+        gone = np.zeros(rows.num_rows, np.bool_)
+        chosen: list[Ints] = []
+        for contents in happened.fired.tolist():
+            mine = of(contents)
+            if self.evictor is not None:
+                mine = mine[~gone[mine]]
+                keep = self._kept(rows, mine)
+                gone[mine[~keep]] = True
+                mine = mine if self.evictor.after else mine[keep]
+            chosen.append(mine)
+        sizes = np.array([len(mine) for mine in chosen], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        fired_rows = rows.take(pa.array(np.concatenate(chosen))) if chosen else rows.slice(0, 0)
+        results, firing_of = self.make(fired_rows, offsets, np.arange(len(chosen)))
+        left: list[Ints] = []
+        for contents in happened.contents.tolist():
+            mine = of(contents) if contents != NONE else np.empty(0, np.int64)
+            left.append(mine[~gone[mine]])
+        counts = np.array([len(mine) for mine in left], np.int64)
+        kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
+        return results, firing_of, kept, counts
+
+    def _kept(self, rows: pa.Table, mine: Ints) -> npt.NDArray[np.bool_]:
+        evictor = self.evictor
+        assert evictor is not None
+        if evictor.kind == "count":
+            return np.asarray(np.arange(len(mine)) >= len(mine) - evictor.keep)
+        if evictor.kind == "time":
+            times = rows.column(TIMES).to_numpy()[mine]
+            return np.asarray(times > times.max() - evictor.keep) if len(times) else np.empty(0, np.bool_)
+        if isinstance(evictor.distance, str):
+            values = rows.column(DISTANCE).to_numpy()[mine]
+            # What has no distance is not far away.
+            return ~(np.abs(values - values[-1]) >= evictor.threshold) if len(values) else np.empty(0, np.bool_)
+        names = [name for name in rows.column_names if name.startswith("e:")]
+        elements = rows.select(names).rename_columns([name[2:] for name in names]).take(pa.array(mine)).to_pylist()
+        return np.array(
+            [distance(evictor.distance, one, elements[-1]) < evictor.threshold for one in elements], np.bool_
+        )
+
+
+TIMES, DISTANCE = "__time", "x:"
+"""Columns of rows that are kept: the time; the number of which an evictor compares differences."""
+
+
+def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], element: Mapping[str, Any]) -> float:
+    """What a user's delta function says.
+
+    :raises OperatorError: it fails, or returns no number
+    """
+    try:
+        found = function(former, element)
+    except Exception as error:
+        raise failed(f"the delta function {function_name(function)}", error) from error
+    if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
+        raise OperatorError(
+            f"the delta function {function_name(function)} must return a number, not {found!r}",
+            "How far apart two elements are is compared with the threshold.",
+        )
+    return float(found)
+
+
+def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
+    """SQL aggregates of elements that were kept: a row per firing."""
+    segments = np.repeat(firings, np.diff(offsets))
+    elements = plain(rows)
+    partials = computation.fold(segments, len(firings), elements)
+    return computation.finish(partials, offsets, elements), firings
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """The columns of the elements, by their own names."""
+    names = [name for name in rows.column_names if name.startswith("e:")]
+    return rows.select(names).rename_columns([name[2:] for name in names])
+
+
+def applied(
+    function: Callable[..., Any], schema: pa.Schema, rows: pa.Table, offsets: Ints, windows: Sequence[Any]
+) -> tuple[pa.Table, Ints]:
+    """A user's function of the elements of each firing and its window: any number of rows."""
+    elements = plain(rows)
+    tables, firing_of = [schema.empty_table()], []
+    what = f"the window function {function_name(function)}"
+    for firing, window in enumerate(windows):
+        mine = elements.slice(int(offsets[firing]), int(offsets[firing + 1] - offsets[firing]))
+        try:
+            answer = function(mine, window)
+        except Exception as error:
+            raise failed(what, error) from error
+        found = table_of(what, answer, schema)
+        tables.append(found)
+        firing_of.append(np.full(found.num_rows, firing, np.int64))
+    return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])

@@ -1,0 +1,63 @@
+"""What a call of a window operator reads of it: made once, with the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.columns.time import TimeColumn
+from asterism.expressions.aggregates import Aggregates
+from asterism.windows.assigners import Windows
+from asterism.windows.evictors import Evictor
+from asterism.windows.panes import Partials, Reduction
+from asterism.windows.trigger_table import TriggerTable
+from asterism.windows.triggers import TimeSpan, Trigger
+
+EVENTS = "events"
+"""The operator's only input."""
+FIRINGS = "firings"
+"""Its output; there may be another, for what is late."""
+KINDS = ("early", "on_time", "late")
+COUNTED = tuple(f"{kind}_firings" for kind in KINDS)
+"""Metrics."""
+GAP, DISTANCES = "g:", "d:"
+"""Prepared columns: the gap of a session; the numbers that triggers compare."""
+META = pa.schema([("seen", pa.int64())])
+"""What a page knows besides its panes: the watermark at which it was written."""
+WindowFunction = Callable[[pa.Table, TimeSpan], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPlan:
+    """Windows, triggers and what is computed, bound to the columns of a stream."""
+
+    windows: Windows
+    trigger: Trigger
+    table: TriggerTable
+    evictor: Evictor | None
+    time: TimeColumn
+    is_event_time: bool
+    in_order: bool
+    lateness: int
+    """microseconds"""
+    keys: tuple[str, ...]
+    pages: int
+    carried: tuple[str, ...]
+    """The columns of elements that go with them to where they are needed."""
+    partials: Partials | None
+    computation: Aggregates | Reduction | None
+    function: WindowFunction | None
+    result_schema: pa.Schema
+    result_names: tuple[str, ...]
+    key_schema: pa.Schema
+    pane_schema: pa.Schema
+    row_schema: pa.Schema
+    firing_schema: pa.Schema
+
+    @property
+    def page_schemas(self) -> list[pa.Schema]:
+        """The tables of a page of state."""
+        return [META, self.pane_schema] + ([] if self.partials is not None else [self.row_schema])

@@ -1,0 +1,188 @@
+"""A trigger as a table that :mod:`asterism.windows.kernels` reads: one row per part, the whole before its parts.
+
+What a window remembers of its trigger is a row of 64-bit words; each part has a few of them.
+
+The kernels are compiled with these numbers, and kept compiled until their own file changes: whoever changes a number here
+changes something there.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import micros
+from asterism.windows.triggers import (
+    All,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+)
+from asterism.windows.triggers import Any as AnyOf
+
+NO_MOMENT = 2**63 - 1
+"""In place of a time that is not known yet."""
+
+
+class Part(enum.IntEnum):
+    """What a row of the table is, and in its words, after the flags:"""
+
+    NEVER = 0
+    COUNT = 1
+    """how many elements; no flags"""
+    FIRST_EVENT = 2
+    """the time that the watermark must pass"""
+    FIRST_CLOCK = 3
+    END_EVENT = 4
+    END_CLOCK = 5
+    EACH_EVENT = 6
+    """the next multiple"""
+    EACH_CLOCK = 7
+    DELTA = 8
+    """the bits of the number with which it was ready last"""
+    ALL = 9
+    ANY = 10
+    OWN = 11
+    """the first event-time timer; the first processing-time timer"""
+
+
+WORDS = {
+    Part.NEVER: (),
+    Part.ALL: (),
+    Part.ANY: (),
+    Part.COUNT: (0,),
+    Part.END_EVENT: (0,),
+    Part.END_CLOCK: (0,),
+    Part.FIRST_EVENT: (0, NO_MOMENT),
+    Part.FIRST_CLOCK: (0, NO_MOMENT),
+    Part.EACH_EVENT: (0, NO_MOMENT),
+    Part.EACH_CLOCK: (0, NO_MOMENT),
+    Part.DELTA: (0, 0),
+    Part.OWN: (0, NO_MOMENT, NO_MOMENT),
+}
+"""The words of a part, as they are when a window begins."""
+
+
+class Stage(enum.IntEnum):
+    """When in a call something fires, in this order."""
+
+    BEFORE = 0
+    """as far as the watermark had come before the call"""
+    CLOCK = 1
+    ELEMENTS = 2
+    """with an element, at the watermark before the call"""
+    AFTER = 3
+    """on the way to the new watermark"""
+
+
+PLAIN, EARLY, LATE = range(3)
+"""Roles: a part of a combination, or the early or late trigger of what waits for the end of the window."""
+KIND, NUMBER, PARENT, ROLE, WORD, END_ROW, END_WORD, COLUMN = range(8)
+"""Columns of the table: a Part; its number (a count, microseconds); the row of the whole; the role; the first word; one past the
+last row and the last word of all that it is made of; which column of distances, or which trigger of a user's."""
+
+
+@dataclass(frozen=True)
+class TriggerTable:
+    """:ivar rows: the parts, see above
+    :ivar initial: the words of a window that begins
+    :ivar thresholds: those of the parts that compare distances, by COLUMN
+    :ivar distances: their expressions
+    :ivar own: the triggers that need Python, by COLUMN
+    """
+
+    rows: Ints
+    initial: Ints
+    thresholds: npt.NDArray[np.float64]
+    distances: tuple[str, ...]
+    own: tuple[Trigger, ...]
+    purges: bool
+
+
+def trigger_table_of(trigger: Trigger) -> TriggerTable:
+    """
+    >>> trigger_table_of(All(CountTrigger.at_least(5), EventTimeTrigger.after_end_of_window())).rows[:, :4].tolist()
+    [[9, 0, -1, 0], [1, 5, 0, 0], [4, 0, 0, 0]]
+    """
+    rows: list[list[int]] = []
+    initial: list[int] = []
+    thresholds: list[float] = []
+    distances: list[str] = []
+    own: list[Trigger] = []
+
+    def add(part: Trigger, parent: int, role: int) -> None:
+        while isinstance(part, PurgingTrigger):
+            part = part.trigger
+        kind, number, column = _kind(part), 0, -1
+        if isinstance(part, CountTrigger):
+            number = part.count
+        elif isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay is not None:
+            number = micros(part.delay)
+        elif isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger):
+            number = micros(part.interval)
+        elif kind is Part.DELTA:
+            assert isinstance(part, DeltaTrigger)
+            assert isinstance(part.delta, str)
+            column = len(distances)
+            thresholds.append(float(part.threshold))
+            distances.append(part.delta)
+        elif kind is Part.OWN:
+            column = len(own)
+            own.append(part)
+        at = len(rows)
+        row = [int(kind), number, parent, role, len(initial), 0, 0, column]
+        rows.append(row)
+        initial.extend(WORDS[kind])
+        if kind is not Part.OWN:
+            for inner, its_role in _inner(part):
+                add(inner, at, its_role)
+        row[END_ROW], row[END_WORD] = len(rows), len(initial)
+
+    add(trigger, -1, PLAIN)
+    return TriggerTable(
+        np.array(rows, np.int64),
+        np.array(initial or [0], np.int64),
+        np.array(thresholds, np.float64),
+        tuple(distances),
+        tuple(own),
+        trigger.purges,
+    )
+
+
+def _inner(part: Trigger) -> list[tuple[Trigger, int]]:
+    if isinstance(part, EventTimeTrigger | ProcessingTimeTrigger):
+        phases: list[tuple[Any, int]] = [(part.early, EARLY), (getattr(part, "late", None), LATE)]
+        return [(inner, role) for inner, role in phases if inner is not None]
+    return [(inner, PLAIN) for inner in part.parts]
+
+
+def _kind(part: Trigger) -> Part:
+    match part:
+        case NeverTrigger():
+            return Part.NEVER
+        case CountTrigger():
+            return Part.COUNT
+        case EventTimeTrigger():
+            return Part.END_EVENT if part.delay is None else Part.FIRST_EVENT
+        case ProcessingTimeTrigger():
+            return Part.END_CLOCK if part.delay is None else Part.FIRST_CLOCK
+        case ContinuousEventTimeTrigger():
+            return Part.EACH_EVENT
+        case ContinuousProcessingTimeTrigger():
+            return Part.EACH_CLOCK
+        case All():
+            return Part.ALL
+        case AnyOf():
+            return Part.ANY
+    return Part.DELTA if isinstance(part, DeltaTrigger) and not part.is_own else Part.OWN

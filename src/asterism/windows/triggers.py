@@ -1,0 +1,834 @@
+"""When a window gives its result: a small language of triggers, each an immutable value.
+
+Read a policy aloud. "Fire when the watermark passes the end of the window; before that, ten seconds after the first new element,
+by the clock; after that, on every fifth late element; and begin anew after each firing"::
+
+    EventTimeTrigger.after_end_of_window()
+        .with_early_trigger(ProcessingTimeTrigger.after_first_element(timedelta(seconds=10)))
+        .with_late_trigger(CountTrigger.at_least(5))
+        .discarding()
+
+A trigger *waits* for something, and is *ready* from the moment at which that is there until the window fires; then all its parts
+begin to wait anew. ``All`` is ready when all its parts are, ``Any`` when one of them is. The window fires when its trigger is.
+
+============================  ==========================================================================================
+trigger                       is ready
+============================  ==========================================================================================
+CountTrigger.at_least(n)      n elements after the last firing
+EventTimeTrigger...           when the watermark passes the end of the window, and then with every late element
+  .after_first_element(d)     when the watermark passes the time of the first element after the last firing, and *d*
+ProcessingTimeTrigger...      the same, by the clock of the machine
+ContinuousEventTimeTrigger    at all multiples of the interval that the watermark passes, at the end, with every late element
+ContinuousProcessingTime...   at all multiples of the interval, by the clock; at the end of windows in processing time
+DeltaTrigger                  with an element that is too far from the one that was last so
+NeverTrigger                  never
+============================  ==========================================================================================
+
+Source: FLIP-9, "Trigger DSL"; Flink's "Windows", section "Triggers".
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any as Value
+from typing import ClassVar, NamedTuple, NoReturn, Self
+
+from asterism.arguments import expect
+from asterism.errors import AsterismError, StreamDefinitionError
+from asterism.windows.arguments import check_delta, code, duration, name_of
+
+MAX_DEPTH = 100
+"""How deep triggers may be nested. Nobody reads more; Python could not print it."""
+
+
+class Mode(enum.Enum):
+    """What becomes of a window's elements when it has fired."""
+
+    ACCUMULATING = "accumulating"
+    """They stay, and are in the next result again."""
+    DISCARDING = "discarding"
+    """They go: each result has only what is new."""
+
+
+class TriggerResult(enum.Enum):
+    """What a trigger of one's own wants: give the result (FIRE), drop the elements (PURGE), both, or nothing."""
+
+    CONTINUE = 0
+    FIRE = 1
+    PURGE = 2
+    FIRE_AND_PURGE = 3
+
+    @property
+    def fires(self) -> bool:
+        return self in (TriggerResult.FIRE, TriggerResult.FIRE_AND_PURGE)
+
+    @property
+    def purges(self) -> bool:
+        return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
+
+
+class TimeSpan(NamedTuple):
+    """The window that a trigger or a function of one's own looks at, in UTC. A global window has no start and no end. What is
+    outside the years 1 to 9999, which Python's datetime does not have, is shown as the first or the last moment of them.
+    """
+
+    start: datetime | None
+    end: datetime | None
+
+
+class TriggerContext:
+    """What a trigger of one's own may ask and do, for the window at hand.
+
+    :ivar state: a dict of the trigger's own for each key and window: text, numbers, Booleans, None, times, and lists and dicts
+        of them. It is kept as long as the window.
+    :ivar watermark: the watermark; None before the first
+    :ivar processing_time: the time of the machine's clock, at which this batch is processed
+    """
+
+    __slots__ = ("clock_timers", "event_timers", "processing_time", "state", "watermark")
+
+    def __init__(
+        self,
+        state: dict[str, Value],
+        event_timers: set[datetime],
+        clock_timers: set[datetime],
+        watermark: datetime | None,
+        processing_time: datetime,
+    ) -> None:
+        self.state = state
+        self.event_timers = event_timers
+        self.clock_timers = clock_timers
+        self.watermark = watermark
+        self.processing_time = processing_time
+
+    def register_event_time_timer(self, time: datetime) -> None:
+        """Ask to be called by ``on_event_time`` when the watermark passes *time*. There is one timer per time.
+
+        The end is not part of a window: a timer at ``window.end`` is due when the window ends, and what fires then is "on_time".
+        One after that is due when the window is dropped, at the latest.
+
+        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises OperatorError: the trigger has no method ``on_event_time``, or the windows are in processing time
+        """
+        self.event_timers.add(_moment(time))
+
+    def register_processing_time_timer(self, time: datetime) -> None:
+        """Ask to be called by ``on_processing_time`` when the clock passes *time*; if it has already, at once after an element.
+
+        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises OperatorError: the trigger has no method ``on_processing_time``
+        """
+        self.clock_timers.add(_moment(time))
+
+    def delete_event_time_timer(self, time: datetime) -> None:
+        self.event_timers.discard(_moment(time))
+
+    def delete_processing_time_timer(self, time: datetime) -> None:
+        self.clock_timers.discard(_moment(time))
+
+
+class Trigger:
+    """Base of all triggers, and of those of one's own.
+
+    A subclass overrides :meth:`on_element`, and what else it needs: a timer needs the method that is told of it, and only
+    with ``on_processing_time`` does a query in event time wait for the clock. Its objects are shared by all windows: what it
+    remembers of a window belongs into ``ctx.state``. It may be a part of ``All`` and ``Any``; there a result that fires makes it
+    ready until the window fires, and the mode of the whole decides what is dropped: PURGE counts only where this is the whole.
+    It is not told that the window fired for another part.
+
+    Each element costs calls of Python, unlike the triggers of this module.
+
+    >>> class FireOnAlarm(Trigger):
+    ...     def on_element(self, element, window, ctx):
+    ...         ctx.state["seen"] = ctx.state.get("seen", 0) + 1
+    ...         return TriggerResult.FIRE if element["kind"] == "alarm" else TriggerResult.CONTINUE
+    >>> Any(FireOnAlarm(), CountTrigger.at_least(100)).discarding().mode
+    <Mode.DISCARDING: 'discarding'>
+
+    Source: Flink's ``Trigger``.
+    """
+
+    mode: Mode | None = None
+    """Set by :meth:`discarding` and :meth:`accumulating`. That of the outermost trigger counts; None: accumulating."""
+
+    def on_element(self, element: Mapping[str, Value], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        """Called for each element that is added to the window."""
+        raise NotImplementedError
+
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        """Called when the watermark passes a timer."""
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        """Called when the clock passes a timer."""
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: TimeSpan, states: list[dict[str, Value]], ctx: TriggerContext) -> None:
+        """Called when windows became one, *window*: *states* are those of the merged ones; the new one, ``ctx.state``, is
+        empty, and has their timers. Then :meth:`on_element` is called for the element that brought them together. A trigger
+        without this method cannot be used with session windows.
+        """
+
+    def clear(self, window: TimeSpan, ctx: TriggerContext) -> None:
+        """Called when the window is dropped."""
+
+    def __repr__(self) -> str:
+        # Without what tells one process from another: it is part of what tells a query's state from another's.
+        return f"{type(self).__name__}(...)" + (f".{self.mode.value}()" if self.mode is not None else "")
+
+    def discarding(self) -> Self:
+        """The same trigger; each firing drops the elements of the window. Only what is said of the outermost trigger counts:
+        inside of another one it changes nothing.
+
+        >>> CountTrigger.at_least(3).discarding()
+        CountTrigger.at_least(3).discarding()
+        >>> EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(3).discarding()).purges
+        False
+        """
+        return self._in_mode(Mode.DISCARDING)
+
+    def accumulating(self) -> Self:
+        """The same trigger; the elements of the window stay after a firing. This is the default.
+
+        >>> CountTrigger.at_least(3).accumulating()
+        CountTrigger.at_least(3).accumulating()
+        """
+        return self._in_mode(Mode.ACCUMULATING)
+
+    def _in_mode(self, mode: Mode) -> Self:
+        changed = copy.copy(self)
+        object.__setattr__(changed, "mode", mode)
+        return changed
+
+    @property
+    def purges(self) -> bool:
+        """Does a firing drop the elements?"""
+        return self.mode is Mode.DISCARDING
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """The triggers that this one is made of."""
+        return ()
+
+    @property
+    def is_own(self) -> bool:
+        """Is it a user's, so that Python must be called?"""
+        return True
+
+    @property
+    def can_merge(self) -> bool:
+        """Can it follow a window that becomes one with another? Asked of this trigger alone, not of its parts."""
+        return type(self).on_merge is not Trigger.on_merge
+
+
+def walk(trigger: Trigger) -> Iterator[Trigger]:
+    """A trigger and all that it is made of, the whole before its parts."""
+    yield trigger
+    for part in trigger.parts:
+        yield from walk(part)
+
+
+_IN_FLINK = {
+    ("CountTrigger", "of"): "CountTrigger.at_least(5)",
+    ("EventTimeTrigger", "create"): "EventTimeTrigger.after_end_of_window()",
+    ("ProcessingTimeTrigger", "create"): "ProcessingTimeTrigger.after_end_of_window()",
+    ("NeverTrigger", "create"): "NeverTrigger()",
+}
+
+
+class _Spelled(type):
+    """Tells those who write what Flink has what it is here."""
+
+    def __getattr__(cls, name: str) -> object:
+        """
+        :raises AttributeError: always
+        """
+        here = _IN_FLINK.get((cls.__name__, name))
+        hint = "" if here is None else f": write {here}"
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{hint}")
+
+
+@dataclass(frozen=True, repr=False)
+class BuiltIn(Trigger, metaclass=_Spelled):
+    """Base of the triggers of this library. ``repr`` is the code that makes one."""
+
+    renderer: ClassVar[Callable[[Trigger], str]]
+    """Makes the picture; set by the package, since what draws stands above the triggers."""
+
+    mode: Mode | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        expect(
+            StreamDefinitionError, self.mode, Mode | None, "the mode of a trigger is a Mode, or None", ".discarding()"
+        )
+        self._check()
+        if _depth(self) > MAX_DEPTH:
+            raise StreamDefinitionError(
+                f"triggers are nested more than {MAX_DEPTH} deep",
+                hint="All(a, b, c) takes any number of triggers: All(a, All(b, c)) means the same",
+            )
+
+    def _check(self) -> None:
+        """Refuse what has no meaning."""
+
+    def __repr__(self) -> str:
+        return self._code() + (f".{self.mode.value}()" if self.mode is not None else "")
+
+    def _code(self) -> str:
+        raise NotImplementedError
+
+    def to_svg(self) -> str:
+        """A picture of what it does with the elements of two windows of ten seconds, with an allowed lateness of five if it has a
+        late trigger; other pictures are made by :func:`asterism.windows.drawing.draw`. Notebooks draw a trigger that is the last
+        line of a cell.
+
+        :raises ExpressionError: it reads columns that the elements of the picture do not have: they have k, t and v
+        """
+        return BuiltIn.renderer(self)
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.to_svg()
+        except AsterismError:  # a notebook then shows the code
+            return None
+
+    @property
+    def is_own(self) -> bool:
+        return False
+
+    @property
+    def can_merge(self) -> bool:
+        return True
+
+
+# ---------------------------------------------------------------------- counting, combining
+
+
+@dataclass(frozen=True, repr=False)
+class CountTrigger(BuiltIn):
+    """Ready when enough elements have come after the last firing. Made by :meth:`at_least`.
+
+    Source: FLIP-9; Flink's ``CountTrigger``.
+    """
+
+    count: int
+
+    @classmethod
+    def at_least(cls, count: int) -> CountTrigger:
+        """
+        :param count: the number of new elements, at least 1
+        :raises StreamDefinitionError: it is not such a number
+
+        >>> CountTrigger.at_least(10)
+        CountTrigger.at_least(10)
+        """
+        return cls(count)
+
+    def _check(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise StreamDefinitionError(
+                f"CountTrigger.at_least takes a number of elements, 1 or more, not {self.count!r}",
+                "A window without elements does not exist, so it cannot fire.",
+                "CountTrigger.at_least(1) fires with every element",
+            )
+        if self.count >= 2**62:
+            raise StreamDefinitionError(
+                f"CountTrigger.at_least: {self.count} elements never come", hint="NeverTrigger()"
+            )
+
+    def _code(self) -> str:
+        return f"CountTrigger.at_least({self.count})"
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class _Combination(BuiltIn):
+    triggers: tuple[Trigger, ...]
+
+    def __init__(self, *triggers: Trigger) -> None:
+        name = type(self).__name__
+        if not triggers:
+            raise StreamDefinitionError(
+                f"{name}() of nothing has no meaning",
+                hint=f"{name}(CountTrigger.at_least(5), EventTimeTrigger.after_end_of_window())",
+            )
+        for trigger in triggers:
+            _check_trigger(trigger, f"{name}(...)")
+        object.__setattr__(self, "triggers", triggers)
+        object.__setattr__(self, "mode", None)
+        self.__post_init__()
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return self.triggers
+
+    def _code(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.triggers))})"
+
+
+class All(_Combination):
+    """Ready when all its parts are. A part that was ready stays so until the window fires.
+
+    :param triggers: one or more
+    :raises StreamDefinitionError: none, or something else than triggers
+
+    A result of fewer than five elements, from which one could guess who they are, is never given:
+
+    >>> All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(5))
+    All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(5))
+
+    Source: FLIP-9.
+    """
+
+
+class Any(_Combination):
+    """Ready when one of its parts is. When the window fires, all of them begin to wait anew.
+
+    :param triggers: one or more
+    :raises StreamDefinitionError: none, or something else than triggers
+
+    >>> Any(CountTrigger.at_least(100), ProcessingTimeTrigger.after_first_element(timedelta(seconds=1)))
+    Any(CountTrigger.at_least(100), ProcessingTimeTrigger.after_first_element(timedelta(seconds=1)))
+
+    Source: FLIP-9.
+    """
+
+
+# ---------------------------------------------------------------------- time
+
+
+@dataclass(frozen=True, repr=False)
+class EventTimeTrigger(BuiltIn):
+    """Waits for the watermark. Made by :meth:`after_end_of_window` or :meth:`after_first_element`.
+
+    Source: FLIP-9; Flink's ``EventTimeTrigger``.
+    """
+
+    delay: timedelta | None = None
+    """after_first_element; None: after_end_of_window"""
+    early: Trigger | None = None
+    late: Trigger | None = None
+
+    @classmethod
+    def after_end_of_window(cls) -> EventTimeTrigger:
+        """Ready when the watermark passes the end of the window; after that, with every element that is late but not dropped.
+
+        >>> EventTimeTrigger.after_end_of_window()
+        EventTimeTrigger.after_end_of_window()
+        """
+        return cls()
+
+    @classmethod
+    def after_first_element(cls, delay: timedelta) -> EventTimeTrigger:
+        """Ready when the watermark passes the time of the first element after the last firing, plus *delay*. If it has passed
+        that already when the element comes, at once.
+
+        :raises StreamDefinitionError: *delay* is negative, or no timedelta
+
+        >>> EventTimeTrigger.after_first_element(timedelta(hours=1))
+        EventTimeTrigger.after_first_element(timedelta(hours=1))
+        """
+        return cls(duration(delay, "EventTimeTrigger.after_first_element", zero=True))
+
+    def _check(self) -> None:
+        _check_phases(self, self.delay, early=self.early, late=self.late)
+
+    def with_early_trigger(self, trigger: Trigger) -> EventTimeTrigger:
+        """Fire also before the watermark passes the end of the window, when *trigger* is ready.
+
+        In a stream elements wait for the watermark first, unless *trigger* goes by the clock, or ``window`` is told
+        ``in_order=False``: early is early in event time.
+
+        :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has an early trigger
+
+        >>> EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(100))
+        EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(100))
+        """
+        _check_phase(self, self.early, trigger, "early")
+        return replace(self, early=trigger)
+
+    def with_late_trigger(self, trigger: Trigger) -> EventTimeTrigger:
+        """Once the watermark has passed the end, fire when *trigger* is ready, not with every late element. It sees only what
+        comes after the firing at the end, and needs windows with an allowed lateness: without it they are dropped at their end.
+
+        :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has a late trigger
+
+        >>> EventTimeTrigger.after_end_of_window().with_late_trigger(CountTrigger.at_least(5))
+        EventTimeTrigger.after_end_of_window().with_late_trigger(CountTrigger.at_least(5))
+        """
+        _check_phase(self, self.late, trigger, "late")
+        return replace(self, late=trigger)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return tuple(part for part in (self.early, self.late) if part is not None)
+
+    def _code(self) -> str:
+        late = f".with_late_trigger({self.late!r})" if self.late is not None else ""
+        return _time_code("EventTimeTrigger", self.delay, self.early) + late
+
+
+@dataclass(frozen=True, repr=False)
+class ProcessingTimeTrigger(BuiltIn):
+    """Waits for the clock of the machine. Made by :meth:`after_end_of_window` or :meth:`after_first_element`.
+
+    On Spark the clock moves with the micro-batches: it is ready in the first that begins when its time has come.
+
+    Source: FLIP-9; Flink's ``ProcessingTimeTrigger``.
+    """
+
+    delay: timedelta | None = None
+    early: Trigger | None = None
+
+    @classmethod
+    def after_end_of_window(cls) -> ProcessingTimeTrigger:
+        """Ready when the clock passes the end of the window.
+
+        >>> ProcessingTimeTrigger.after_end_of_window().discarding()
+        ProcessingTimeTrigger.after_end_of_window().discarding()
+        """
+        return cls()
+
+    @classmethod
+    def after_first_element(cls, delay: timedelta) -> ProcessingTimeTrigger:
+        """Ready *delay* after the first element after the last firing came, by the clock.
+
+        :raises StreamDefinitionError: *delay* is negative, or no timedelta
+
+        >>> ProcessingTimeTrigger.after_first_element(timedelta(seconds=10))
+        ProcessingTimeTrigger.after_first_element(timedelta(seconds=10))
+        """
+        return cls(duration(delay, "ProcessingTimeTrigger.after_first_element", zero=True))
+
+    def _check(self) -> None:
+        _check_phases(self, self.delay, early=self.early)
+
+    def with_early_trigger(self, trigger: Trigger) -> ProcessingTimeTrigger:
+        """Fire also before the clock passes the end of the window, when *trigger* is ready.
+
+        :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has an early trigger
+
+        >>> ProcessingTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(100))
+        ProcessingTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(100))
+        """
+        _check_phase(self, self.early, trigger, "early")
+        return replace(self, early=trigger)
+
+    def with_late_trigger(self, trigger: Trigger) -> NoReturn:
+        """There is no such thing.
+
+        :raises StreamDefinitionError: always
+
+        >>> ProcessingTimeTrigger.after_end_of_window().with_late_trigger(CountTrigger.at_least(5))
+        Traceback (most recent call last):
+        ...
+        asterism.errors.StreamDefinitionError: a trigger in processing time has no late trigger
+          An element's processing time is the time at which it comes, so no element is late.
+          Hint: EventTimeTrigger.after_end_of_window() has one, over an event-time column
+        """
+        raise StreamDefinitionError(
+            "a trigger in processing time has no late trigger",
+            "An element's processing time is the time at which it comes, so no element is late.",
+            "EventTimeTrigger.after_end_of_window() has one, over an event-time column",
+        )
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return () if self.early is None else (self.early,)
+
+    def _code(self) -> str:
+        return _time_code("ProcessingTimeTrigger", self.delay, self.early)
+
+
+@dataclass(frozen=True, repr=False)
+class ContinuousEventTimeTrigger(BuiltIn):
+    """Ready whenever the watermark passes a multiple of the interval, also if nothing new has come, and at the end of the
+    window; with every late element. Made by :meth:`of`.
+
+    Source: Flink's ``ContinuousEventTimeTrigger``.
+    """
+
+    interval: timedelta
+
+    @classmethod
+    def of(cls, interval: timedelta) -> ContinuousEventTimeTrigger:
+        """
+        :param interval: multiples are counted from 1970-01-01 UTC
+        :raises StreamDefinitionError: it is not positive, or no timedelta
+
+        >>> EventTimeTrigger.after_end_of_window().with_early_trigger(ContinuousEventTimeTrigger.of(timedelta(hours=1)))
+        EventTimeTrigger.after_end_of_window().with_early_trigger(ContinuousEventTimeTrigger.of(timedelta(hours=1)))
+        """
+        return cls(interval)
+
+    def _check(self) -> None:
+        duration(self.interval, "ContinuousEventTimeTrigger.of")
+
+    def _code(self) -> str:
+        return f"ContinuousEventTimeTrigger.of({code(self.interval)})"
+
+
+@dataclass(frozen=True, repr=False)
+class ContinuousProcessingTimeTrigger(BuiltIn):
+    """Ready whenever the clock passes a multiple of the interval, also if nothing new has come. Made by :meth:`of`.
+
+    Of several multiples that have passed since the last micro-batch, as after a pause, one counts.
+
+    Source: Flink's ``ContinuousProcessingTimeTrigger``, which fires once for each of them.
+    """
+
+    interval: timedelta
+
+    @classmethod
+    def of(cls, interval: timedelta) -> ContinuousProcessingTimeTrigger:
+        """
+        :param interval: multiples are counted from 1970-01-01 UTC
+        :raises StreamDefinitionError: it is not positive, or no timedelta
+
+        >>> ContinuousProcessingTimeTrigger.of(timedelta(minutes=1))
+        ContinuousProcessingTimeTrigger.of(timedelta(minutes=1))
+        """
+        return cls(interval)
+
+    def _check(self) -> None:
+        duration(self.interval, "ContinuousProcessingTimeTrigger.of")
+
+    def _code(self) -> str:
+        return f"ContinuousProcessingTimeTrigger.of({code(self.interval)})"
+
+
+# ---------------------------------------------------------------------- the others
+
+
+Delta = str | Callable[[Mapping[str, Value], Mapping[str, Value]], float]
+"""A numeric expression in Spark SQL, or a function of two elements."""
+
+
+@dataclass(frozen=True, repr=False)
+class DeltaTrigger(BuiltIn):
+    """Ready with an element that is more than *threshold* away from the one with which it was ready last, at first from the
+    first one. Made by :meth:`of`. Not for session windows: of two such elements none is the last.
+
+    Source: Flink's ``DeltaTrigger``.
+    """
+
+    threshold: float
+    delta: Delta
+
+    @classmethod
+    def of(cls, threshold: float, delta: Delta) -> DeltaTrigger:
+        """
+        :param threshold: what the difference must exceed
+        :param delta: an expression in Spark SQL, such as a column: how far apart two elements are is the absolute difference of
+            its values; elements for which it is NULL are passed over. Or a Python function of the former element and the new
+            one (mappings from column to value) that returns a number: it is called once per element.
+        :raises StreamDefinitionError: not a number; not a text or a function; a function that is annotated to return something
+            else than a number
+
+        >>> DeltaTrigger.of(0.5, "price")
+        DeltaTrigger.of(0.5, 'price')
+        """
+        return cls(threshold, delta)
+
+    def _check(self) -> None:
+        check_delta(self.threshold, self.delta, "DeltaTrigger.of")
+
+    @property
+    def can_merge(self) -> bool:
+        return False
+
+    @property
+    def is_own(self) -> bool:
+        return not isinstance(self.delta, str)
+
+    def _code(self) -> str:
+        return f"DeltaTrigger.of({self.threshold!r}, {name_of(self.delta)})"
+
+
+@dataclass(frozen=True, repr=False)
+class PurgingTrigger(BuiltIn):
+    """Ready when its part is; the outermost trigger being this, each firing drops the elements. Inside of another trigger it
+    drops nothing: the mode of the whole counts. Made by :meth:`of`.
+
+    ``trigger.discarding()`` says the same.
+
+    Source: Flink's ``PurgingTrigger``.
+    """
+
+    trigger: Trigger
+
+    @classmethod
+    def of(cls, trigger: Trigger) -> PurgingTrigger:
+        """
+        :raises StreamDefinitionError: not a trigger
+
+        >>> PurgingTrigger.of(CountTrigger.at_least(3))
+        PurgingTrigger.of(CountTrigger.at_least(3))
+        """
+        return cls(trigger)
+
+    def _check(self) -> None:
+        _check_trigger(self.trigger, "PurgingTrigger.of")
+
+    def accumulating(self) -> NoReturn:
+        raise StreamDefinitionError(
+            "a PurgingTrigger cannot be accumulating",
+            "It drops the elements with each firing; that is all it does.",
+            "leave PurgingTrigger.of(...) out",
+        )
+
+    @property
+    def purges(self) -> bool:
+        return True
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return (self.trigger,)
+
+    def _code(self) -> str:
+        return f"PurgingTrigger.of({self.trigger!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class NeverTrigger(BuiltIn):
+    """Never ready. ``never`` is one.
+
+    >>> EventTimeTrigger.after_end_of_window().with_late_trigger(never)
+    EventTimeTrigger.after_end_of_window().with_late_trigger(NeverTrigger())
+
+    Source: Flink's ``GlobalWindows.NeverTrigger``.
+    """
+
+    def _code(self) -> str:
+        return "NeverTrigger()"
+
+
+# ---------------------------------------------------------------------- checks, texts
+
+
+def check_event_time(trigger: Trigger) -> None:
+    """Refuse a trigger that waits for the watermark, where there is none.
+
+    :raises StreamDefinitionError: it does
+    """
+    for part in walk(trigger):
+        if isinstance(part, EventTimeTrigger | ContinuousEventTimeTrigger):
+            raise StreamDefinitionError(
+                f"{type(part).__name__} needs an event time",
+                f"In: {trigger!r}\nWindows in processing time have no watermark, so it would never be ready.",
+                "give the event-time column of the stream, or use ProcessingTimeTrigger, ContinuousProcessingTimeTrigger",
+            )
+
+
+def check_lateness(trigger: Trigger) -> None:
+    """Refuse a late trigger, where windows are dropped at their end.
+
+    :raises StreamDefinitionError: there is one
+    """
+    if any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger)):
+        raise StreamDefinitionError(
+            "a late trigger needs an allowed lateness",
+            f"In: {trigger!r}\nWithout it a window is dropped at its end, so the late trigger would never be asked.",
+            "allowed_lateness=timedelta(hours=1), or leave with_late_trigger(...) out",
+        )
+
+
+def check_merging(trigger: Trigger) -> None:
+    """Refuse a trigger that cannot follow windows that merge.
+
+    :raises StreamDefinitionError: it cannot
+    """
+    for part in walk(trigger):
+        if not part.can_merge:
+            own = not isinstance(part, BuiltIn)
+            raise StreamDefinitionError(
+                f"{type(part).__name__} cannot be used with session windows",
+                f"In: {trigger!r}\nSession windows merge, and this trigger cannot say what two of them remember together.",
+                "write its method on_merge" if own else "use tumbling, sliding or global windows, or another trigger",
+            )
+
+
+def check_trigger(trigger: object) -> Trigger:
+    """*trigger*, if it is one, with all that is needed.
+
+    :raises StreamDefinitionError: it is not
+    """
+    _check_trigger(trigger, "trigger")
+    assert isinstance(trigger, Trigger)
+    return trigger
+
+
+def _check_trigger(trigger: object, where: str) -> None:
+    if not isinstance(trigger, Trigger):
+        made = isinstance(trigger, type) and issubclass(trigger, Trigger)
+        raise StreamDefinitionError(
+            f"{where}: not a trigger: {trigger!r}",
+            hint=f"a {trigger.__name__}, not the class"  # type: ignore[attr-defined]
+            if made
+            else "CountTrigger.at_least(10), EventTimeTrigger.after_end_of_window(), or an object of a subclass of Trigger",
+        )
+    if not isinstance(trigger, BuiltIn) and type(trigger).on_element is Trigger.on_element:
+        raise StreamDefinitionError(
+            f"{where}: {type(trigger).__name__} has no method on_element",
+            hint="def on_element(self, element, window, ctx): return TriggerResult.FIRE",
+        )
+
+
+def _check_phase(
+    whole: EventTimeTrigger | ProcessingTimeTrigger, present: Trigger | None, new: object, phase: str
+) -> None:
+    """May *whole* get an early or late trigger?"""
+    if present is not None:
+        raise StreamDefinitionError(
+            f"there is {'an early' if phase == 'early' else 'a late'} trigger already",
+            f"In: {whole!r}",
+            f"join them: .with_{phase}_trigger(Any(...)), or All(...)",
+        )
+    if whole.delay is not None:
+        raise StreamDefinitionError(
+            f"after_first_element has no {phase} trigger",
+            f"In: {whole!r}\nEarly and late are told by the end of the window, for which it does not wait.",
+            f"{type(whole).__name__}.after_end_of_window().with_{phase}_trigger(...), or Any(...) for either",
+        )
+    _check_trigger(new, f"with_{phase}_trigger")
+
+
+def _check_phases(
+    whole: EventTimeTrigger | ProcessingTimeTrigger, delay: timedelta | None, **phases: Trigger | None
+) -> None:
+    name = type(whole).__name__
+    if delay is not None:
+        duration(delay, f"{name}.after_first_element", zero=True)
+    for phase, trigger in phases.items():
+        if trigger is not None:
+            _check_phase(type(whole)(delay), None, trigger, phase)
+
+
+def _time_code(name: str, delay: timedelta | None, early: Trigger | None) -> str:
+    if delay is not None:
+        return f"{name}.after_first_element({code(delay)})"
+    return f"{name}.after_end_of_window()" + (f".with_early_trigger({early!r})" if early is not None else "")
+
+
+def _depth(trigger: Trigger) -> int:
+    """Levels of a trigger; each was checked when it was made, so this ends."""
+    level, depth = [trigger], 0
+    while level and depth <= MAX_DEPTH:
+        level, depth = [part for one in level for part in one.parts], depth + 1
+    return depth
+
+
+def _moment(time: object) -> datetime:
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise StreamDefinitionError(
+            f"a timer needs a datetime with a time zone, not {time!r}",
+            hint="window.end, the end of the window, or ctx.processing_time + timedelta(seconds=10)",
+        )
+    return time
+
+
+never = NeverTrigger()
+"""For a window that only collects, or late elements that must not fire."""

@@ -1,0 +1,288 @@
+"""Triggers of users, and delta functions, called from Python between the steps of :mod:`asterism.windows.kernels`.
+
+What such a trigger remembers of a window is kept as JSON text: a list with an entry per trigger, ``{"state", "event", "clock"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asterism.arguments import described
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND
+from asterism.errors import OperatorError
+from asterism.windows.panes import distance
+from asterism.windows.trigger_table import COLUMN, KIND, NO_MOMENT, PARENT, WORD, Part, TriggerTable
+from asterism.windows.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
+from asterism.windows.user_functions import failed
+
+READY, STATE = 1, 2
+_EARLIEST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+_LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+
+
+class _Memory:
+    """What one trigger remembers of one window."""
+
+    __slots__ = ("clock", "event", "state")
+
+    def __init__(self, state: dict[str, Any], event: set[datetime], clock: set[datetime]) -> None:
+        self.state, self.event, self.clock = state, event, clock
+
+
+class OwnTriggers:
+    """The triggers of a call. The kernel calls :meth:`element` and the others; *purges* is what a trigger answered to that."""
+
+    def __init__(
+        self, table: TriggerTable, panes: Any, texts: list[str | None], elements: list[dict[str, Any]], rules: Any
+    ) -> None:
+        self.purges = False
+        self._table, self._panes, self._elements, self._rules = table, panes, elements, rules
+        self._rows = [row for row in range(len(table.rows)) if table.rows[row, KIND] == Part.OWN]
+        self._alone = bool(self._rows) and table.rows[self._rows[0], PARENT] < 0
+        self._memories = [None if text is None else _read(text) for text in texts]
+
+    # -- the kernel calls
+
+    def element(self, pane: int, element: int, watermark: int, live: npt.NDArray[np.bool_]) -> None:
+        for row in self._rows:
+            if not live[row]:
+                continue
+            trigger, memory = self._of(pane, row)
+            if isinstance(trigger, DeltaTrigger):
+                self._delta(trigger, memory, pane, row, self._elements[element])
+                continue
+            new = dict(self._elements[element])
+
+            def add(ctx: TriggerContext, trigger: Trigger = trigger, new: dict[str, Any] = new) -> TriggerResult:
+                return trigger.on_element(new, self._span(pane), ctx)
+
+            self._call(trigger, "on_element", pane, row, memory, watermark, add)
+            # What the clock has passed already is due now, not with the next call, whenever that comes.
+            self._told(pane, row, int(self._rules.clock), event=False)
+
+    def event_time_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+        self._timers(pane, time, live, event=True)
+
+    def clock_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+        self._timers(pane, time, live, event=False)
+
+    def merge(self, pane: int, others: npt.NDArray[np.int64]) -> None:
+        for row in self._rows:
+            trigger, memory = self._of(pane, row)
+            merged = [self._of(int(other), row)[1] for other in others]
+            states = [memory.state, *(other.state for other in merged)]
+            memory.state = {}
+            for other in merged:
+                memory.event |= other.event
+                memory.clock |= other.clock
+
+            def merge(
+                ctx: TriggerContext, trigger: Trigger = trigger, states: list[dict[str, Any]] = states
+            ) -> TriggerResult:
+                trigger.on_merge(self._span(pane), states, ctx)
+                return TriggerResult.CONTINUE
+
+            self._call(trigger, "on_merge", pane, row, memory, int(self._panes.watermark[pane]), merge)
+        for other in others.tolist():
+            self._memories[other] = None
+
+    def clear(self, pane: int) -> None:
+        for row in self._rows:
+            trigger, memory = self._of(pane, row)
+            if isinstance(trigger, DeltaTrigger):
+                continue
+
+            def clear(ctx: TriggerContext, trigger: Trigger = trigger) -> TriggerResult:
+                trigger.clear(self._span(pane), ctx)
+                return TriggerResult.CONTINUE
+
+            self._call(trigger, "clear", pane, row, memory, int(self._panes.watermark[pane]), clear)
+        self._memories[pane] = None
+
+    def texts(self) -> list[str | None]:
+        """What is to be kept of each pane."""
+        return [None if memory is None else _written(memory) for memory in self._memories]
+
+    # -- how
+
+    def _of(self, pane: int, row: int) -> tuple[Trigger, _Memory]:
+        number = int(self._table.rows[row, COLUMN])
+        memories = self._memories[pane]
+        if memories is None:
+            memories = self._memories[pane] = [_Memory({}, set(), set()) for _ in self._table.own]
+        at = self._table.rows[row, WORD]
+        if not self._panes.words[pane, at] & STATE:  # it begins, or began anew
+            memories[number] = _Memory({}, set(), set())
+            self._panes.words[pane, at] |= STATE
+        return self._table.own[number], memories[number]
+
+    def _timers(self, pane: int, time: int, live: npt.NDArray[np.bool_], *, event: bool) -> None:
+        for row in self._rows:
+            if live[row]:
+                self._told(pane, row, time, event=event)
+
+    def _told(self, pane: int, row: int, time: int, *, event: bool) -> None:
+        """Tell a trigger of its timers that are due at *time*."""
+        trigger, memory = self._of(pane, row)
+        timers = memory.event if event else memory.clock
+        for due in sorted(timer for timer in timers if (self._due(pane, timer) if event else _micros(timer)) <= time):
+            if due not in timers:  # deleted by what was told before
+                continue
+            timers.discard(due)
+            called = trigger.on_event_time if event else trigger.on_processing_time
+            watermark = time if event else int(self._panes.watermark[pane])
+            name = "on_event_time" if event else "on_processing_time"
+
+            def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
+                return called(due, self._span(pane), ctx)
+
+            self._call(trigger, name, pane, row, memory, watermark, tell)
+
+    def _due(self, pane: int, timer: datetime) -> int:
+        """The watermark that makes an event-time timer due. The end is not part of a window: a timer there waits for the
+        window's last time; one after the window is dropped, for that.
+        """
+        time, last = _micros(timer), self._last(pane)
+        return last if last < time <= self._panes.end[pane] else min(time, last + int(self._rules.lateness))
+
+    def _last(self, pane: int) -> int:
+        end = int(self._panes.end[pane])
+        return end if end == END_OF_TIME else end - int(self._rules.resolution)
+
+    def _delta(self, trigger: DeltaTrigger, memory: _Memory, pane: int, row: int, element: dict[str, Any]) -> None:
+        assert not isinstance(trigger.delta, str)
+        former = memory.state.get("last")
+        if former is None:
+            memory.state["last"] = element
+        elif distance(trigger.delta, former, element) > trigger.threshold:
+            memory.state["last"] = element
+            self._panes.words[pane, self._table.rows[row, WORD]] |= READY
+
+    def _call(
+        self, trigger: Trigger, name: str, pane: int, row: int, memory: _Memory, watermark: int,
+        function: Callable[[TriggerContext], Any],
+    ) -> None:  # fmt: skip
+        shown = None if watermark == BEFORE_TIME else _moment(watermark)
+        ctx = TriggerContext(memory.state, memory.event, memory.clock, shown, _moment(self._rules.clock))
+        where = f"{type(trigger).__name__}.{name}"
+        try:
+            result = function(ctx)
+        except Exception as error:
+            raise failed(where, error) from error
+        if not isinstance(result, TriggerResult):
+            raise OperatorError(
+                f"{where} must return a TriggerResult, not {result!r}",
+                hint="TriggerResult.FIRE, TriggerResult.CONTINUE",
+            )
+        memory.state = ctx.state
+        words, at = self._panes.words[pane], self._table.rows[row, WORD]
+        if result.fires:
+            words[at] |= READY
+        if result.purges and self._alone:
+            self.purges = True
+        self._check_timers(trigger, where, memory)
+        due = min((self._due(pane, timer) for timer in memory.event), default=NO_MOMENT)
+        # Once the window has ended, what is behind the watermark is due when that moves, and late.
+        words[at + 1] = max(due, min(watermark, END_OF_TIME - 1) + 1) if watermark >= self._last(pane) else due
+        words[at + 2] = min(map(_micros, memory.clock), default=NO_MOMENT)
+
+    def _check_timers(self, trigger: Trigger, where: str, memory: _Memory) -> None:
+        """Refuse timers of which nobody would be told."""
+        for timers, method, kind in (
+            (memory.event, "on_event_time", "an event-time"),
+            (memory.clock, "on_processing_time", "a processing-time"),
+        ):
+            if timers and getattr(type(trigger), method) is getattr(Trigger, method):
+                raise OperatorError(
+                    f"{where} registers {kind} timer, but {type(trigger).__name__} has no method {method}",
+                    "Nobody would be told when it is due.",
+                    f"def {method}(self, time, window, ctx): return TriggerResult.FIRE",
+                )
+        if memory.event and not self._rules.event:
+            raise OperatorError(
+                f"{where} registers an event-time timer, but the windows are in processing time",
+                "They have no watermark, so it would never be due.",
+                "ctx.register_processing_time_timer(time), or give the event-time column of the stream",
+            )
+
+    def _span(self, pane: int) -> TimeSpan:
+        if self._panes.end[pane] == END_OF_TIME:
+            return TimeSpan(None, None)
+        return span_of(int(self._panes.start[pane]), int(self._panes.end[pane]))
+
+
+def _micros(timer: datetime) -> int:
+    return (timer - EPOCH) // MICROSECOND
+
+
+def span_of(start: int, end: int) -> TimeSpan:
+    """A window that has an end; in microseconds."""
+    return TimeSpan(_moment(start), _moment(end))
+
+
+def _moment(time: int) -> datetime:
+    return EPOCH + max(_EARLIEST, min(time, _LATEST)) * MICROSECOND
+
+
+# ---------------------------------------------------------------------- as text
+
+_TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "timedelta": (timedelta, lambda value: value // MICROSECOND, lambda value: timedelta(microseconds=value)),
+    "decimal": (Decimal, str, Decimal),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+}
+"""What JSON does not know: {"$datetime": "2025-01-01T00:00:00+00:00"}."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    for tag, (kind, write, _) in _TAGS.items():
+        if isinstance(value, kind):
+            return {"$" + tag: write(value)}
+    if isinstance(value, dict):
+        if any(not isinstance(key, str) or key.startswith("$") for key in value):
+            raise TypeError("the keys of a dict are texts that do not begin with $")
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be kept")
+
+
+def _rich(value: dict[str, Any]) -> Any:
+    if len(value) == 1:
+        ((key, inner),) = value.items()
+        if key.startswith("$") and key[1:] in _TAGS:
+            return _TAGS[key[1:]][2](inner)
+    return value
+
+
+def _written(memories: list[_Memory]) -> str:
+    try:
+        return json.dumps(
+            [
+                {"state": _plain(m.state), "event": _plain(sorted(m.event)), "clock": _plain(sorted(m.clock))}
+                for m in memories
+            ]
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OperatorError(
+            "what a trigger remembers of a window cannot be kept",
+            described(error),
+            "ctx.state may hold text, numbers, Booleans, None, times, and lists and dicts of them",
+        ) from None
+
+
+def _read(text: str) -> list[_Memory]:
+    return [_Memory(one["state"], set(one["event"]), set(one["clock"])) for one in json.loads(text, object_hook=_rich)]
