@@ -1,6 +1,6 @@
-# The one front door: every command of the project is a target with a `##` comment, which `make help` prints.
-# ARGS goes to the program behind a target:  make test ARGS="-k skip"   make demo ARGS="--help"
-# PYTHON is the Python to set up with, SIZE how much data `make bench` uses, JOBS how many processes `make test` uses.
+# Every command of the project is a target with a `##` comment, which `make help` prints.
+# ARGS is passed to the program of a target:  make test ARGS="-k skip"   make demo ARGS="--help"
+# PYTHON selects the Python of .venv, SIZE the amount of data of `make bench`, JOBS the number of processes of `make test`.
 
 PYTHON ?=
 SIZE   ?= S
@@ -16,9 +16,9 @@ INSTALLED := .venv/.installed
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) ## make .venv with everything needed; Java 17 too where that is possible
+setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 if no password is needed
 
-# Made again when the dependencies change; otherwise there is nothing to do.
+# Rebuilt only when the dependencies change.
 $(INSTALLED): pyproject.toml
 	@sh scripts/ensure_java.sh
 	@python=$$(sh scripts/find_python.sh $(PYTHON)) && "$$python" -m venv .venv
@@ -28,10 +28,10 @@ $(INSTALLED): pyproject.toml
 demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
-test: lint types ## all that CI runs: lint, types, every test
+test: lint types ## everything that CI runs: lint, types, all tests
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
-lint: setup ## ruff: mistakes and formatting
+lint: setup ## ruff: lint and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -41,29 +41,29 @@ types: setup ## mypy, strict
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
 
-conformance: setup ## run the corpus of Flink's answers
+conformance: setup ## run the corpus of Flink's results
 	$(BIN)/asterism conformance tests/conformance/*.jsonl $(ARGS)
 
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
-bench: setup ## measure; SIZE=S by default
+bench: setup ## run the benchmarks; SIZE=S by default
 	$(BIN)/python -m benchmarks.run --size $(SIZE) $(ARGS)
 
-nemesis: setup ## kill, stop and confuse queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
+nemesis: setup ## kill, stop and disturb queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
 	$(BIN)/python -m tests.nemesis $(ARGS)
 
-soak: setup ## the events of a day in an hour: nothing may grow; ARGS="--minutes 5"
+soak: setup ## a day's events in an hour; memory and state must not grow; ARGS="--minutes 5"
 	$(BIN)/python -m tests.soak $(ARGS)
 
-docs: setup ## run the code of the documentation
+docs: setup ## run the code in the documentation
 	$(BIN)/pytest README.md docs $(ARGS)
 
-format: setup ## let ruff rewrite what it can
+format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove all that is generated, .venv too
+clean: ## remove all generated files, including .venv
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf artifacts derby.log metastore_db spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
