@@ -1,8 +1,8 @@
-"""Sales per hour and shop, told early, then when the hour is over, then again when a sale comes late.
+"""Sales per hour and shop: early results, the result at the end of the hour, and a correction for each late sale.
 
-Spark would tell an hour once, when nobody can change it any more. Here the policy is one line: early results a minute of event
-time after something new, the result on time, and a correction for every sale that comes up to an hour late. What comes later
-still goes to an output of its own.
+Spark would emit the result of an hour once, when it is final. Here the policy is one line: early results one minute of event
+time after a new sale, the result on time, and a correction for every sale that is up to an hour late. Later sales go to a
+separate output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICY = EventTimeTrigger.after_end_of_window().with_early_trigger(
     EventTimeTrigger.after_first_element(timedelta(minutes=1))
 )
 
-# Files in order of arrival: the till in Bern loses its connection at half past nine, and finds it again an hour later.
+# Files in order of arrival: the till in Bern loses its connection at half past nine and reconnects an hour later.
 SALES = (
     [("bern", "09:00:10", 10.0), ("ulm", "09:00:30", 5.0), ("bern", "09:00:50", 20.0)],
     [("bern", "09:05:00", 5.0), ("ulm", "09:20:00", 7.5), ("ulm", "09:20:40", 2.5)],
@@ -38,7 +38,7 @@ SALES = (
 
 
 def write_files(folder: Path) -> None:
-    """The sales as JSON, with the modification times by which Spark knows their order."""
+    """Write the sales as JSON, with modification times from which Spark takes their order."""
     (folder / "sales").mkdir()
     for number, sales in enumerate(SALES):
         file = folder / "sales" / f"{number}.json"
@@ -48,7 +48,7 @@ def write_files(folder: Path) -> None:
 
 
 def add_up(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run to the end of the stream, one file a micro-batch."""
+    """Run to the end of the stream, one file per micro-batch."""
     sales = spark.readStream.schema(SALE).option("maxFilesPerTrigger", 1).json(str(folder / "sales"))
     hours = window(
         KeyedStream(sales, key="shop", time="time"),

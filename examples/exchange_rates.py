@@ -1,7 +1,7 @@
 """Payments in euros, each at the rate that was in force when it was made.
 
-The rates are a table that changes slowly: a stream of its own, which every task receives. They come in late, after payments that
-need them, and still every payment gets the rate of its own time, not the one that happens to be known when it arrives.
+The rates are a slowly changing table: a separate stream that is broadcast to every task. They arrive after payments that need
+them. Even so, every payment is converted at the rate of its own time, not at the latest rate known when it arrives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RATE = "time TIMESTAMP, currency STRING, euros DOUBLE"
 
 
 class ToEuros(StreamOperator):
-    """Converts payments, and adds them up for each account."""
+    """Converts payments and sums them for each account."""
 
     payments = Input(PAYMENT)
     rates = BroadcastInput(RATE)
@@ -63,7 +63,7 @@ class ToEuros(StreamOperator):
 
 # ------------------------------------------------------------------ the streams
 
-# Files in order of arrival. When Ann pays in pounds at 10:40, nobody has yet been told of the rate of 10:30.
+# Files in order of arrival. When Ann pays in pounds at 10:40, the rate of 10:30 has not arrived yet.
 PAYMENTS = (
     [
         (1, "09:05", "ann", "USD", 100.0),
@@ -85,7 +85,7 @@ RATES = (
 
 
 def write_files(folder: Path) -> None:
-    """The streams as JSON, with the modification times by which Spark knows their order."""
+    """Write the streams as JSON, with modification times from which Spark takes their order."""
     for name, files, columns in (("payments", PAYMENTS, PAYMENT), ("rates", RATES, RATE)):
         names = [column.split()[0] for column in columns.split(", ")]
         (folder / name).mkdir()
@@ -99,7 +99,7 @@ def write_files(folder: Path) -> None:
 
 
 def convert(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run to the end of both streams, one file of each a micro-batch."""
+    """Run to the end of both streams, one file of each per micro-batch."""
 
     def read(name: str, columns: str) -> DataFrame:
         return spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).json(str(folder / name))

@@ -1,7 +1,7 @@
 """Orders that nobody paid or shipped in time: one operator with three inputs.
 
-Orders, payments and shipments are streams of their own, each as late as it likes; they meet by the number of the order. Three
-days after an order, the operator tells what is missing.
+Orders, payments and shipments are separate streams, each with its own delay, keyed by the number of the order. Three days
+after an order, the operator reports what is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IN_TIME = timedelta(days=3)
 
 
 class Journey(StreamOperator):
-    """What an order waits for, and for how long."""
+    """Reports what is missing three days after an order."""
 
     orders = Input("order_id INT, time TIMESTAMP, customer STRING")
     payments = Input("order_id INT, time TIMESTAMP")
@@ -97,7 +97,7 @@ SHIPMENTS = [(1, "03-04 07:00"), (4, "03-04 12:00"), (5, "03-08 08:59"), (6, "03
 def write_files(folder: Path) -> None:
     for name, rows in {"orders": ORDERS, "payments": PAYMENTS, "shipments": SHIPMENTS}.items():
         (folder / name).mkdir()
-        for number in range(0, len(rows), 2):  # two a file
+        for number in range(0, len(rows), 2):  # two per file
             lines = [
                 dict(zip(("order_id", "time", "customer"), (row[0], f"2025-{row[1]}:00", *row[2:]), strict=False))
                 for row in rows[number : number + 2]
@@ -106,7 +106,7 @@ def write_files(folder: Path) -> None:
 
 
 def follow(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """What is missing, and what belongs to no order."""
+    """Return what is missing, and the payments and shipments without an order."""
 
     def keyed(name: str) -> KeyedStream:
         columns = "order_id INT, time TIMESTAMP" + (", customer STRING" if name == "orders" else "")
@@ -120,7 +120,7 @@ def follow(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]
     def gather(output: str, rows: DataFrame, batch_id: int) -> None:
         found[output] += rows.toArrow().to_pylist()
 
-    # Not drained: order 6 has days left, and stays in the checkpoint for the next run.
+    # Not drained: order 6 has days left and stays in the checkpoint for the next run.
     journey.run(
         {output: partial(gather, output) for output in found},
         checkpoint=str(folder / "checkpoint"),

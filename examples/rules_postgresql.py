@@ -1,7 +1,7 @@
-"""Rules in a PostgreSQL database: one is added, one gets another version, one is disabled, while a query looks for them.
+"""Rules in a PostgreSQL database: one is added, one gets another version, one is disabled, while a query runs.
 
-The database is that of the environment variable RULES_URL, ``postgresql://rules@localhost/rules`` if it is not set. The rules
-are in a table of their own, ``example_rules``, which is made anew.
+The environment variable RULES_URL selects the database; the default is ``postgresql://rules@localhost/rules``. The rules are
+in the table ``example_rules``, which is created again by each run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLICK = "customer STRING, product STRING, time TIMESTAMP, action STRING"
 
 
 def actions(*names: str) -> Pattern:
-    """One after the other, within an hour, whatever lies between."""
+    """The actions in this order, within an hour, with any events in between."""
     pattern = Pattern.begin(names[0]).where(f"action = '{names[0]}'")
     for name in names[1:]:
         pattern = pattern.followed_by(name).where(f"action = '{name}'")
@@ -39,7 +39,7 @@ def actions(*names: str) -> Pattern:
 
 
 class Rules:
-    """The database, as those who write rules see it."""
+    """The database, as the authors of rules use it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -52,7 +52,7 @@ class Rules:
             connection.execute(sa.text(statement), values)
 
     def add(self, name: str, version: int, pattern: Pattern, *, key: str) -> None:
-        """Of several versions, the highest that is enabled counts."""
+        """The highest enabled version of a rule is used."""
         statement = f"INSERT INTO {TABLE} (id, version, key, pattern) VALUES (:name, :version, :key, :pattern)"
         self.execute(statement, name=name, version=version, key=key, pattern=pattern.to_json())
 
@@ -69,7 +69,7 @@ class Rules:
 
 @dataclass
 class Shop:
-    """The folder that the query reads, and what it found."""
+    """The folder that the query reads, and the matches."""
 
     folder: Path
     files: int = 0
@@ -98,7 +98,7 @@ class Shop:
         return self.query
 
     def wait_for(self, **rules: int) -> None:
-        """Until these versions are in force."""
+        """Wait until these versions are in force."""
         assert self.query is not None
         while self.status().processors != rules:
             assert self.query.isActive, self.query.exception()
@@ -106,7 +106,7 @@ class Shop:
         self.query.processAllAvailable()
 
     def click(self, *clicks: tuple[int, str, str, str]) -> None:
-        """A file with clicks (minute, customer, product, action), and until they have been looked at."""
+        """Write a file with clicks (minute, customer, product, action) and wait until they have been processed."""
         assert self.query is not None
         rows = [
             {
@@ -120,7 +120,7 @@ class Shop:
         self.files += 1
         file = self.folder / f"{self.files}.json"
         file.write_text("\n".join(map(json.dumps, rows)))
-        file.replace(self.folder / "clicks" / file.name)  # it is never seen half written
+        file.replace(self.folder / "clicks" / file.name)  # so that Spark never reads a partial file
         self.query.processAllAvailable()
 
 
@@ -128,7 +128,7 @@ NOON = datetime(2025, 3, 3, 12, tzinfo=UTC)
 
 
 def watch(spark: SparkSession, folder: Path, url: str) -> list[dict[str, Any]]:
-    """Three days in the life of a set of rules."""
+    """Run three days with changing rules."""
     rules, shop = Rules(url), Shop(folder)
     rules.add("bought", 1, actions("view", "buy"), key="customer")
     query = shop.start(spark, rules)
@@ -144,7 +144,7 @@ def watch(spark: SparkSession, folder: Path, url: str) -> list[dict[str, Any]]:
         rules.add("bought", 2, actions("view", "cart", "buy"), key="customer")
         rules.add("wanted", 1, actions("view", "cart"), key="product")
         shop.wait_for(bought=2, wanted=1)
-        # What bob saw before belongs to the first version, which is gone.
+        # bob's earlier clicks belong to the first version, which has been removed.
         shop.click(
             (4, "bob", "sofa", "buy"),
             (5, "dora", "lamp", "view"),

@@ -1,7 +1,7 @@
-"""Rules in a SQLite database that change while a query looks for them.
+"""Rules in a SQLite database that change while a query runs.
 
-A bank watches the payments of its cards. The first rule groups them by card. While the query runs, somebody writes a second
-rule into the database: it groups the same payments by terminal. From then on both are looked for; nothing is restarted.
+A bank monitors the payments of its cards. The first rule groups them by card. While the query runs, a second rule is inserted
+into the database, which groups the same payments by terminal. From then on both rules are evaluated, without a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL_THEN_LARGE = (
     .where("amount > 500")
     .within(timedelta(minutes=10))
 )  # fmt: skip
-"""Somebody tries whether a stolen card works, and then uses it."""
+"""A small payment that tests a stolen card, and then a large one."""
 
 MANY_LARGE = (
     Pattern.begin("large", AfterMatchSkipStrategy.skip_past_last_event())
@@ -46,7 +46,7 @@ MANY_LARGE = (
 
 
 class Rules:
-    """The database, as those who write rules see it."""
+    """The database, as the authors of rules use it."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.url = file, f"sqlite:///{file}"
@@ -67,7 +67,7 @@ class Rules:
 
 @dataclass
 class Bank:
-    """The folder that the query reads, and what it found."""
+    """The folder that the query reads, and the matches."""
 
     folder: Path
     files: int = 0
@@ -97,14 +97,14 @@ class Bank:
         return query
 
     def wait_for(self, rules: dict[str, int], query: StreamingQuery) -> None:
-        """Until these versions are in force."""
+        """Wait until these versions are in force."""
         while self.status().processors != rules:
             assert query.isActive, query.exception()
             time.sleep(0.05)
         query.processAllAvailable()
 
     def pay(self, *payments: tuple[int, str, str, float]) -> None:
-        """A file with payments (minute, card, terminal, amount); moved to where the query looks, so that it is seen whole."""
+        """Write a file with payments (minute, card, terminal, amount), then move it so that Spark reads complete files."""
         rows = [
             {
                 "card": card,
@@ -143,7 +143,7 @@ def watch(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
             (6, "cid", "north", 900.5),
             (7, "fay", "east", 330.0),
         )
-        bank.pay((30, "gus", "west", 10.0))  # time goes on
+        bank.pay((30, "gus", "west", 10.0))  # advances event time
         query.processAllAvailable()
     finally:
         query.stop()

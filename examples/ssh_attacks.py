@@ -1,7 +1,7 @@
 """Find the attacks in a real SSH log, with Spark Structured Streaming.
 
-The log is cut into files, and Spark reads them one micro-batch after the other, as if they were just coming in. Two
-patterns watch the stream; what they find is printed and drawn.
+The log is divided into files, which Spark reads one per micro-batch, as if they were just arriving. Two patterns are matched;
+their matches are printed and drawn.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BRUTE_FORCE = (
     .where("event = 'accepted'")
     .within(timedelta(minutes=10))
 )
-"""Three or more failed logins in a row, then one that succeeds, all within ten minutes."""
+"""Three or more failed logins in a row, then a successful one, all within ten minutes."""
 
 LEFT_OPEN = (
     Pattern.begin("login")
@@ -61,12 +61,12 @@ LEFT_OPEN = (
     .where("event IN ('disconnected', 'closed') AND port = LAST(login.port)")
     .within(timedelta(hours=8))
 )
-"""A login whose connection has not ended eight hours later: something that did *not* happen, by a deadline."""
+"""A login whose connection has not ended eight hours later: an event that did *not* occur before a deadline."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Failed logins, ``first_id`` being the first, and the login that succeeded, ``last_id``."""
+    """Failed logins, the first one being ``first_id``, and the successful login, ``last_id``."""
 
     ip: str
     first_id: int
@@ -131,12 +131,12 @@ def cut_log(folder: Path) -> None:
 
 
 def read_stream(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of *folder* as a stream, one file a micro-batch."""
+    """The files of *folder* as a stream, one file per micro-batch."""
     return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).csv(str(folder), header=True)
 
 
 def keyed(events: DataFrame) -> KeyedStream:
-    """Each remote address by itself; events with equal times, and there are many, in the log's order."""
+    """Keyed by remote address; events with equal times, of which there are many, are in the order of the log."""
     return KeyedStream(events, key="ip", time="ts", order_by=["event_id"])
 
 
@@ -149,7 +149,7 @@ def watch(
     *,
     drain: bool = True,
 ) -> list[dict[str, Any]]:
-    """Run a streaming query over all there is, and gather what it finds."""
+    """Run a streaming query over all files and collect its results."""
     found: dict[int, list[dict[str, Any]]] = {}
 
     def gather(matches: DataFrame, batch_id: int) -> None:
@@ -171,7 +171,7 @@ def watch(
 
 
 class View(StreamingQueryListener):
-    """How far a query is: a bar on a terminal, elsewhere a line for each micro-batch."""
+    """The progress of a query: a bar on a terminal, otherwise a line per micro-batch."""
 
     def __init__(self, console: Console, title: str) -> None:
         self.console, self.title = console, title
@@ -195,7 +195,7 @@ class View(StreamingQueryListener):
         try:
             with self.bar:
                 yield
-                # Spark reports progress a little later than it makes it.
+                # Spark reports progress with a short delay.
                 patience = time.monotonic() + 10
                 while self.running and time.monotonic() < patience:
                     time.sleep(0.02)
@@ -253,11 +253,11 @@ def _duration(attack: Attack) -> str:
 
 KINDS = {"failed": "#d62728", "invalid_user": "#9467bd", "accepted": "#2ca02c", "other": "#9aa0a6"}
 OPEN_COLOR = "#ff9f1c"
-dates: Any = matplotlib.dates  # its functions have no types
+dates: Any = matplotlib.dates  # its functions are not typed
 
 
 def draw(attacks: Sequence[Attack], sessions: Sequence[OpenSession], file: Path) -> None:
-    """Each of the most active addresses on a line of its own, and the first attack from near."""
+    """Draw a line for each of the most active addresses, and the first attack in detail."""
     log = pd.read_csv(LOG, parse_dates=["ts"])
     log["ts"] = log["ts"].dt.tz_localize("UTC")
     log["kind"] = log["event"].where(log["event"].isin(list(KINDS)), "other")
@@ -362,8 +362,8 @@ def _tidy(axes: Axes) -> None:
 
 
 def start_spark(log: Path) -> SparkSession:
-    """A session on two cores of this machine. What Spark and its workers say goes to the file *log*: they inherit the
-    standard error that is in place when they are started.
+    """A session on two cores of this machine. Spark and its workers write to the file *log*: they inherit the standard error
+    that is set when they are started.
     """
     builder = (
         SparkSession.builder.master("local[2]")

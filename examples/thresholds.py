@@ -1,7 +1,7 @@
 """Alarms whose thresholds are changed while the query runs.
 
-A query watches the temperatures of two ovens. Somebody drops files into a folder: each changes a threshold, for all ovens at
-once, without a restart. Thresholds survive a restart, for they are state like any other.
+A query monitors the temperatures of two ovens. Each file that is added to a control folder changes a threshold, for all ovens
+at once, without a restart. Thresholds survive a restart because they are state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ THRESHOLD = "name STRING, celsius DOUBLE"
 
 
 class Alarms(StreamOperator):
-    """Tells when an oven becomes too hot, and when it is well again."""
+    """Reports when an oven becomes too hot, and when it is back to normal."""
 
     readings = Input(READING)
     control = BroadcastInput(THRESHOLD)
@@ -65,7 +65,7 @@ class Alarms(StreamOperator):
 
 @dataclass
 class Plant:
-    """The folders that the query reads, and what it said."""
+    """The folders that the query reads, and its alarms."""
 
     folder: Path
     files: int = 0
@@ -79,7 +79,7 @@ class Plant:
         def gather(rows: DataFrame, batch_id: int) -> None:
             self.found += rows.toArrow().to_pylist()
 
-        # Without a time of their own, thresholds count as soon as they arrive.
+        # Thresholds have no event time, so they take effect when they arrive.
         alarms = connect(
             Alarms(),
             readings=KeyedStream(
@@ -97,7 +97,7 @@ class Plant:
         return query
 
     def arrive(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        """A file with rows; it is moved to where the query looks, so that it is never seen half written."""
+        """Write a file with rows, then move it so that Spark never reads a partial file."""
         self.files += 1
         file = self.folder / f"{self.files}.json"
         file.write_text("\n".join(map(json.dumps, rows)))
@@ -119,7 +119,7 @@ def readings(minutes: range) -> list[dict[str, Any]]:
 def watch(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
     """Eight minutes of readings; the threshold is lowered after four of them.
 
-    A reading waits until a later one shows that its time is over: that of 12:03 is judged by the new threshold.
+    A reading waits until the watermark has passed it, so the reading of 12:03 is compared with the new threshold.
     """
     plant = Plant(folder)
     query = plant.start(spark)
