@@ -33,7 +33,7 @@ SMALL_THEN_LARGE = (
     .where("amount > 500")
     .within(timedelta(minutes=10))
 )  # fmt: skip
-"""A small payment that tests a stolen card, and then a large one."""
+"""A small payment to test a stolen card, then a large one."""
 
 MANY_LARGE = (
     Pattern.begin("large", AfterMatchSkipStrategy.skip_past_last_event())
