@@ -169,7 +169,7 @@ _LATE = {
     "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
     "windows.evictors": ["Evictor"],
 }  # fmt: skip
-"""Where to find what is imported when it is asked for: patterns and operators can be written and tested without Spark."""
+"""Modules of the names that are imported on first use, so that patterns and operators need no Spark."""
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 
 
@@ -185,11 +185,11 @@ _IN_FLINK = {
     "TimeEvictor": "Evictor.time",
     "EndOfStreamTrigger": "EventTimeTrigger.after_end_of_window",
 }
-"""What has another name here."""
+"""Names of Flink that differ in Asterism."""
 
 
 def __getattr__(name: str) -> Value:
-    if name in _IN_FLINK:  # an ImportError, since "from asterism import" tells nothing of an AttributeError
+    if name in _IN_FLINK:  # an ImportError, because "from asterism import" hides the text of an AttributeError
         raise ImportError(
             f"asterism has no {name!r}: it is {_IN_FLINK[name]} here, in event time and in processing time"
         )

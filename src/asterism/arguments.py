@@ -1,4 +1,4 @@
-"""What is given to public functions is looked at before it is used: it is of the right type, or an error says what would be."""
+"""Checks of the arguments of public functions: an argument of a wrong type is refused with a hint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asterism.errors import AsterismError
 
 
 def shown(value: Any) -> str:
-    """A value in a message: what Python calls it, and not more than a few words of that.
+    """The representation of a value in a message, of bounded length.
 
     >>> shown("x" * 100), shown(dict)
     ("'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 'dict')
@@ -20,26 +20,26 @@ def shown(value: Any) -> str:
         return name
     try:
         return f"{value!r:.60}"
-    except Exception:  # a class of somebody else's may fail at this, too
+    except Exception:  # the repr of a user class may fail
         return f"a {type(value).__name__}"
 
 
 def described(error: BaseException) -> str:
-    """What an exception of a user's function says: its class, and its text.
+    """The class and the message of an exception of a user function.
 
     >>> described(ValueError("no price"))
     'ValueError: no price'
     """
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # a class of somebody else's may fail at this
+    except Exception:  # the str of a user exception may fail
         return f"{type(error).__name__}, whose text failed"
 
 
 def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what: str, hint: str | None = None) -> None:
-    """Refuse a *value* that is not of *kind*; a bool is no number.
+    """Refuse a *value* that is not of *kind*; a bool is not a number.
 
-    :param what: the thing and what it is, as in "a window is a timedelta"
+    :param what: the argument and its type, as in "a window is a timedelta"
 
     >>> expect(AsterismError, "5", int, "key_groups is a number", "key_groups=5")
     Traceback (most recent call last):
@@ -56,7 +56,7 @@ def _takes_bool(kind: type | UnionType) -> bool:
 
 
 def expect_text(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
-    """Refuse what is no text, or could not be written anywhere."""
+    """Refuse a value that is not a string, or that cannot be encoded as UTF-8."""
     expect(error, value, str, what, hint)
     try:
         value.encode()
@@ -65,7 +65,7 @@ def expect_text(error: type[AsterismError], value: Any, what: str, hint: str | N
 
 
 def expect_texts(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
-    """Refuse what is no list of texts; one text is none, though Python can go through its letters."""
+    """Refuse a value that is not a list of strings; a single string is not a list, although it is iterable."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise error(f"{what}, not {shown(value)}", hint=hint)
     for text in value:
@@ -75,7 +75,7 @@ def expect_texts(error: type[AsterismError], value: Any, what: str, hint: str | 
 def expect_number(
     error: type[AsterismError], value: Any, what: str, *, least: int, most: int | None = None, hint: str | None = None
 ) -> None:
-    """Refuse what is no integer from *least* to *most*."""
+    """Refuse a value that is not an integer from *least* to *most*."""
     expect(error, value, int, f"{what} is a number", hint)
     if value < least or (most is not None and value > most):
         bounds = f"at least {least}" if most is None else f"between {least} and {most}"

@@ -1,25 +1,25 @@
-"""Everything that Asterism raises on purpose.
+"""The exceptions that Asterism raises.
 
 ::
 
     AsterismError
-    ├── PatternError               a pattern; where it was read from JSON, ``path`` says where in it
-    │   ├── MalformedPatternError      it cannot mean anything (Flink: MalformedPatternException)
-    │   └── PatternFormatError         its JSON form is not well formed, or cannot say it
+    ├── PatternError               a pattern; if it was read from JSON, ``path`` is the position
+    │   ├── MalformedPatternError      it has no meaning (Flink: MalformedPatternException)
+    │   └── PatternFormatError         its JSON form is not well formed, or cannot express it
     ├── ExpressionError            SQL text of a condition or a measure
-    │   ├── ExpressionSyntaxError      it does not parse, or uses what is not supported
+    │   ├── ExpressionSyntaxError      it cannot be parsed, or uses unsupported syntax
     │   ├── ColumnNotFoundError        it names a column that the events do not have
-    │   └── ExpressionTypeError        its types do not fit, or a condition is not Boolean
+    │   └── ExpressionTypeError        its types do not match, or a condition is not Boolean
     ├── StreamDefinitionError      a keyed stream or a query that cannot be built
     ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
-    ├── PatternProcessorError      a pattern processor that cannot be used, or found
-    ├── OperatorError              a function of a user's operator failed, or asked for what is not there
-    ├── SkipStrategyError          ``throw_on_miss`` and nothing to skip to
+    ├── PatternProcessorError      an invalid pattern processor, or a failure of discovery
+    ├── OperatorError              a user function failed, or used something that is not available
+    ├── SkipStrategyError          ``throw_on_miss``, and no event to skip to
     ├── LimitExceededError         more partial matches of a key than allowed
     └── StateError                 a checkpoint that does not belong to this query
 
     UserWarning
-    └── PatternWarning             a pattern that surely does not mean what it says
+    └── PatternWarning             a pattern that certainly does not mean what it says
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any, Self
 
 PACKAGE_FOLDER = str(Path(__file__).parent)
-"""The code of this library: what is outside of it is a user's."""
-MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote what came from outside
+"""The folder of this library; code outside of it is user code."""
+MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote external input
 MAX_DETAIL = 20_000
 
 
 def printable(text: str) -> str:
-    """*text* with what a terminal would obey, and what cannot be seen, as escapes; line breaks stay.
+    """Return *text* with control characters and invisible characters as escapes; line breaks are kept.
 
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
@@ -52,10 +52,10 @@ def _shortened(text: str, limit: int) -> str:
 
 
 class AsterismError(Exception):
-    """What went wrong (*message*), about which thing (*detail*), and what to do (*hint*).
+    """Base of all errors: the problem (*message*), the object concerned (*detail*), and the remedy (*hint*).
 
-    Whatever it quotes, its text can be printed and logged: control characters stand in it as escapes, and only the detail has
-    several lines, each of them indented. Each part is bounded in length.
+    The text can always be printed and logged: control characters are escaped, and only the detail may have several lines,
+    which are indented. The length of each part is bounded.
     """
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
@@ -68,7 +68,7 @@ class AsterismError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        # Names and SQL texts may come from outside: they are not to write lines of their own, or to be obeyed by a terminal.
+        # Names and SQL may be external input: they must not add log lines or control a terminal.
         lines = [_in_one_line(self.message)]
         if self.detail:
             lines += ["  " + line for line in printable(self.detail).splitlines()]
@@ -77,7 +77,7 @@ class AsterismError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors travel from Spark's Python workers to the driver.
+        # Errors are pickled from Spark's Python workers to the driver.
         return type(self), (self.message, self.detail, self.hint)
 
 
@@ -86,10 +86,10 @@ def _in_one_line(text: str) -> str:
 
 
 class PatternError(AsterismError):
-    """What is wrong with a pattern.
+    """A problem of a pattern.
 
-    *path* is the place in the JSON that it was read from, as a JSON pointer (RFC 6901): ``/nodes/1/condition``; the empty
-    text is the whole, None is no place.
+    *path* is the position in the JSON that the pattern was read from, as a JSON pointer (RFC 6901): ``/nodes/1/condition``.
+    The empty string is the whole document; None means that there is no position.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class PatternError(AsterismError):
 
 
 class MalformedPatternError(PatternError):
-    """A pattern that cannot mean anything."""
+    """A pattern without a meaning."""
 
 
 class PatternFormatError(PatternError):
-    """The JSON form of a pattern is not well formed, or cannot say what the pattern says."""
+    """The JSON form of a pattern is not well formed, or cannot express the pattern."""
 
 
 class ExpressionError(AsterismError):
-    """SQL text of a condition or a measure."""
+    """A problem of the SQL of a condition or a measure."""
 
     @classmethod
     def at(cls, problem: str, text: str, position: int | None = None, hint: str | None = None) -> Self:
-        """Name the problem and, where *position* (0-based) is known, point at the place in the text."""
+        """Build the message and, if *position* (from 0) is known, mark it in the text."""
         shown = _shortened(text, 200)
         detail = shown
         if position is not None and 0 <= position <= len(shown) and "\n" not in shown:
@@ -127,12 +127,12 @@ class ExpressionError(AsterismError):
 
 
 class ExpressionSyntaxError(ExpressionError):
-    """The text does not parse, or uses what is not supported."""
+    """The text cannot be parsed, or uses unsupported syntax."""
 
     @classmethod
     @contextmanager
     def if_too_deep(cls, text: str) -> Iterator[None]:
-        """Where Python's stack does not suffice for *text*, say so in these words."""
+        """Convert a RecursionError for *text* into this error."""
         try:
             yield
         except RecursionError:
@@ -140,11 +140,11 @@ class ExpressionSyntaxError(ExpressionError):
 
 
 class ColumnNotFoundError(ExpressionError):
-    """The text names a column that the events do not have."""
+    """The text refers to a column that the events do not have."""
 
     @classmethod
     def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:
-        """Build the message, with the columns whose names come close as a hint."""
+        """Build the message, with similar column names as a hint."""
         names = list(available)
         close = [name for name in names if name.lower() == missing.lower()]
         close = close or difflib.get_close_matches(missing, names, n=3)
@@ -154,7 +154,7 @@ class ColumnNotFoundError(ExpressionError):
 
 
 class ExpressionTypeError(ExpressionError):
-    """The types do not fit, or a condition is not Boolean."""
+    """The types do not match, or a condition is not Boolean."""
 
 
 class StreamDefinitionError(AsterismError):
@@ -166,11 +166,11 @@ class InvalidEventError(AsterismError):
 
 
 class PatternProcessorError(AsterismError):
-    """A pattern processor, or a place where they are found."""
+    """An invalid pattern processor, or a failure of discovery."""
 
 
 class OperatorError(AsterismError):
-    """A function of a user's operator failed, or asked for what it may not have."""
+    """A user function failed, or used something that is not available."""
 
 
 class SkipStrategyError(AsterismError):
@@ -186,4 +186,4 @@ class StateError(AsterismError):
 
 
 class PatternWarning(UserWarning):
-    """A pattern has a part without effect, or can never match. Flink keeps silent about it, and so its answers stay."""
+    """A pattern has a part without effect, or can never match. Flink accepts such patterns, so their results are kept."""

@@ -1,1 +1,1 @@
-"""Arrow columns: event time, time zones, schemas, keys and groups of rows. Knows neither patterns nor SQL."""
+"""Arrow columns: event time, time zones, schemas, keys and groups of rows. Independent of patterns and SQL."""

@@ -1,4 +1,4 @@
-"""Types of NumPy arrays that stand for columns."""
+"""Types of NumPy arrays that represent columns."""
 
 from __future__ import annotations
 

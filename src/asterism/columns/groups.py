@@ -1,4 +1,4 @@
-"""Rows by key: numbers for keys, and the rows of each."""
+"""Grouping of rows by key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints
 
 KEY_HASH = "__key_hash"
-"""Column of 64-bit hashes of the keys, which the host supplies."""
+"""Column with the 64-bit hash of the key, added by the host."""
 
 
 def concatenated(rows: list[Ints], columns: int) -> Ints:
@@ -24,13 +24,13 @@ def offsets_of(counts: Any) -> Ints:
 
 
 def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The rows of some keys, and where each of these keys' rows begin."""
+    """The rows of the selected keys, and the offset of the rows of each key."""
     counts = np.diff(at)
     return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
 
 
 def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Where a condition holds: NULL does not."""
+    """A Boolean mask of the rows where a condition is TRUE; NULL is not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
         return np.zeros(len(values), np.bool_)
     return cast("npt.NDArray[np.bool_]", pc.fill_null(values, False).to_numpy())
@@ -47,7 +47,7 @@ def as_int64(array: pa.Array) -> Ints:
 
 
 def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]) -> Ints:
-    """Of events that are sorted by key and time: how many before it, with the same key and time, are *seen*.
+    """For each event, the number of *seen* events before it with the same key and time. Events are sorted by key and time.
 
     >>> positions_among_equals(np.array([0, 0, 0, 0, 1]), np.array([5, 5, 5, 6, 6]), np.array([True, False, True, True, True]))
     array([0, 1, 1, 0, 0])
@@ -61,7 +61,7 @@ def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]
 
 
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:
-    """Number the distinct keys in order of first appearance; a null is a value like any other."""
+    """Number the distinct keys in the order of first appearance; null is a value like any other."""
     rows = keys.num_rows
     if keys.num_columns == 0:
         return np.zeros(rows, np.int64), min(rows, 1)

@@ -1,4 +1,4 @@
-"""A 64-bit hash of texts, the same in every process, on every platform and in every release."""
+"""A 64-bit hash of strings, the same in every process, on every platform and in every release."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _hash(offsets: Any, data: Any, out: Any) -> None:
 
 
 def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finalizer of splitmix64: every bit depends on every other."""
+    """The finalizer of splitmix64: every output bit depends on every input bit."""
     values = (values ^ (values >> np.uint64(30))) * _MIX1
     values = (values ^ (values >> np.uint64(27))) * _MIX2
     return values ^ (values >> np.uint64(31))
 
 
 def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """The hash of each text; there are no nulls.
+    """The hash of each string; *texts* has no nulls.
 
     >>> [hex(value) for value in hash_texts(pa.array(["", "a"]))]
     ['0xf52a15e9a9b5e89b', '0x2c0bdbf481420f8']
@@ -43,4 +43,4 @@ def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     out = np.empty(len(texts), np.uint64)
     _hash(at, values, out)
-    return mixed(out)  # which spreads short texts over all bits
+    return mixed(out)  # distributes short strings over all bits

@@ -1,4 +1,4 @@
-"""Keys as text, from which their values can be read back."""
+"""Keys as strings, from which the values can be restored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 KEY = "__key"
-"""Column of keys as text."""
+"""Column of keys as strings."""
 
 
 def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
-    """Keys as texts, from which :func:`key_values` reads them back: each value after its length, ``-`` for a null."""
+    """Keys as strings for :func:`key_values`: each value after its length, ``-`` for a null."""
     if not columns:
         return pa.array([""] * rows, pa.string())
     parts = []
@@ -27,12 +27,12 @@ def key_texts(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return pc.cast(column, pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a struct; bytes that are no text
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a struct; bytes that are not UTF-8
         return pa.chunked_array([[None if value is None else str(value) for value in column.to_pylist()]], pa.string())
 
 
 def key_values(text: str) -> list[str | None]:
-    """The values in a key text.
+    """The values of a key string.
 
     >>> key_values("3:ann-2:42")
     ['ann', None, '42']

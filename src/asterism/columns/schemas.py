@@ -1,4 +1,4 @@
-"""Columns and types as people write them: Spark's DDL, or Arrow."""
+"""Schemas and types from Spark's DDL or Arrow."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _TYPES = {
 
 
 def schema_of(columns: str | pa.Schema) -> pa.Schema:
-    """Columns from Spark's DDL, or as they are.
+    """A schema from Spark's DDL; an Arrow schema is returned unchanged.
 
-    :raises StreamDefinitionError: the text is not a list of columns with types, or two have one name
+    :raises StreamDefinitionError: the string is not a list of columns with types, or a name occurs twice
 
     >>> print(schema_of("id BIGINT, tags ARRAY<STRING>"))
     id: int64
@@ -47,10 +47,10 @@ def schema_of(columns: str | pa.Schema) -> pa.Schema:
 
 
 def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
-    """A type from Spark's DDL, or as it is.
+    """A type from Spark's DDL; an Arrow type is returned unchanged.
 
-    :param shown: what to show in an error in place of *text*
-    :raises StreamDefinitionError: the text is not a type
+    :param shown: shown in an error instead of *text*
+    :raises StreamDefinitionError: the string is not a type
 
     >>> type_of("DECIMAL(10, 2)")
     Decimal128Type(decimal128(10, 2))
@@ -59,7 +59,7 @@ def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
         return text
     try:
         parsed = exp.DataType.build(text, dialect="spark")
-        if _words(parsed.sql("spark")) != _words(text):  # the parser passes over what it does not know
+        if _words(parsed.sql("spark")) != _words(text):  # the parser ignores unknown tokens
             raise ValueError(text)
         return _arrow(parsed)
     except (SqlglotError, KeyError, ValueError):
@@ -72,7 +72,7 @@ def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
 
 
 def _words(text: str) -> int:
-    """How many tokens a type has, without the marks that may be left out or written together."""
+    """The number of tokens of a type, without punctuation that is optional or may be joined."""
     return sum(bool(token.text.strip(":>")) for token in tokenize(text, read="spark"))
 
 

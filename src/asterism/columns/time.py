@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from asterism.errors import InvalidEventError, OperatorError, StreamDefinitionError
 
 END_OF_TIME = 2**63 - 1
-"""The watermark after which nothing comes any more."""
+"""The watermark at the end of the input."""
 BEFORE_TIME = -(2**63) + 1
-"""Lower than every event time: no watermark yet."""
+"""Less than every event time: no watermark yet."""
 NO_TIME = BEFORE_TIME - 1
-"""In place of the time of an event whose time is null."""
+"""Replaces the time of an event whose time is null."""
 TIME = "__time"
 """Column of prepared events: event time in microseconds since the epoch."""
 
@@ -37,7 +37,7 @@ def to_micros(time: datetime | int) -> int:
 
 
 def to_datetime(micros: int) -> datetime:
-    """Beyond what a datetime can say: the nearest one that it can."""
+    """The datetime in UTC; a time out of range becomes the nearest datetime."""
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -46,24 +46,23 @@ def to_datetime(micros: int) -> datetime:
 
 MILLISECONDS = "milliseconds"
 TIME_UNITS = {"seconds": 1_000_000_000, MILLISECONDS: 1_000_000, "microseconds": 1000, "nanoseconds": 1}
-"""What an integer that is an event time can count, in nanoseconds."""
+"""Units of an integer event time, in nanoseconds."""
 _TIMESTAMPS = {"s": "seconds", "ms": MILLISECONDS, "us": "microseconds", "ns": "nanoseconds"}
 TIME_UNIT = b"time_unit"
-"""In the metadata of a schema: the unit of its event time."""
+"""Key in the metadata of a schema: the unit of the event time."""
 FAR = 2**62
-"""Microseconds from 1970 that an event time may be away: a time and a duration are not to exceed 64 bits together."""
+"""Maximum distance of an event time from 1970, in microseconds, so that time plus duration fits into 64 bits."""
 LAST_TIMESTAMP = 253_402_300_799_999_999
-"""9999-12-31T23:59:59.999999 in microseconds: how the end of time is written into a timestamp column."""
+"""9999-12-31T23:59:59.999999 in microseconds: the end of time in a timestamp column."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """The event-time column of the input, and how its values become microseconds.
+    """The event-time column of the input, and the conversion of its values to microseconds.
 
-    A TIMESTAMP_NTZ is taken as if its clock were that of UTC, a DATE as the midnight of that clock: what the time of an event is
-    depends on no session.
+    A TIMESTAMP_NTZ is interpreted as UTC, a DATE as midnight UTC, so the time of an event does not depend on the session.
 
-    :param unit: of integers, see TIME_UNITS
+    :param unit: the unit of integers, see TIME_UNITS
     """
 
     name: str
@@ -80,40 +79,40 @@ class TimeColumn:
 
     @classmethod
     def of(cls, name: str, schema: pa.Schema) -> TimeColumn:
-        """A column of *schema*, whose metadata may tell the unit."""
+        """A column of *schema*, whose metadata may contain the unit."""
         unit = (schema.metadata or {}).get(TIME_UNIT, MILLISECONDS.encode()).decode()
         return cls(name, schema.field(name).type, unit)
 
     @property
     def resolution(self) -> int:
-        """What lies between two neighbouring times, in microseconds; at least one."""
+        """The distance between two adjacent times, in microseconds; at least one."""
         if pa.types.is_date32(self.type):
             return 1000  # windows may be shorter than days
         return max(self._nanos // 1000, 1)
 
     @property
     def _nanos(self) -> int:
-        """The nanoseconds that a timestamp or an integer counts by."""
+        """The unit of a timestamp or an integer, in nanoseconds."""
         return TIME_UNITS[_TIMESTAMPS[self.type.unit] if pa.types.is_timestamp(self.type) else self.unit]
 
     @property
     def written(self) -> pa.DataType:
-        """The type of times in results: a deadline may be finer than the seconds or milliseconds of the events, and later than
-        nanoseconds can say.
+        """The type of times in results: a deadline may need a higher resolution than the events, and a larger range than
+        nanoseconds have.
         """
         return pa.timestamp("us", self.type.tz) if pa.types.is_timestamp(self.type) else self.type
 
     def to_micros(self, column: pa.ChunkedArray, *, lenient: bool = False) -> pa.ChunkedArray:
         """Microseconds since 1970-01-01 UTC; null for null.
 
-        :param lenient: null, too, for what is out of range
+        :param lenient: return null for times out of range
         :raises InvalidEventError: a time is out of range
         """
         if pa.types.is_date32(self.type):
             found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
         else:
             found, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
-        if of > 1:  # Spark knows microseconds: what is finer is cut off, towards the past, also before 1970
+        if of > 1:  # Spark has microseconds: round down, also before 1970
             cut = pc.divide(found, of)
             found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
         limit = FAR // max(each, 1)
@@ -133,7 +132,7 @@ class TimeColumn:
         return f"in {self.unit} since 1970-01-01 UTC, and at most some 146,000 years from there"
 
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
-        """Times as the column has them; of what is finer than they can be, the last before it."""
+        """Times in the type of the column, rounded down to its resolution."""
         if pa.types.is_timestamp(self.type):
             return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(self.written)
         if pa.types.is_date32(self.type):

@@ -1,7 +1,7 @@
-"""What the clocks of a time zone show, and when: times are microseconds since 1970-01-01, as columns.
+"""Conversion between instants and local times of a time zone, as columns of microseconds since 1970-01-01.
 
-Arrow does it fast, but only as far as the changes of the clocks are listed, to 2037. What is later is told by ``zoneinfo``, which
-knows the rule by which they go on.
+Arrow is fast, but its transitions are listed only to 2037. Later times use ``zoneinfo``, which has the rule for later
+transitions.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from asterism.columns.time import EPOCH
 _SECOND = 1_000_000
 FAR = int(datetime(2037, 1, 1, tzinfo=UTC).timestamp()) * _SECOND
 _CYCLE = 146_097 * 86_400
-"""Seconds of 400 years, after which the calendar, weekdays included, is the same."""
+"""Seconds of 400 years, the period of the calendar including weekdays."""
 _LAST = int(datetime(9990, 1, 1, tzinfo=UTC).timestamp())
-"""Python's datetime ends soon after."""
+"""Python's datetime ends shortly after."""
 
 
 def wall_times(times: Ints, zone: str) -> Ints:
-    """What the clocks show at *times*."""
+    """The local times of the instants *times*."""
     near = pc.local_timestamp(pa.array(np.minimum(times, FAR)).cast(pa.timestamp("us", zone))).cast(pa.int64())
     found: Ints = near.to_numpy(zero_copy_only=False)
     return _with_far(times, found, lambda second, place: second + _offset(second, place), zone)
 
 
 def moments(walls: Ints, zone: str) -> Ints:
-    """When the clocks show *walls*: the first time, where they are set back; where they are set forward, when that is done."""
+    """The instants of the local times *walls*: the earlier one of a repeated local time; of a skipped one, the transition."""
     naive = pa.array(np.minimum(walls, FAR)).cast(pa.timestamp("us"))
     near = pc.assume_timezone(naive, zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
     found: Ints = near.to_numpy(zero_copy_only=False)
@@ -66,9 +66,9 @@ def _moment(wall: int, zone: ZoneInfo) -> int:
     assert before is not None
     assert after is not None
     low, high = wall - round(after.total_seconds()), wall - round(before.total_seconds())
-    if low >= high:  # the clocks show it once, or twice
+    if low >= high:  # the local time exists once or twice
         return high
-    while low + 1 < high:  # they are set forward in between
+    while low + 1 < high:  # the local time is skipped
         middle = (low + high) // 2
         if _offset(middle, zone) == round(before.total_seconds()):
             low = middle

@@ -1,1 +1,1 @@
-"""Strings and pictures for people, and strict readers of JSON. Knows nothing of patterns."""
+"""Printable strings, drawings, and strict parsing of JSON. Independent of patterns."""

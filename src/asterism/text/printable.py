@@ -1,4 +1,4 @@
-"""Texts for people: printable, of bounded length, in one line."""
+"""Strings for messages: printable, of bounded length, in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from asterism.errors import printable as printable
 
 MAX_VALUE, MAX_EVENT = 120, 2000
-"""Characters of a value, and of an event, in a message."""
+"""Maximum length of a value, and of an event, in a message."""
 _UNITS = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),
@@ -21,7 +21,7 @@ _UNITS = (
 
 
 def one_line(text: str, limit: int) -> str:
-    """*text* in one line of at most *limit* characters, the end replaced by an ellipsis.
+    """Return *text* in one line of at most *limit* characters, truncated with an ellipsis.
 
     >>> one_line("price > 10\\n  AND volume > 3", 16)
     'price > 10 AND …'
@@ -31,7 +31,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """An event in one line: its columns, each and all of bounded length.
+    """An event in one line: its columns, of bounded length each and in total.
 
     >>> event_text({"user": "eve", "at": datetime(2026, 1, 31, 12), "note": "x" * 200, "none": None})[:55]
     "user='eve', at=2026-01-31T12:00:00, note='xxxxxxxxxxxxx"

@@ -1,7 +1,7 @@
-"""JSON as text: read strictly, and where in it each value stands.
+"""Strict parsing of JSON, and the position of each value in the text.
 
-Strictly: UTF-8 only, no name twice in one object, no NaN, no numbers beyond reason. What is allowed elsewhere and silently
-means something else than its author thinks is refused here.
+Only UTF-8 is accepted, and duplicate names in an object, NaN and excessively long numbers are refused: other parsers accept
+them, often with another meaning than intended.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 MAX_BYTES = 1_000_000
 MAX_DIGITS = 20  # of an integer; 64 bits have 19
-MAX_NAME = 200  # characters in the name of a field; it may come back in a message
+MAX_NAME = 200  # characters in the name of a field, which a message may quote
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _ENCODINGS = {
     codecs.BOM_UTF8: "UTF-8 with a byte order mark",
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is the beginning of this one
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is a prefix of this one
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -28,9 +28,9 @@ _SAVE_AS = "save it as UTF-8 without a byte order mark"
 
 
 class JsonTextError(Exception):
-    """The text cannot be read: why (*message*, *detail*, *hint*), and from which line and column (both from 1) on.
+    """The text cannot be parsed: the reason (*message*, *detail*, *hint*), and the line and column, both from 1.
 
-    Without an *offset* it is the text as a whole.
+    Without an *offset*, the problem is the text as a whole.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class JsonTextError(Exception):
 
     @property
     def place(self) -> str | None:
-        """In words, as Python says it."""
+        """The position in the wording of Python."""
         return None if self.offset is None else f"line {self.line} column {self.column} (char {self.offset})"
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
-    """Both from 1.
+    """Line and column, both from 1.
 
     >>> line_and_column("ab\\ncd", 4)
     (2, 2)
@@ -64,7 +64,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 
 def text_of(source: str | bytes, limit: int = MAX_BYTES) -> str:
-    """What is to be read as JSON, if its size and encoding allow it. *source* may be cut off behind ``limit + 1``."""
+    """Check the size and encoding of *source* and return its text. *source* may be truncated after ``limit + 1``."""
     if len(source) > limit:
         raise JsonTextError(f"the JSON is too large (limit {limit} bytes)")
     if isinstance(source, bytes):
@@ -86,9 +86,9 @@ def text_of(source: str | bytes, limit: int = MAX_BYTES) -> str:
 
 
 def decode(text: str) -> Any:
-    """The value.
+    """Parse *text*.
 
-    :raises JsonTextError: it is not JSON, or JSON that is refused here
+    :raises JsonTextError: it is not JSON, or is refused by the strict rules
 
     >>> decode('{"a": 1, "a": 2}')
     Traceback (most recent call last):
@@ -98,7 +98,7 @@ def decode(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refused, parse_int=_integer)
     except _RefusedError:
-        # The hooks are not told where they are. Up to there, the text is well formed.
+        # The hooks do not get the position. Up to it, the text is well formed.
         raise _first_refusal(text) from None
     except RecursionError:
         raise JsonTextError("the JSON is nested too deeply") from None
@@ -107,7 +107,7 @@ def decode(text: str) -> Any:
 
 
 def offset_of(text: str, pointer: str) -> int:
-    """Where the value begins to which a JSON pointer (RFC 6901) leads; as far as it leads, if there is no such value.
+    """The offset of the value of a JSON pointer (RFC 6901); if there is none, that of its closest ancestor.
 
     The text must be well formed.
 
@@ -124,13 +124,13 @@ def offset_of(text: str, pointer: str) -> int:
 
 
 def pointer_part(name: object) -> str:
-    """A name or an index as a part of a JSON pointer."""
+    """A name or an index as a token of a JSON pointer."""
     return "/" + str(name).replace("~", "~0").replace("/", "~1")
 
 
 def _values(text: str) -> Iterator[tuple[Sequence[str | int | None], int, str]]:
-    """(path, offset, first token) of each value, in the order of the text. The path is only valid until the next one."""
-    path: list[str | int | None] = []  # of each open container: the index, or the name; None: a name comes next
+    """Yield (path, offset, first token) of each value in text order. The path is valid only until the next value."""
+    path: list[str | int | None] = []  # for each open container: the index or the name; None: a name is next
     for found in _TOKEN.finditer(text):
         token = found[0]
         if token in ("}", "]"):
@@ -170,7 +170,7 @@ def _integer(token: str) -> int:
 
 
 def _first_refusal(text: str) -> JsonTextError:
-    seen: dict[int, set[str]] = {}  # the names so far in the object that is open at each depth
+    seen: dict[int, set[str]] = {}  # the names so far of the open object at each depth
     for path, offset, token in _values(text):
         if path and isinstance(path[-1], str):
             name, names = path[-1], seen[len(path)]

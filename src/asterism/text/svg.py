@@ -9,7 +9,7 @@ from asterism.errors import printable
 from asterism.text.printable import one_line
 
 MAX_TITLE = 1_000
-"""Characters of the full text that is shown when the pointer rests on a shape."""
+"""Maximum length of a tooltip."""
 PAD, GAP, CORNER = 12, 26, 9
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -19,7 +19,7 @@ BLUE, PALE_BLUE, RED, PALE_RED, AMBER, PURPLE = "#2f63c8", "#eef3fd", "#c62828",
 
 
 class Canvas:
-    """Shapes of one drawing. Attributes are names, numbers and colours of this module; text is a user's."""
+    """Shapes of one drawing. Only text comes from the user; attributes are names, numbers and colours of this module."""
 
     def __init__(self) -> None:
         self.root = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
@@ -58,16 +58,16 @@ class Canvas:
         self.add("path", d=f"M{number_text(x)} {number_text(y)}l{-back} -4.5v9z", fill=color)
 
     def title(self, shape: ET.Element, text: str) -> None:
-        """What is shown when the pointer rests on *shape*."""
+        """Set the tooltip of *shape*."""
         full = printable(text)
-        # A title must come before the text of its shape.
+        # A title must precede the text of its shape.
         title = ET.Element("title")
         title.text = full if len(full) <= MAX_TITLE else full[:MAX_TITLE] + "…"
         title.tail, shape.text = shape.text, None
         shape.insert(0, title)
 
     def written(self, width: float, height: float, label: str) -> str:
-        """The drawing on paper of its own: it is read on dark pages as on light ones."""
+        """The drawing as SVG, with a background of its own so that it is readable on dark and light pages."""
         self.root.attrib |= {
             "width": number_text(width), "height": number_text(height),
             "viewBox": f"0 0 {number_text(width)} {number_text(height)}",
@@ -92,6 +92,6 @@ def _towards(x: float, y: float, other_x: float, other_y: float) -> str:
 
 
 def text_width(text: str, size: float, per_character: float = 0.56) -> float:
-    """About how wide a text is, in pixels."""
+    """The approximate width of a text, in pixels."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return (len(text) + wide) * size * per_character
