@@ -1,30 +1,30 @@
 """The automaton that a pattern is compiled to.
 
-Everything that a partial match can do is in this file. A partial match sits in a *state* and looks at one event at a time;
-the state's *edges* say what happens, each if its *guard* holds:
+This file defines everything that a partial match can do. A partial match is in a *state* and processes one event at a time.
+Each *edge* of the state whose *guard* is satisfied has an action:
 
 =========  ================================================================================================
 action     a partial match ...
 =========  ================================================================================================
 TAKE       accepts the event for the stage of the state it leaves, and moves to the target
-IGNORE     leaves the event alone and moves to the target (most often: stays)
-PROCEED    moves on at once, and the target's edges look at the same event (an epsilon transition)
+IGNORE     skips the event and moves to the target (usually the same state)
+PROCEED    moves to the target, whose edges process the same event (an epsilon transition)
 =========  ================================================================================================
 
-All edges whose guards hold are followed, so one partial match can become several; if none holds, it ends.
+All edges with a satisfied guard are followed, so one partial match can become several; without such an edge, it ends.
 
 =========  ================================================================================================
 state      meaning
 =========  ================================================================================================
-START      always there, never used up: every event may begin a match
+START      always active: every event may start a match
 NORMAL     waits for an event
-PENDING    has everything it needs, and waits for the end of its window in which an event must *not* come
-STOP       an event came that must not come: the partial match ends, with all that this event made of it
+PENDING    complete except for an absence: waits for the end of the window in which an event must *not* occur
+STOP       a forbidden event occurred: the partial match ends, with all partial matches that this event made of it
 FINAL      a match
 =========  ================================================================================================
 
-A guard is a Boolean combination of the pattern's conditions. Contiguity is nothing but the guard of IGNORE edges: strict
-has no IGNORE edge, relaxed ignores what does not fit, non-deterministic relaxed ignores everything.
+A guard is a Boolean combination of the pattern's conditions. Contiguity is defined by the guards of IGNORE edges: strict
+has no IGNORE edge, relaxed ignores events that do not match, non-deterministic relaxed ignores all events.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Always(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Test(Guard):
-    """Condition number *condition* of the automaton holds."""
+    """The condition with the index *condition* of the automaton is satisfied."""
 
     condition: int
 
@@ -105,7 +105,7 @@ ALWAYS = Always()
 
 
 def both(left: Guard, right: Guard) -> Guard:
-    """*left* and *right*, without an ``always`` that says nothing."""
+    """The conjunction of *left* and *right*, without redundant ``always``."""
     if left == ALWAYS:
         return right
     return left if right == ALWAYS else Both(left, right)
@@ -113,7 +113,7 @@ def both(left: Guard, right: Guard) -> Guard:
 
 @dataclass(slots=True)
 class Edge:
-    """An edge with a *gap* is closed once that much time has passed since the last accepted event."""
+    """An edge with a *gap* cannot be used once that much time has passed since the last accepted event."""
 
     action: Action
     target: State
@@ -125,7 +125,7 @@ class Edge:
 class State:
     """*stage* is the stage whose events its TAKE edges accept.
 
-    With a *gap*, a partial match may stay for less than that after its last accepted event; then it is out of time.
+    With a *gap*, a partial match times out in this state when that much time has passed since its last accepted event.
     """
 
     number: int
@@ -141,7 +141,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Nfa:
-    """A compiled pattern: its states (numbered by position), conditions and stages, and the window of the whole match."""
+    """A compiled pattern: its states (identified by index), conditions and stages, and the window of the whole match."""
 
     states: tuple[State, ...]
     start: State
@@ -150,7 +150,7 @@ class Nfa:
     window: timedelta | None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle would follow the edges from state to state, deeper than Python's stack.
+        # Pickle would recurse from state to state along the edges and overflow Python's stack.
         states = [(state.name, state.stage, state.kind, state.gap) for state in self.states]
         edges = [[(e.action, e.target.number, e.guard, e.gap) for e in state.edges] for state in self.states]
         return _linked, (states, edges, self.start.number, self.conditions, self.stages, self.window)
@@ -158,7 +158,7 @@ class Nfa:
     def explain(self, limit: int | None = None) -> str:
         """The automaton as text: conditions, then states with their edges, in the order in which they are tried.
 
-        :param limit: how many states are told, from the start state on; None: all
+        :param limit: the maximum number of states, from the start state on; None: all
 
         >>> from asterism import Pattern
         >>> from asterism.patterns.compiler import compile_pattern
@@ -186,7 +186,7 @@ class Nfa:
 
 
 def _linked(states: list[Any], edges: list[Any], start: int, *rest: Any) -> Nfa:
-    """The automaton that was taken apart to be pickled."""
+    """Rebuild a pickled automaton."""
     made = [State(number, *fields) for number, fields in enumerate(states)]
     for state, leaving in zip(made, edges, strict=True):
         state.edges = [Edge(action, made[target], guard, gap) for action, target, guard, gap in leaving]

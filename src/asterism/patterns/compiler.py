@@ -1,9 +1,9 @@
 """Pattern to automaton.
 
-The chain is walked from its last stage to its first; each stage becomes a few states in front of a *sink*, the state already
-built for what follows. The order of edges matters: it is the order in which results come out.
+The chain is compiled from its last stage to its first. Each stage becomes a few states before a *sink*, the state that was
+built for the following stage. The order of edges matters: it is the order of results.
 
-Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3), told in our own words.
+Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3). The text and code are our own.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from asterism.patterns.conditions import (
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKind, Stage
 
-MAX_STATES = 20_000  # a pattern larger than this is a mistake; the tables of one this large take some megabytes
+MAX_STATES = 20_000  # a larger pattern is a mistake; the tables of this many states take some megabytes
 MAX_STOPS = 100_000
-"""Edges on which forbidden events end partial matches: one for each forbidden stage in each state that it concerns."""
+"""Edges to STOP states: one for each forbidden stage in each state where it applies."""
 
 
 def check_pattern(pattern: Any) -> None:
-    """Refuse what is no pattern, or none that is complete: :class:`~asterism.errors.MalformedPatternError`."""
+    """Raise :class:`~asterism.errors.MalformedPatternError` unless *pattern* is a complete pattern."""
     expect(
         MalformedPatternError,
         pattern,
@@ -45,7 +45,10 @@ def check_pattern(pattern: Any) -> None:
 
 
 def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> Nfa:
-    """Compile *pattern*, or say with :class:`~asterism.errors.MalformedPatternError` why it means nothing."""
+    """Compile *pattern*.
+
+    :raises MalformedPatternError: the pattern has no meaning
+    """
     check_pattern(pattern)
     expect(
         StreamDefinitionError,
@@ -72,7 +75,7 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
 
 
 def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[State]) -> None:
-    """A bound on a gap that has an effect, and is wider than the bound on the whole, cannot be meant."""
+    """Refuse a bound on a gap that exceeds the bound on the whole match: it cannot be intended."""
     for state in states:
         if window is not None and state.gap is not None and state.gap > window:
             raise MalformedPatternError(
@@ -113,7 +116,7 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
 
 
 def _refuse_endless_loops(states: list[State]) -> None:
-    """A circle of PROCEED edges would be followed for ever: a looping group whose body can match nothing."""
+    """Refuse cycles of PROCEED edges, which would never end: repeated groups that can match nothing."""
     follows = {state: [edge.target for edge in state.edges if edge.action is Action.PROCEED] for state in states}
     done: set[State] = set()
     for origin in states:
@@ -138,7 +141,7 @@ def _refuse_endless_loops(states: list[State]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in the definition we are: stage *at* of the chain *stages*, inside *group*, in its first round or a later one."""
+    """The position in the definition: stage *at* of the chain *stages*, inside *group*, in its first or a later repetition."""
 
     stages: tuple[Stage, ...]
     at: int
@@ -146,7 +149,7 @@ class _Place:
     group: Stage | None
     first_round: bool
     after_nots: bool
-    """are not_followed_by stages still in force here?"""
+    """whether not_followed_by stages still apply here"""
 
     @property
     def stage(self) -> Stage:
@@ -161,7 +164,7 @@ class _Place:
         return self.heads_group and self.first_round and self.group is not None and self.group.quantifier.optional
 
     def nots_before(self) -> list[Stage]:
-        """The not_followed_by stages that are still in force here: directly before, or with only optional stages between."""
+        """The not_followed_by stages that still apply here: directly before, or with only optional stages in between."""
         found = []
         at = self.at - 1 if self.after_nots else -1
         while at >= 0 and (self.stages[at].quantifier.optional or self.stages[at].contiguity is Contiguity.NOT_FOLLOW):
@@ -177,15 +180,15 @@ class _Builder:
         self.states: list[State] = []
         self.conditions: list[Condition] = []
         self.numbers: dict[Any, int] = {}
-        """Numbers of conditions. Functions count as the same if they are the same object: they need not have a hash."""
+        """Indexes of conditions. Functions are compared by identity, because they need not be hashable."""
         self.stops: dict[str, tuple[State, Guard]] = {}
         self.n_stops = 0
         self.unrestricted: dict[State, State] = {}
         self.names: dict[str, int] = {}
         self.window_from_end: timedelta | None = None
-        """Flink: the smallest window seen so far on the way from the end to the beginning."""
+        """Flink: the smallest window so far, from the end to the beginning."""
         self.loop_groups = 0
-        """Groups that repeat, seen so far on that way."""
+        """The number of repeated groups so far, in the same order."""
 
     # ------------------------------------------------------------------ states
 
@@ -204,9 +207,9 @@ class _Builder:
         return state
 
     def add_stop(self, state: State, stage: Stage, condition: Guard) -> None:
-        """From *state*, an event for the NOT stage *stage* leads to its stop state.
+        """Add an edge from *state* to the stop state of the NOT stage *stage*.
 
-        There is one for the stage, and it takes the event by the condition of the place that made it, as in Flink.
+        There is one stop state per stage. As in Flink, it accepts the event by the condition of the place that created it.
         """
         if stage.name not in self.stops:
             self.stops[stage.name] = self.state(stage.name, StateKind.STOP), condition
@@ -227,7 +230,7 @@ class _Builder:
         return twin
 
     def twin(self, original: State) -> State:
-        """Another state like *original*, without its edges. In Flink, which keeps bounds by name, it has none."""
+        """A copy of *original* without its edges. With Flink's semantics, where bounds belong to names, it has no bound."""
         return self.state(original.stage, original.kind, None if self.flink else original.gap)
 
     # ------------------------------------------------------------------ guards
@@ -254,7 +257,7 @@ class _Builder:
         return guard if until is None else both(Not(self.guard(until)), guard)
 
     def always(self, place: _Place) -> Guard:
-        """True, unless the group around has ended by its until condition."""
+        """True, unless the enclosing group has ended by its until condition."""
         return self.unless(place.group.until, ALWAYS) if place.group is not None else ALWAYS
 
     def take(self, place: _Place, stage: Stage) -> Guard:
@@ -268,14 +271,14 @@ class _Builder:
         return both(self.always(place), Not(self.guard(place.stage.condition)))
 
     def outer_ignore(self, place: _Place) -> Guard | None:
-        """What may be skipped before the stage's first event."""
+        """The guard for events that may be skipped before the first event of the stage."""
         if place.heads_group:
             assert place.group is not None
             return self.ignore(place, place.group.contiguity if place.first_round else place.group.quantifier.inner)
         return self.ignore(place, place.stage.contiguity)
 
     def inner_ignore(self, place: _Place) -> Guard | None:
-        """What may be skipped between repetitions of the stage."""
+        """The guard for events that may be skipped between repetitions of the stage."""
         quantifier = place.group.quantifier if place.heads_group and place.group is not None else place.stage.quantifier
         guard = self.ignore(place, quantifier.inner)
         return None if guard is None else self.unless(place.stage.until, guard)
@@ -290,7 +293,7 @@ class _Builder:
         following: Stage | None,
         first_round: bool = True,
     ) -> State:
-        """The states of *stages* in front of *sink*; the first of them."""
+        """Build the states of *stages* before *sink*, and return the first one."""
         after_nots = [False]
         for stage in stages:
             negated = stage.contiguity is Contiguity.NOT_FOLLOW
@@ -301,7 +304,7 @@ class _Builder:
             if stage.window is not None and (group is None or at < len(stages) - 1):
                 self.window_from_end = min(stage.window, self.window_from_end or stage.window)
             if stage.contiguity is Contiguity.NOT_FOLLOW:
-                # In the middle of a pattern it has no state of its own: what follows it stops on its condition.
+                # In the middle of a pattern it has no state: the following states stop on its condition.
                 if sink.kind is StateKind.FINAL and (self.window_from_end is not None or stage.gap_window is not None):
                     sink = self.pending(place)
             elif stage.contiguity is Contiguity.NOT_NEXT:
@@ -322,13 +325,13 @@ class _Builder:
     def not_next(self, place: _Place, sink: State) -> State:
         condition = self.take(place, place.stage)
         state = self.state(place.stage.name, gap=place.stage.gap_window)
-        # An event must come to decide it, also if nothing follows: only an IGNORE edge waits for one.
+        # An event must decide it, even if no stage follows: only an IGNORE edge waits for one.
         state.add(Action.IGNORE if sink.kind is StateKind.FINAL else Action.PROCEED, sink, Not(condition))
         self.add_stop(state, place.stage, condition)
         return state
 
     def stage(self, place: _Place, sink: State) -> State:
-        """The states of one stage or group with its quantifier."""
+        """Build the states of one stage or group with its quantifier."""
         quantifier = place.stage.quantifier
         if quantifier.kind is QuantifierKind.LOOPING:
             loop = self.loop(place, self.without_spent_nots(place, sink))
@@ -353,7 +356,7 @@ class _Builder:
         gap: timedelta | None,
         first_round: bool = True,
     ) -> State:
-        """One occurrence: TAKE to *sink*; if optional, PROCEED to *skip_to*."""
+        """Build one occurrence: TAKE to *sink*; if optional, PROCEED to *skip_to*."""
         stage = place.stage
         if stage.group is not None:
             return self.group(place, sink, skip_to if optional else None, first_round)
@@ -366,7 +369,7 @@ class _Builder:
         if ignore is not None:
             waiting = state
             if optional or place.heads_optional_group:
-                # Once an event was ignored the optional stage has been entered: no more PROCEED, or matches would double.
+                # After an ignored event the optional stage is entered: a PROCEED would duplicate matches.
                 waiting = self.state(stage.name)
                 waiting.add(Action.TAKE, target, take)
                 waiting.add(Action.IGNORE, waiting, ignore)
@@ -377,7 +380,7 @@ class _Builder:
     def proceed(self, place: _Place, state: State, sink: State) -> None:
         until = place.stage.until
         if place.stage.quantifier.greedy and until is not None:
-            # The event that ends a greedy loop is free to be taken by what follows: an unrestricted twin of the sink.
+            # The next stage may accept the event that ends a greedy loop: an unrestricted copy of the sink.
             free = self.unrestricted.get(sink, sink)
             state.add(Action.PROCEED, free, both(self.always(place), self.guard(until)))
             state.add(Action.PROCEED, sink, both(self.always(place), Not(self.guard(until))))
@@ -385,7 +388,7 @@ class _Builder:
             state.add(Action.PROCEED, sink, self.always(place))
 
     def loop(self, place: _Place, sink: State) -> State:
-        """The state in which a loop has all the events that it must have."""
+        """Build the state in which a loop has its minimum number of events."""
         stage = place.stage
         if stage.group is not None:
             return self.loop_group(place, sink)
@@ -407,7 +410,7 @@ class _Builder:
         return state
 
     def repetitions(self, place: _Place, sink: State, after: State) -> State:
-        """``at_least`` to ``at_most`` occurrences in a row; *after* is where those that may be missing lead."""
+        """Build ``at_least`` to ``at_most`` occurrences in sequence; the optional ones PROCEED to *after*."""
         stage, quantifier = place.stage, place.stage.quantifier
         take = self.unless(stage.until, self.take(place, stage))
         ignore = self.inner_ignore(place)
@@ -419,21 +422,21 @@ class _Builder:
             self.add_stop_of_following(place, sink)
             if stage.group is None:
                 self.bound_repetition(stage, sink, after if optional else None)
-        # Unlike the others the first may ignore events that the until condition holds for: the loop has not begun.
+        # Only the first may ignore events that satisfy the until condition: the loop has not started.
         outer = self.outer_ignore(place)
         return self.once(place, sink, after, take, outer, quantifier.optional, gap=self.flinks_gap(stage))
 
     def flinks_gap(self, stage: Stage) -> timedelta | None:
-        """The bound that Flink puts on the next state of a stage that repeats: on every one but the first it makes, which
-        is the one before the last repetition, or the loop. So it guards the gap before the first repetition instead.
+        """The bound that Flink sets on the next state of a repeated stage: on all but the first state that it creates, which
+        is the one before the last repetition, or the loop. It therefore bounds the gap before the first repetition instead.
         """
         return stage.quantifier.gap if self.flink and stage.name in self.names else None
 
     def bound_repetition(self, stage: Stage, state: State, way_out: State | None) -> None:
-        """By default: bound the gap before one repetition after the first, and nothing else.
+        """Default semantics: bound the gap before one repetition after the first, and nothing else.
 
-        A partial match that could also go on to what follows must not die with the chance of another repetition: then
-        the edges are bounded, instead of the stay in the state.
+        A partial match that could also continue with the next stage must not time out with the repetition. In this case
+        the edges are bounded instead of the state.
         """
         gap = stage.quantifier.gap
         if self.flink or gap is None:
@@ -460,7 +463,7 @@ class _Builder:
     def loop_group(self, place: _Place, sink: State) -> State:
         stage = place.stage
         assert stage.group is not None
-        # In Flink all groups have one name: the bound of a name that is known already is put on the state that leads back.
+        # In Flink all groups have the same name: the bound of a known name is set on the state that leads back.
         gap = stage.quantifier.gap if self.flink and self.loop_groups else None
         self.loop_groups += 1
         again = self.state(stage.name, gap=gap)
@@ -472,7 +475,7 @@ class _Builder:
     # ------------------------------------------------------------------ greedy, not_followed_by
 
     def restrict(self, place: _Place, sink: State, take: Guard) -> None:
-        """Greedy: what follows may neither take nor ignore an event that the loop would take."""
+        """Greedy: the next stage may neither accept nor ignore an event that the loop would accept."""
         if place.stage.until is not None:
             self.unrestricted[sink] = self.copy(sink)
         for edge in sink.edges:
@@ -488,7 +491,7 @@ class _Builder:
             self.add_stop(state, following, self.take(place, following))
 
     def without_spent_nots(self, place: _Place, sink: State) -> State:
-        """Once an optional stage has taken an event, the not_followed_by before it is over for what follows."""
+        """After an optional stage has accepted an event, the not_followed_by before it no longer applies to later stages."""
         nots = {stage.name for stage in place.nots_before()}
         if not nots or not place.stage.quantifier.optional:
             return sink

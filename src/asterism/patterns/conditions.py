@@ -1,7 +1,7 @@
 """Conditions on events: SQL text, Python over batches or event by event, and their combinations.
 
-A condition is plain data. What it means for a given schema is settled by :mod:`asterism.expressions.parsing` (SQL),
-:mod:`asterism.matching.python_conditions` (Python, event by event) and :mod:`asterism.patterns.compiler` (how it steers the
+A condition is plain data. These modules evaluate it for a schema: :mod:`asterism.expressions.parsing` (SQL),
+:mod:`asterism.matching.python_conditions` (Python, event by event) and :mod:`asterism.patterns.compiler` (guards of the
 automaton).
 """
 
@@ -16,16 +16,16 @@ from asterism.arguments import expect_text, expect_texts, shown
 from asterism.errors import MalformedPatternError
 
 MAX_DEPTH = 100
-"""Conditions joined or negated one around the other. Python's own limit, which comparing and pickling them would meet, is
-near 300; a long list of alternatives is one SQL text."""
+"""Maximum nesting of conditions. Comparing and pickling them would reach Python's own limit near 300; a long list of
+alternatives can be one SQL expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Base of all conditions.
 
-    Conditions are joined by ``&`` and ``|`` and negated by ``~``, or by methods of Flink's names. As in Flink the left one is
-    asked first, and the right one only if that does not decide.
+    Conditions are combined by ``&`` and ``|`` and negated by ``~``, or by methods with Flink's names. As in Flink the left
+    operand is evaluated first, and the right one only if the left one does not decide the result.
 
     >>> SqlCondition("price > 1") & ~SqlCondition("kind = 'x'") == SqlCondition("price > 1").and_(
     ...     SqlCondition("kind = 'x'").negate()
@@ -34,15 +34,15 @@ class Condition:
     """
 
     def and_(self, other: ConditionLike) -> Condition:
-        """Both must hold."""
+        """Both must be satisfied."""
         return AndCondition(self, as_condition(other))
 
     def or_(self, other: ConditionLike) -> Condition:
-        """One must hold."""
+        """At least one must be satisfied."""
         return OrCondition(self, as_condition(other))
 
     def negate(self) -> Condition:
-        """Must not hold. A condition that is NULL does not hold, so its negation does."""
+        """Must not be satisfied. A condition that is NULL is not satisfied, so its negation is."""
         return NotCondition(self)
 
     def __and__(self, other: ConditionLike) -> Condition:
@@ -56,14 +56,14 @@ class Condition:
 
     @property
     def depth(self) -> int:
-        """How many conditions are nested in each other here."""
+        """The nesting depth of this condition."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCondition(Condition):
-    """Spark SQL text over the current event and, by ``FIRST(a.x)``, ``LAST``, ``SUM``, ``COUNT``, ``AVG``, ``MIN``,
-    ``MAX``, over the events that stage ``a`` has accepted so far in the partial match. It holds only where it is TRUE.
+    """A Spark SQL expression over the current event and, with ``FIRST(a.x)``, ``LAST``, ``SUM``, ``COUNT``, ``AVG``, ``MIN``
+    and ``MAX``, over the events that stage ``a`` has accepted so far in the partial match. It is satisfied if it is TRUE.
     """
 
     text: str
@@ -76,7 +76,7 @@ class SqlCondition(Condition):
 class PythonCondition(Condition):
     """A function from a :class:`pyarrow.Table` of events to a Boolean mask of the same length.
 
-    It sees the current events only, a batch at a time, and must be a pure function of each row: batches are cut anywhere.
+    It gets only the current events, one batch per call, and must be a pure function of each row: batch boundaries are arbitrary.
     """
 
     function: Callable[[Any], Any]
@@ -87,24 +87,24 @@ class PythonCondition(Condition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IterativeCondition(Condition):
-    """A function ``(event, context)`` to True or False, asked event by event, like Flink's ``IterativeCondition``.
+    """A function ``(event, context)`` to True or False, called for each event, like Flink's ``IterativeCondition``.
 
-    It may look at the events that a stage has accepted so far in the partial match: ``context.events_for_pattern("a")``. So
-    it is asked for each partial match that an event could continue, some microseconds each time; where SQL can say the same,
-    or a part of it, that is much faster. In ``where(sql).where(IterativeCondition(f))`` *f* is asked only where *sql* is TRUE.
+    It can read the events that a stage has accepted so far in the partial match: ``context.events_for_pattern("a")``. It is
+    therefore called for each partial match that an event could continue, which takes some microseconds. SQL is much faster,
+    also for a part of the condition: in ``where(sql).where(IterativeCondition(f))``, *f* is called only if *sql* is TRUE.
 
-    It must be a pure function of what it is given. How often it is asked, and for which events, is not part of the answer:
-    it is not asked again where the answer is known, and once more where a key is processed again. Events that it alone
-    decides cannot be left out before the exchange.
+    It must be a pure function of its arguments. The number of calls and their events are undefined: known results are
+    reused, and calls are repeated if a key is processed again. Events on which only this function decides cannot be
+    filtered out before the exchange.
 
-    A checkpoint belongs to the function that it was made with: its module and name, its code (of this minor release of Python),
-    its defaults and the unchangeable values that it captures. The functions that it calls are not looked at.
+    A checkpoint belongs to the function: its module and name, its code (for this minor release of Python), its defaults and
+    the immutable values that it captures. Functions that it calls are not compared.
 
-    :param function: called with an :class:`Event` and a :class:`Context`; anything but a ``bool`` (or numpy's) is an error. It
-        travels to Spark's workers by cloudpickle.
-    :param columns: the columns of events that it reads, one name or several; only these are kept with partial matches. None:
-        all that the events have.
-    :raises MalformedPatternError: *function* cannot be called, or *columns* are no names
+    :param function: called with an :class:`Event` and a :class:`Context`; it must return a ``bool`` (or numpy's). It is sent
+        to Spark's workers by cloudpickle.
+    :param columns: the columns of events that it reads, one name or several; only these are stored with partial matches.
+        None: all columns.
+    :raises MalformedPatternError: *function* is not callable, or *columns* are not names
 
     Source: Flink, "Conditions: Iterative Conditions" in the CEP documentation.
 
@@ -173,7 +173,7 @@ class OrCondition(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class NotCondition(_Joined):
-    """Holds where the other does not; a condition that is NULL does not hold, so its negation does."""
+    """Satisfied if the operand is not; a condition that is NULL is not satisfied, so its negation is."""
 
     condition: Condition
 
@@ -185,7 +185,7 @@ ConditionLike = str | Condition | Callable[[Any], Any]
 
 
 def as_condition(value: ConditionLike) -> Condition:
-    """SQL text, a function or a condition, as a condition."""
+    """Convert SQL, a function or a condition to a condition."""
     if isinstance(value, Condition):
         return value
     if isinstance(value, str):
@@ -203,18 +203,18 @@ def _no_condition(value: Any) -> MalformedPatternError:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What to call a function: its module and name, or those of its type; the same in every process."""
+    """The name of a function: its module and name, or those of its type; the same in every process."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
 
 
-# ---------------------------------------------------------------------------------------------------- what a function sees
+# ---------------------------------------------------------------------------------------------------- arguments of functions
 
 
 class Event(Mapping[str, Any]):
-    """One event, read only: ``event["price"]``, or ``event.price`` where the name is not a method's.
+    """One event, read-only: ``event["price"]``, or ``event.price`` unless a method has this name.
 
-    Values are what pyarrow's ``as_py`` gives: int, float, str, ``datetime``, ``Decimal``, None for null, lists and dicts.
+    Values are those of pyarrow's ``as_py``: int, float, str, ``datetime``, ``Decimal``, None for null, lists and dicts.
     """
 
     __slots__ = ("_columns", "_row", "_values")
@@ -253,7 +253,7 @@ class Event(Mapping[str, Any]):
 
 
 class Context(Protocol):
-    """What an :class:`IterativeCondition` may know beside the event. It can be asked only until the function returns."""
+    """The second argument of an :class:`IterativeCondition`. It is valid only until the function returns."""
 
     @property
     def timestamp(self) -> datetime:
@@ -263,13 +263,13 @@ class Context(Protocol):
 
     @property
     def current_processing_time(self) -> datetime:
-        """When the events at hand are processed, in UTC: the time of the micro-batch, or of the batch query. An answer that
-        depends on it depends on when a stream is read.
+        """The processing time, in UTC: the time of the micro-batch, or of the batch query. A result that depends on it
+        depends on when the stream is read.
         """
 
     def events_for_pattern(self, name: str) -> list[Event]:
-        """The events that stage *name* has accepted so far in the partial match, in order of acceptance. The current event is
-        not among them.
+        """The events that stage *name* has accepted so far in the partial match, in order of acceptance, without the
+        current event.
 
         :raises ColumnNotFoundError: the pattern has no such stage; in Flink's semantics the list is empty
         """

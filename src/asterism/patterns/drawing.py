@@ -1,10 +1,10 @@
-"""Patterns as drawings: SVG made of plain shapes, for notebooks and documents.
+"""Patterns as drawings: SVG with plain shapes, for notebooks and documents.
 
-A drawing is laid out in two steps: every part first says how much room it needs (:class:`_Part`), then is put in its place.
-Parts of a chain stand in rows, from left to right, on one line; a group is a frame around a chain of its own.
+The layout has two steps: the size of every part is computed (:class:`_Part`), then its position. The parts of a chain are in
+rows, from left to right, on one line; a group is a frame around its own chain.
 
-Names and conditions come from outside. They enter a drawing as text of an XML tree, which is escaped when it is written, and
-never as markup; they are shortened, and the number of parts is bounded, so that no pattern makes a drawing that hangs a browser.
+Names and conditions are external input. They are added to a drawing as text of an XML tree, which is escaped when it is written,
+never as markup. They are truncated, and the number of parts is bounded, so that a browser can render every drawing.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from asterism.text.svg import (
 )
 
 MAX_STAGES = 60
-"""Stages that are drawn; the rest is counted."""
+"""Maximum number of stages; further ones are only counted."""
 MAX_DEPTH = 6
-"""Groups in groups that are drawn; what is deeper is counted."""
+"""Maximum nesting of groups; deeper ones are only counted."""
 MAX_EDGES = 150
-"""Edges of an automaton that are drawn."""
+"""Maximum number of edges of an automaton."""
 MAX_NAME = 28
-"""Characters of a name in its box."""
+"""Maximum length of a name in its box."""
 ROW = 940
-"""Width at which a chain goes on in a new row, in pixels."""
+"""Width after which a chain continues in a new row, in pixels."""
 
-LINE, LINES = 28, 3  # characters of a condition in a line of its box, and lines
-TURN = 20  # how far an arrow to a new row reaches beyond its ends
-ARC = 24  # room above a part that repeats
+LINE, LINES = 28, 3  # characters per line of a condition in its box, and number of lines
+TURN = 20  # how far an arrow to a new row extends beyond its ends
+ARC = 24  # space above a part that repeats
 DASHES = {Contiguity.SKIP_TILL_NEXT: "7 4", Contiguity.SKIP_TILL_ANY: "1.5 4", Contiguity.NOT_FOLLOW: "7 4"}
 LEGEND = {
     Contiguity.STRICT: "the very next event",
@@ -77,15 +77,15 @@ LEGEND = {
 
 @dataclass(slots=True)
 class _Part:
-    """Something in a chain: a stage, a group, or what stands for stages that are left out."""
+    """An element of a chain: a stage, a group, or a placeholder for omitted stages."""
 
     stage: Stage | None
     width: float = 0
     height: float = 0
-    """of the frame, without what stands above it"""
+    """of the frame, without anything above it"""
     above: float = 0
     line: float = 0
-    """where arrows come in and go out, from the top of the frame"""
+    """position of incoming and outgoing arrows, from the top of the frame"""
     name: str = ""
     lines: list[tuple[str, str, str]] = field(default_factory=list)
     """(colour, font, text)"""
@@ -97,7 +97,7 @@ class _Row:
     parts: list[_Part]
     width: float
     above: float
-    """from the top of the row to the line on which its parts stand"""
+    """from the top of the row to the line of its parts"""
     below: float
 
 
@@ -109,12 +109,12 @@ class _Chain:
 
     @property
     def margin(self) -> float:
-        """What arrows to new rows need at both sides."""
+        """The space that arrows to new rows need on both sides."""
         return TURN + 4 if len(self.rows) > 1 else 0
 
 
 class _Layout:
-    """Gives every part its size. *left* counts down the stages that may still be drawn."""
+    """Computes the size of every part. *left* is the number of stages that may still be drawn."""
 
     def __init__(self, pattern: PatternSequence) -> None:
         self.left = MAX_STAGES
@@ -184,12 +184,12 @@ def _above(quantifier: Quantifier) -> float:
 
 
 def _gap(part: _Part) -> float:
-    """Room for the arrow that leads to a part, with its label."""
+    """The space for the arrow to a part, with its label."""
     return max(44.0, max((text_width(text, 10) for text in _labels(part)), default=0.0) + 20)
 
 
 def _labels(part: _Part) -> list[str]:
-    """What stands above and below the arrow that leads to a part."""
+    """The labels above and below the arrow to a part."""
     if part.stage is None:
         return [""]
     gap = part.stage.gap_window
@@ -216,10 +216,10 @@ def _wrapped(text: str) -> list[str]:
 
 
 def stages_svg(pattern: PatternSequence) -> str:
-    """The stages of a pattern, which need not be complete yet. See :meth:`asterism.patterns.pattern.Pattern.to_svg`."""
+    """Draw the stages of a pattern, which may be incomplete. See :meth:`asterism.patterns.pattern.Pattern.to_svg`."""
     canvas, layout = Canvas(), _Layout(pattern)
     chain = layout.chain(pattern, ROW, 0)
-    x, y, ends = 2.0 * PAD, 1.5 * PAD, 30.0  # room for the dots at both ends
+    x, y, ends = 2.0 * PAD, 1.5 * PAD, 30.0  # space for the dots at both ends
     first = y + chain.rows[0].above
     canvas.add("circle", cx=x + 4, cy=first, r=4, fill=INK)
     canvas.arrow([(x + 4, first), (x + ends, first)], INK)
@@ -278,7 +278,7 @@ def _draw_arrow(canvas: Canvas, part: _Part, x0: float, x1: float, y: float) -> 
 def _draw_turn(
     canvas: Canvas, part: _Part, start: tuple[float, float], end: tuple[float, float], between: float
 ) -> None:
-    """The arrow from the end of a row to the beginning of the next."""
+    """Draw the arrow from the end of a row to the beginning of the next."""
     color, dashes = _arrow_style(part)
     far, near = start[0] + TURN, end[0] - TURN
     canvas.arrow([start, (far, start[1]), (far, between), (near, between), (near, end[1]), end], color, dashes)
@@ -337,14 +337,14 @@ def _draw_lines(canvas: Canvas, part: _Part, x: float, y: float) -> None:
 
 
 def _draw_loop(canvas: Canvas, center: float, top: float, width: float, quantifier: Quantifier) -> None:
-    """The way back from the end of a part to its beginning, in the style of what may lie between repetitions."""
+    """Draw the arrow from the end of a part to its beginning, in the style of the contiguity between repetitions."""
     left, right, high = center - width / 2, center + width / 2, top - ARC + 10
     canvas.line([(right, top), (right, high), (left, high), (left, top - 6)], BLUE, DASHES.get(quantifier.inner))
     canvas.add("path", d=f"M{number_text(left)} {number_text(top)}l-4.5 -8h9z", fill=BLUE)
 
 
 def _draw_window(canvas: Canvas, x0: float, x1: float, y: float, label: str) -> None:
-    """A bar under what the window spans."""
+    """Draw a bar below the stages of the window."""
     canvas.line([(x0, y), (x1, y)], PURPLE)
     for x in (x0, x1):
         canvas.line([(x, y - 5), (x, y + 5)], PURPLE)
@@ -354,7 +354,7 @@ def _draw_window(canvas: Canvas, x0: float, x1: float, y: float, label: str) -> 
 
 
 def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], pattern: PatternSequence) -> float:
-    """The kinds of arrows that occur, and the skip strategy; how wide it became."""
+    """Draw the kinds of arrows that are used and the skip strategy, and return the width."""
     at = x
     for contiguity, meaning in LEGEND.items():
         if contiguity in used:
@@ -387,8 +387,8 @@ _ACTIONS = {Action.TAKE: (BLUE, None), Action.IGNORE: (FAINT, "7 4"), Action.PRO
 
 
 def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
-    """The automaton: its states one below the other, under each its edges in the order in which they are tried, and at the
-    right lanes to the states where the edges lead. See :meth:`asterism.patterns.pattern.Pattern.to_svg`.
+    """Draw the automaton: its states from top to bottom, below each state its edges in the order in which they are tried, and at
+    the right lanes to the target states. See :meth:`asterism.patterns.pattern.Pattern.to_svg`.
     """
     nfa, canvas = compile_pattern(pattern, semantics), Canvas()
     states = _first_states(nfa)
@@ -437,7 +437,7 @@ def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEF
 
 
 def _first_states(nfa: Nfa) -> list[State]:
-    """The states from the start on, as many as are drawn."""
+    """The states to draw, from the start state on."""
     edges = 0
     states: list[State] = []
     for state in reversed(nfa.states):
@@ -468,7 +468,7 @@ def _edge_text(edge: Edge) -> str:
 
 
 def _lanes(lines: list[tuple[float, float, Edge]]) -> list[int]:
-    """A lane for each vertical line, so that no two overlap; short ones inside."""
+    """Assign a lane to each vertical line without overlaps; short lines are inside."""
     taken: list[list[tuple[float, float]]] = []
     lanes = [0] * len(lines)
     for number in sorted(range(len(lines)), key=lambda n: abs(lines[n][1] - lines[n][0])):
@@ -485,7 +485,7 @@ def _lanes(lines: list[tuple[float, float, Edge]]) -> list[int]:
 
 
 def to_html(pattern: PatternSequence) -> str:
-    """The drawing, and under it the stages as a table."""
+    """The drawing, followed by a table of the stages."""
     rows = []
     for number, stage in islice(_numbered(pattern, ""), MAX_STAGES):
         cells = [

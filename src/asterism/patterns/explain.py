@@ -1,4 +1,4 @@
-"""A pattern as text: first as its author thinks of it, then the automaton that looks for it."""
+"""A pattern as text: its stages, then its automaton."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asterism.patterns.wording import condition_text, quantifier_words, skip_wor
 from asterism.text.printable import duration
 
 MAX_STATES = 200
-"""States that are printed: more than a person reads, less than fills a terminal's memory."""
+"""Maximum number of printed states: more than a person reads, less than a terminal can hold."""
 
 
 def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
@@ -27,7 +27,7 @@ def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) 
 
 
 def describe(pattern: PatternSequence) -> str:
-    """The stages, windows and skip strategy of a pattern, which need not be complete yet.
+    """The stages, windows and skip strategy of a pattern, which may be incomplete.
 
     >>> print(describe(PatternSequence.begin("a").where("x > 1").followed_by("b").one_or_more().until("y = 2")))
     1. begin "a": once

@@ -1,8 +1,8 @@
-"""The JSON form of patterns: the graph format that dynamic Flink CEP uses. ``docs/pattern_json.md`` tells it field by field.
+"""The JSON form of patterns: the graph format of dynamic Flink CEP. ``docs/pattern_json.md`` describes its fields.
 
-A graph has ``nodes`` and ``edges`` that make one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
-graph). Conditions are ``{"type": "SQL", "expression": text}``. What arrives here is not trusted: nothing in it is imported or
-evaluated as code, every name is checked, and nothing unknown is passed over.
+A graph has ``nodes`` and ``edges`` that form one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
+graph). Conditions are ``{"type": "SQL", "expression": text}``. The input is not trusted: nothing in it is imported or
+evaluated as code, every name is checked, and unknown fields are refused.
 
 Source: https://docs.ververica.com/docs/reference/flink-cep (the format), FLIP-200 (what it is for).
 """
@@ -50,7 +50,7 @@ from asterism.text.strict_json import JsonTextError, decode, pointer_part, text_
 
 VERSION = 1
 MAX_GROUP_DEPTH = 50
-MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and may not have more
+MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and is limited to this number
 
 _UNITS = {
     "DAYS": timedelta(days=1),
@@ -68,7 +68,7 @@ _FOREIGN = {
     "AVIATOR": "its expression is in a language of the JVM",
     "GROOVY": "its expression is in a language of the JVM",
 }
-"""Condition types of dynamic Flink CEP, with the reason why there are none of them here."""
+"""Unsupported condition types of dynamic Flink CEP, with the reasons."""
 
 _SQL = '{"type": "SQL", "expression": text}'
 
@@ -81,14 +81,14 @@ Json = dict[str, Any]
 
 
 def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) -> P:
-    """The pattern that a JSON graph describes.
+    """Read a pattern from a JSON graph.
 
     :param kind: the class of the pattern and of its groups
-    :param source: the text, in UTF-8 if bytes; or what :func:`json.loads` makes of it
+    :param source: a string, UTF-8 bytes, or the result of :func:`json.loads`
     :raises PatternFormatError: the text is not such a graph; the message names the stage, ``path`` the JSON value
-    :raises MalformedPatternError: it is, but the pattern means nothing; likewise
+    :raises MalformedPatternError: the graph is valid, but the pattern has no meaning; likewise
 
-    The SQL of conditions is not looked at; that is done when the pattern meets a schema.
+    The SQL of conditions is not checked here, but when the pattern is bound to a schema.
 
     >>> graph = '{"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC",' \\
     ...         ' "quantifier": {"properties": ["SINGLE"]}, "condition": {"type": "SQL", "expression": "x > 1"}}]}'
@@ -114,7 +114,8 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
 def pattern_json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of the format, which is also the file ``asterism/patterns/pattern.schema.json``.
 
-    What it refuses, :func:`pattern_from_json` refuses, too; some rules are beyond it, such as that the edges make one chain.
+    :func:`pattern_from_json` refuses everything that the schema refuses, and more: the schema cannot check that edges form a
+    chain.
 
     >>> pattern_json_schema()["properties"]["type"]
     {'const': 'COMPOSITE'}
@@ -125,7 +126,7 @@ def pattern_json_schema() -> Json:
 
 @dataclass(frozen=True, slots=True)
 class ConditionText:
-    """SQL as it stands in a graph."""
+    """The SQL of a condition in a graph."""
 
     stage: str
     what: str
@@ -135,7 +136,7 @@ class ConditionText:
 
 @dataclass(slots=True)
 class Reading(Generic[P]):
-    """What came of reading a graph: the pattern, or problems, as many as one reading can tell apart."""
+    """The result of reading a graph: the pattern, or as many problems as one pass can detect."""
 
     pattern: P | None = None
     problems: list[PatternError] = field(default_factory=list)
@@ -145,7 +146,7 @@ class Reading(Generic[P]):
 
 
 def read_graph(kind: type[P], document: Any) -> Reading[P]:
-    """Read a graph (what :func:`json.loads` gives) without stopping at the first problem."""
+    """Read a graph (the result of :func:`json.loads`) without stopping at the first problem."""
     reader = _Reader(kind)
     pattern = reader.root(_Value(document))
     reader.reading.pattern = None if reader.reading.problems else pattern
@@ -154,7 +155,7 @@ def read_graph(kind: type[P], document: Any) -> Reading[P]:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A JSON value, its place in the document, and the stage or graph that it belongs to. An absent one is null."""
+    """A JSON value, its position in the document, and its stage or graph. An absent value is null."""
 
     value: Any
     path: str = ""
@@ -208,14 +209,14 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is said of a stage, and the value that says so."""
+    """A call of a builder method for a stage, and the JSON value that requires it."""
 
     at: _Value
     apply: Callable[[Any], Any]
 
 
 class _Reader(Generic[P]):
-    """Reads a graph part by part: what is wrong in one part is noted, and the others are read all the same."""
+    """Reads a graph part by part: problems of a part are recorded, and the other parts are read nevertheless."""
 
     def __init__(self, kind: type[P]) -> None:
         self.kind = kind
@@ -235,7 +236,7 @@ class _Reader(Generic[P]):
         self.reading.problems.append(error)
 
     def _fields(self, at: _Value, known: Sequence[str]) -> None:
-        """*at* is an object; a field that is not *known* may be one that is misspelt."""
+        """Check that *at* is an object with *known* fields only; an unknown field may be misspelt."""
         for name in at.value:
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
@@ -262,7 +263,7 @@ class _Reader(Generic[P]):
                 pattern = call.apply(pattern)
         if self.reading.problems:
             return None
-        # What only the whole tells is about the last stage, or about the skip strategy.
+        # Problems of the whole chain concern the last stage, or the skip strategy.
         name = pattern.stages[-1].name
         with self._part(next(node for node in at["nodes"] if node["name"].value == name)):
             replace(pattern, skip=AfterMatchSkipStrategy()).validate()
@@ -299,7 +300,7 @@ class _Reader(Generic[P]):
         return self.kind(tuple(stage for stage in stages if stage is not None), skip)
 
     def _nodes(self, at: _Value) -> dict[str, _Value]:
-        """By name, in the order of the list."""
+        """The nodes by name, in the order of the list."""
         nodes: dict[str, _Value] = {}
         if not isinstance(at.value, list) or not at.value:
             self._note(at.fail("a graph needs nodes"))
@@ -315,7 +316,7 @@ class _Reader(Generic[P]):
         return nodes
 
     def _chain(self, at: _Value, nodes: Mapping[str, _Value], entered: dict[str, Contiguity]) -> list[str] | None:
-        """The names of the nodes in the order of the edges. *entered* is told which edge leads to each."""
+        """The names of the nodes in the order of the edges. Adds the type of the incoming edge of each node to *entered*."""
         before = len(self.reading.problems)
         after: dict[str, str] = {}
         if not isinstance(at.value, list | None):
@@ -368,7 +369,7 @@ class _Reader(Generic[P]):
         if at["type"].value == "COMPOSITE":
             if stage.contiguity.negated:
                 self._note(at.fail(f"a {stage.contiguity.value} edge cannot lead to a group"))
-            # What is said of a group is the same whatever is in it, so that it can be read after all.
+            # The settings of a group do not depend on its content, so they can be read nevertheless.
             stage = replace(stage, group=self._graph(at, depth + 1) or self.kind.begin("unknown"))
         elif at["type"].value == "ATOMIC":
             if name in self._stages:
@@ -387,7 +388,7 @@ class _Reader(Generic[P]):
             return None
         now = at
         try:
-            # The stage before matters: what is optional or greedy may not stand beside everything.
+            # The previous stage matters: some stages may not follow an optional or greedy one.
             if previous is not None:
                 check_follows(previous, stage)
             pattern = self.kind((stage,) if previous is None else (previous, stage))
@@ -418,7 +419,7 @@ class _Reader(Generic[P]):
         return SqlCondition(text)
 
     def _quantifier(self, at: _Value) -> list[_Call]:
-        """What a quantifier says, in the order in which Flink says it; that decides what is refused."""
+        """The calls for a quantifier, in Flink's order, which decides what is refused."""
         if not isinstance(at.value, Mapping):
             self._note(at.fail("a node needs a quantifier"))
             return []
@@ -530,7 +531,7 @@ class _Reader(Generic[P]):
 
 
 def _refuse_too_large(pattern: PatternSequence) -> None:
-    """Before a compiler builds a state for each repetition: numbers in a text are quickly written."""
+    """Check the size before the compiler builds a state for each repetition: large numbers are short in JSON."""
 
     def size(pattern: PatternSequence) -> int:
         return sum(s.quantifier.at_most * (1 if s.group is None else size(s.group)) for s in pattern.stages)
@@ -547,14 +548,14 @@ def _refuse_too_large(pattern: PatternSequence) -> None:
 
 
 def pattern_to_json(pattern: PatternSequence) -> str:
-    """The JSON graph of a pattern, which :func:`pattern_from_json` reads and dynamic Flink CEP knows.
+    """Write a pattern as a JSON graph for :func:`pattern_from_json` and dynamic Flink CEP.
 
-    What is read again is equal to *pattern*; conditions that were joined by ``where``, ``or_`` and the like come back as one
-    SQL text of the same meaning. Beyond Flink's format are the condition type ``SQL``, ``throwOnMiss``, and a list of the two
-    windows of a stage that has both.
+    The pattern that is read back is equal to *pattern*, except that conditions combined by ``where``, ``or_`` and the like
+    become one SQL expression with the same meaning. The condition type ``SQL``, ``throwOnMiss``, and a list of two windows
+    for a stage are extensions of Flink's format.
 
-    :raises PatternFormatError: the format cannot say it: a condition that is not SQL, a group and a stage beside it of one
-        name, more than fits
+    :raises PatternFormatError: the format cannot express it: a condition that is not SQL, a group next to a stage with the
+        same name, or more than the limits
     :raises MalformedPatternError: the pattern is not complete
 
     >>> pattern = PatternSequence.begin("a").where("x > 1").where("y = 2 OR z").followed_by("b").within(timedelta(minutes=5))
@@ -567,13 +568,13 @@ def pattern_to_json(pattern: PatternSequence) -> str:
     pattern.validate()
     root: Json = {"name": "root", "type": "COMPOSITE", "version": VERSION}
     root["quantifier"] = {"consumingStrategy": Contiguity.SKIP_TILL_NEXT.value, "properties": ["SINGLE"]}
-    # The window of the root is that of its last stage, which so can have two.
+    # The window of the root is that of its last stage, which can therefore have two.
     *first, last = pattern.stages
     window = _window_json(replace(last, gap_window=None)) or _window_json(last)
     root |= _graph_json((*first, replace(last, window=None) if last.window else replace(last, gap_window=None)))
     root |= window | {"afterMatchStrategy": _skip_json(pattern.skip)}
     text = json.dumps(root, ensure_ascii=False, indent=2)
-    pattern_from_json(type(pattern), text)  # its limits hold for what is written, too
+    pattern_from_json(type(pattern), text)  # its limits also apply to the output
     return text
 
 
@@ -604,7 +605,7 @@ def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
 
 def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
     said = stage.quantifier
-    # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: there only the count can say it.
+    # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: so only the count can express it.
     from_zero = after_greedy and said.optional
     properties = [said.kind.value]
     properties += [
@@ -640,7 +641,7 @@ def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
     return said
 
 
-# ---------------------------------------------------------------------- conditions as one SQL text
+# ---------------------------------------------------------------------- conditions as one SQL expression
 
 
 def _condition_json(condition: Condition, where: str) -> Json:
@@ -653,16 +654,16 @@ def _condition_json(condition: Condition, where: str) -> Json:
         raise PatternFormatError(
             f"{where}: its conditions cannot be written as one: {error.message}", error.detail, error.hint
         ) from None
-    if not same:  # a comment reaches beyond the condition that it stands in
+    if not same:  # a comment extends beyond its condition
         raise PatternFormatError(f"{where}: its conditions cannot be written as one", text, "leave out the comments")
     return {"type": "SQL", "expression": text}
 
 
 def _joined(condition: Condition, where: str, negated: bool = False, depth: int = 0) -> tuple[str, exp.Expr]:
-    """SQL that holds (is TRUE) where *condition* holds, or, *negated*, where it does not; and its tree.
+    """SQL that is TRUE if *condition* is satisfied or, if *negated*, if it is not; and its tree.
 
-    TRUE is what AND and OR make of what holds, so they can join SQL as it is. But a condition that is NULL does not hold, and
-    NOT of it is NULL again: the negation is said of each single SQL text, where it takes its NULL along.
+    AND and OR of satisfied conditions are TRUE, so they can join SQL unchanged. But a condition that is NULL is not satisfied,
+    and its NOT is NULL as well: the negation is therefore applied to each single SQL expression, with a check for NULL.
     """
     if depth > MAX_DEPTH:
         raise PatternFormatError(f"{where}: its conditions are nested more than {MAX_DEPTH} levels deep")
@@ -689,7 +690,7 @@ def _joined(condition: Condition, where: str, negated: bool = False, depth: int 
 
 
 def _single(condition: SqlCondition, where: str) -> tuple[str, exp.Expr]:
-    """A text that is to stand in brackets: alone it must be an expression, or the brackets would close elsewhere."""
+    """Check that a text is an expression by itself, so that brackets around it have the intended effect."""
     text = condition.text
     try:
         tree = parse(text)

@@ -1,6 +1,6 @@
-"""What users write: the pattern language, with everything that can be done with a pattern.
+"""The public class of the pattern language, with the operations on patterns.
 
-Readers and writers are imported by the methods that need them, since ``import asterism`` must stay quick.
+Methods import readers and writers when they are called, so that ``import asterism`` is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asterism.patterns.sequence import PatternSequence
 
 
 class Pattern(PatternSequence):
-    """A sequence of stages to look for among the events of one key.
+    """A sequence of stages to find among the events of one key.
 
     >>> from datetime import timedelta
     >>> p = (Pattern.begin("fails").where("event = 'failed'").times_or_more(3).consecutive()
@@ -29,9 +29,9 @@ class Pattern(PatternSequence):
     # ------------------------------------------------------------------ as JSON
 
     def to_json(self) -> str:
-        """The pattern in the graph format of dynamic Flink CEP; docs/pattern_json.md tells it field by field.
+        """Write the pattern in the graph format of dynamic Flink CEP, which docs/pattern_json.md describes.
 
-        :raises PatternFormatError: the format cannot say it: a condition in Python
+        :raises PatternFormatError: the format cannot express it, such as a condition in Python
         :raises MalformedPatternError: the pattern is not complete
 
         >>> Pattern.from_json(Pattern.begin("a").next("b").to_json()) == Pattern.begin("a").next("b")
@@ -43,11 +43,11 @@ class Pattern(PatternSequence):
 
     @classmethod
     def from_json(cls, source: str | bytes | Mapping[str, Any]) -> Self:
-        """The pattern that a graph describes.
+        """Read a pattern from a graph.
 
-        :param source: the text, in UTF-8 if bytes; or what :func:`json.loads` makes of it
-        :raises PatternFormatError: it is not such a graph; ``path`` is the place
-        :raises MalformedPatternError: it is, but the pattern means nothing; likewise
+        :param source: a string, UTF-8 bytes, or the result of :func:`json.loads`
+        :raises PatternFormatError: it is not such a graph; ``path`` is the position
+        :raises MalformedPatternError: the graph is valid, but the pattern has no meaning; likewise
 
         >>> Pattern.from_json('{"type": "COMPOSITE", "nodes": []}')
         Traceback (most recent call last):
@@ -62,9 +62,9 @@ class Pattern(PatternSequence):
     # ------------------------------------------------------------------ for people
 
     def explain(self, semantics: Semantics | None = None) -> str:
-        """The pattern as text: its stages as one would say them, then the automaton that looks for them.
+        """Describe the pattern as text: its stages, then its automaton.
 
-        :param semantics: whose automaton; the default is the library's own, as for ``CEP.pattern``
+        :param semantics: the semantics of the automaton; the default is that of ``CEP.pattern``
         :raises MalformedPatternError: the pattern is not complete
 
         >>> print(Pattern.begin("a").where("x > 1").next("b").explain())
@@ -87,12 +87,12 @@ class Pattern(PatternSequence):
         return explain(self) if semantics is None else explain(self, semantics)
 
     def to_svg(self, what: Literal["stages", "automaton"] = "stages", semantics: Semantics | None = None) -> str:
-        """The pattern as a drawing; notebooks show it for a pattern that is the last line of a cell.
+        """Draw the pattern; notebooks show the drawing of a pattern that is the last line of a cell.
 
         :param what: the stages, as they were written, or the automaton with its states and edges
         :param semantics: of the automaton, as in :meth:`explain`
         :raises MalformedPatternError: the automaton of a pattern that is not complete
-        :raises PatternError: *what* is neither
+        :raises PatternError: *what* is neither of the two
 
         >>> Pattern.begin("a").next("b").to_svg().startswith("<svg ")
         True

@@ -1,4 +1,4 @@
-"""Whose answers a pattern gives."""
+"""The two semantics of patterns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Semantics(enum.Enum):
-    """Whose answers. They differ in few, listed places: see ``docs/differences_from_flink.md``."""
+    """The default semantics, or exactly Flink's. They differ in few cases: see ``docs/differences_from_flink.md``."""
 
     DEFAULT = "default"
     FLINK = "flink"

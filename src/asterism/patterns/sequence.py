@@ -1,8 +1,8 @@
-"""The pattern language: what a user writes, as immutable data.
+"""The pattern language as immutable data.
 
-A pattern is a chain of :class:`Stage`; a stage is a single pattern or a group (a pattern in its own right).
-Every method returns a new pattern and speaks of the last stage of the chain, as in Flink's ``Pattern``. What cannot mean
-anything is refused by the call that says it, or, where the whole chain must be known, by :meth:`PatternSequence.validate`.
+A pattern is a chain of :class:`Stage`; a stage is a single pattern or a group (which is itself a pattern).
+Every method returns a new pattern and refers to the last stage of the chain, as in Flink's ``Pattern``. A meaningless
+definition is refused by the call or, if the whole chain must be known, by :meth:`PatternSequence.validate`.
 
 Source: https://nightlies.apache.org/flink/flink-docs-stable/docs/libs/cep/
 """
@@ -20,24 +20,24 @@ from asterism.errors import MalformedPatternError
 from asterism.patterns.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
 
 MAX_GROUP_DEPTH = 50
-"""Groups inside each other: far more than a person reads, far less than Python's stack holds."""
+"""Maximum nesting of groups: far more than anyone reads, far less than Python's stack allows."""
 MAX_DURATION = timedelta(microseconds=2**62)
-"""146,000 years: added to a time it must stay within 64 bits."""
+"""146,000 years: the sum of a time and a duration must fit into 64 bits."""
 
 
 class Contiguity(enum.Enum):
     """What may lie between two events of a match (Flink: ``ConsumingStrategy``)."""
 
     STRICT = "STRICT"
-    """Nothing: the very next event of the key."""
+    """No events: the stage needs the very next event of the key."""
     SKIP_TILL_NEXT = "SKIP_TILL_NEXT"
-    """Events that do not fit are skipped; the first that fits is taken."""
+    """Non-matching events are skipped; the first matching event is accepted."""
     SKIP_TILL_ANY = "SKIP_TILL_ANY"
-    """Events are skipped whether they fit or not: every one that fits is taken in a match of its own."""
+    """Any events are skipped: every matching event is accepted, each in its own match."""
     NOT_NEXT = "NOT_NEXT"
-    """The very next event must not fit."""
+    """The very next event must not match."""
     NOT_FOLLOW = "NOT_FOLLOW"
-    """No event that fits may come before the next stage is reached."""
+    """No matching event may occur before the next stage is reached."""
 
     @property
     def negated(self) -> bool:
@@ -45,7 +45,7 @@ class Contiguity(enum.Enum):
 
 
 class WithinType(enum.Enum):
-    """Between which events a window is measured."""
+    """The two events between which a window is measured."""
 
     FIRST_AND_LAST = "FIRST_AND_LAST"
     PREVIOUS_AND_CURRENT = "PREVIOUS_AND_CURRENT"
@@ -99,7 +99,7 @@ _SKIP_HINT = "AfterMatchSkipStrategy.skip_past_last_event(), for example"
 
 @dataclass(frozen=True, slots=True)
 class AfterMatchSkipStrategy:
-    """What a match that has been found discards of the partial and finished matches that overlap it.
+    """Defines which overlapping partial and completed matches are discarded after a match.
 
     >>> AfterMatchSkipStrategy.skip_to_first("b").kind
     <SkipKind.SKIP_TO_FIRST: 'SKIP_TO_FIRST'>
@@ -126,32 +126,32 @@ class AfterMatchSkipStrategy:
 
     @classmethod
     def skip_to_next(cls) -> AfterMatchSkipStrategy:
-        """Discard what started with the same event."""
+        """Discard matches that started with the same event."""
         return cls(SkipKind.SKIP_TO_NEXT)
 
     @classmethod
     def skip_past_last_event(cls) -> AfterMatchSkipStrategy:
-        """Discard what started before or with the last event of the match."""
+        """Discard matches that started before or with the last event of the match."""
         return cls(SkipKind.SKIP_PAST_LAST_EVENT)
 
     @classmethod
     def skip_to_first(cls, stage: str, *, throw_on_miss: bool = False) -> AfterMatchSkipStrategy:
-        """Discard what started before the first event of *stage*.
+        """Discard matches that started before the first event of *stage*.
 
-        With *throw_on_miss*, :class:`~asterism.errors.SkipStrategyError` if the match has no such event, or if it is
-        the match's own first event; otherwise nothing is discarded then.
+        If the match has no such event, or if it is the first event of the match, nothing is discarded; with *throw_on_miss*,
+        the query fails with :class:`~asterism.errors.SkipStrategyError` instead.
         """
         return cls(SkipKind.SKIP_TO_FIRST, stage, throw_on_miss)
 
     @classmethod
     def skip_to_last(cls, stage: str, *, throw_on_miss: bool = False) -> AfterMatchSkipStrategy:
-        """Discard what started before the last event of *stage*; *throw_on_miss* as in :meth:`skip_to_first`."""
+        """Discard matches that started before the last event of *stage*; *throw_on_miss* as in :meth:`skip_to_first`."""
         return cls(SkipKind.SKIP_TO_LAST, stage, throw_on_miss)
 
 
 @dataclass(frozen=True, slots=True)
 class PatternSequence:
-    """The stages of a pattern and the methods that add to them; :class:`~asterism.patterns.pattern.Pattern` is what users write.
+    """The stages of a pattern and the methods that extend them; :class:`~asterism.patterns.pattern.Pattern` is the public class.
 
     >>> p = (PatternSequence.begin("fails").where("event = 'failed'").times_or_more(3).consecutive()
     ...      .next("login").where("event = 'accepted'").within(timedelta(minutes=10)))
@@ -163,7 +163,7 @@ class PatternSequence:
     skip: AfterMatchSkipStrategy = AfterMatchSkipStrategy()
 
     def __post_init__(self) -> None:
-        # Every method makes a pattern with another last stage: that the others are stages was seen before.
+        # Every method changes only the last stage: the others were checked before.
         if not isinstance(self.stages, tuple) or not self.stages:
             raise MalformedPatternError(f"a pattern is a tuple of stages, not {shown(self.stages)}", hint=_BEGIN)
         expect(MalformedPatternError, self.stages[-1], Stage, "a pattern is a tuple of stages", _BEGIN)
@@ -176,38 +176,39 @@ class PatternSequence:
 
     @classmethod
     def begin(cls, stage: str | PatternSequence, skip: AfterMatchSkipStrategy | None = None) -> Self:
-        """Start a pattern with a stage of that name, or with a group."""
-        # As in Flink, nothing precedes the first stage: there is nothing to skip.
+        """Start a pattern with a stage of this name, or with a group."""
+        # As in Flink: no events precede the first stage, so none can be skipped.
         first = _stage(stage, Contiguity.STRICT)
         return cls((first,), AfterMatchSkipStrategy() if skip is None else skip)
 
     def next(self, stage: str | PatternSequence) -> Self:
-        """The stage must be met by the very next event of the key."""
+        """Add a stage that must accept the very next event of the key."""
         return self._append(_stage(stage, Contiguity.STRICT))
 
     def followed_by(self, stage: str | PatternSequence) -> Self:
-        """The next event that fits; events that do not fit are skipped."""
+        """Add a stage that accepts the next matching event; non-matching events are skipped."""
         return self._append(_stage(stage, Contiguity.SKIP_TILL_NEXT))
 
     def followed_by_any(self, stage: str | PatternSequence) -> Self:
-        """Any later event that fits, each in a match of its own."""
+        """Add a stage that accepts any later matching event, each in its own match."""
         return self._append(_stage(stage, Contiguity.SKIP_TILL_ANY))
 
     def not_next(self, stage: str) -> Self:
-        """The very next event must not fit."""
+        """Add a stage that forbids the very next event to match."""
         return self._append(_stage(stage, Contiguity.NOT_NEXT))
 
     def not_followed_by(self, stage: str) -> Self:
-        """No event that fits may come before the stage that follows; last in a pattern, before its window is over."""
+        """Add a stage that forbids matching events before the next stage or, at the end of a pattern, within its window."""
         return self._append(_stage(stage, Contiguity.NOT_FOLLOW))
 
     # ------------------------------------------------------------------ conditions
 
     def where(self, condition: ConditionLike) -> Self:
-        """The event must satisfy *condition*; several are joined by AND, from left to right with :meth:`or_`.
+        """The event must satisfy *condition*; several are combined by AND, from left to right with :meth:`or_`.
 
-        *condition* is Spark SQL text, a vectorised function (``pyarrow.Table`` to Boolean mask) or a ``Condition``, such as an
-        :class:`~asterism.patterns.conditions.IterativeCondition`. They are asked in this order, as far as they matter.
+        *condition* is a Spark SQL expression, a vectorised function (``pyarrow.Table`` to Boolean mask) or a ``Condition``,
+        such as an :class:`~asterism.patterns.conditions.IterativeCondition`. They are evaluated in this order, with
+        short-circuiting.
 
         >>> PatternSequence.begin("a").where("price > 10 AND price > LAST(a.price)").stages[0].condition
         SqlCondition(text='price > 10 AND price > LAST(a.price)')
@@ -217,17 +218,17 @@ class PatternSequence:
         return self._with(replace(last, condition=new if last.condition is None else AndCondition(last.condition, new)))
 
     def or_(self, condition: ConditionLike) -> Self:
-        """An alternative to the conditions said so far for the stage."""
+        """Add an alternative to the previous conditions of the stage."""
         last = self._last("or_")
         new = as_condition(condition)
         return self._with(replace(last, condition=new if last.condition is None else OrCondition(last.condition, new)))
 
     def subtype(self, *names: str, column: str = "type") -> Self:
-        """The event must also be of a kind in *names*: a value of *column*, as rows have no class to tell it (Flink:
-        ``subtype(Class)``). Joined as by :meth:`where`.
+        """The event must also be of a kind in *names*, given by the value of *column*, because rows have no class (Flink:
+        ``subtype(Class)``). Combined as by :meth:`where`.
 
-        :param names: one kind or several, such as all that one class would cover
-        :param column: the column that holds the kind, written exactly as it is named
+        :param names: one or more kinds, such as all subclasses of a class
+        :param column: the column with the kind, case-sensitive
         :raises MalformedPatternError: there is no name, or the last stage is a group
 
         >>> PatternSequence.begin("a").where("amount > 10").subtype("card", "cash", column="kind").stages[0].condition.right
@@ -244,7 +245,7 @@ class PatternSequence:
         return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
 
     def until(self, condition: ConditionLike) -> Self:
-        """Stop a loop: an event that satisfies *condition* is not taken by it, and ends it."""
+        """End a loop with an event that satisfies *condition*, which the loop does not accept."""
         last = self.stages[-1]
         if last.until is not None:
             raise MalformedPatternError(f'stage "{last.name}": only one until condition can be applied')
@@ -260,7 +261,7 @@ class PatternSequence:
     def times(self, at_least: int, at_most: int | None = None, *, within: timedelta | None = None) -> Self:
         """Exactly *at_least* times, or *at_least* to *at_most* times; 0 means optional.
 
-        *within* bounds the gap between neighbouring repetitions (exclusive).
+        *within* is the exclusive bound of the gap between adjacent repetitions.
         """
         last = self._quantifiable()
         for count in (at_least, at_least if at_most is None else at_most):
@@ -312,7 +313,7 @@ class PatternSequence:
         return self.times_or_more(1, within=within)
 
     def optional(self) -> Self:
-        """The stage may be missing."""
+        """The stage may be absent."""
         last = self.stages[-1]
         if last.contiguity.negated:
             raise MalformedPatternError(f'stage "{last.name}": a NOT stage cannot be optional')
@@ -325,7 +326,7 @@ class PatternSequence:
         return self._with(replace(last, quantifier=replace(last.quantifier, optional=True)))
 
     def greedy(self) -> Self:
-        """The loop takes as many events as it can: what follows may not take an event that the loop would take."""
+        """The loop accepts as many events as it can: the next stage may not accept an event that the loop would accept."""
         last = self.stages[-1]
         if last.contiguity.negated:
             raise MalformedPatternError(f'stage "{last.name}": greedy does not apply to a NOT stage')
@@ -339,20 +340,20 @@ class PatternSequence:
         return self._with(replace(last, quantifier=replace(last.quantifier, greedy=True)))
 
     def consecutive(self) -> Self:
-        """Repetitions must be neighbours: strict contiguity inside the loop."""
+        """Repetitions must be adjacent events: strict contiguity inside the loop."""
         return self._inner(Contiguity.STRICT, "consecutive")
 
     def allow_combinations(self) -> Self:
-        """Repetitions may skip events that fit: non-deterministic relaxed contiguity inside the loop."""
+        """Repetitions may skip matching events: non-deterministic relaxed contiguity inside the loop."""
         return self._inner(Contiguity.SKIP_TILL_ANY, "allow_combinations")
 
     # ------------------------------------------------------------------ time, skipping
 
     def within(self, duration: timedelta, within_type: WithinType = WithinType.FIRST_AND_LAST) -> Self:
-        """Bound how long a match may take, in event time: ``last - first < duration``; of several the smallest counts.
+        """Bound the duration of a match, in event time: ``last - first < duration``; the smallest of several bounds applies.
 
-        With ``PREVIOUS_AND_CURRENT`` it bounds the gap before the event of the last stage instead. What exceeds it is
-        reported as timed out.
+        With ``PREVIOUS_AND_CURRENT`` it bounds the gap before the event of the last stage instead. A partial match that
+        exceeds the bound is reported as timed out.
 
         >>> PatternSequence.begin("a").followed_by("b").within(timedelta(minutes=5)).time_bound
         datetime.timedelta(seconds=300)
@@ -363,26 +364,26 @@ class PatternSequence:
             MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window is a WithinType',
             "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
         )  # fmt: skip
-        # As in Flink, a window of no length is no window.
+        # As in Flink, a window of length zero is no window.
         value = duration if duration > timedelta(0) else None
         if within_type is WithinType.FIRST_AND_LAST:
             return self._with(replace(last, window=value))
         return self._with(replace(last, gap_window=value))
 
     def skip_strategy(self, skip: AfterMatchSkipStrategy) -> Self:
-        """The same pattern with another after-match skip strategy."""
+        """Return the pattern with this after-match skip strategy."""
         return replace(self, skip=skip)
 
     @property
     def time_bound(self) -> timedelta | None:
-        """The smallest window between first and last event that was said anywhere in the chain."""
+        """The smallest window between first and last event that is set anywhere in the chain."""
         bounds = [stage.window for stage in self.stages if stage.window is not None]
         return min(bounds, default=None)
 
     # ------------------------------------------------------------------ the whole
 
     def atoms(self) -> Iterator[Stage]:
-        """Every stage that takes (or refuses) events, groups resolved, in order."""
+        """Every stage that accepts or forbids events, in order, with groups flattened."""
         for stage in self.stages:
             if stage.group is None:
                 yield stage
@@ -391,7 +392,7 @@ class PatternSequence:
 
     @property
     def effective_window(self) -> timedelta | None:
-        """The smallest window first to last, also of groups; on the last stage of a group it has no effect."""
+        """The smallest window from first to last event, also of groups; on the last stage of a group it has no effect."""
 
         def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
             found = [s.window for s in (stages[:-1] if in_group else stages) if s.window is not None]
@@ -403,7 +404,10 @@ class PatternSequence:
         return min(windows(self.stages, False), default=None)
 
     def validate(self) -> None:
-        """Check what only the whole chain tells. :class:`~asterism.errors.MalformedPatternError` says what is wrong."""
+        """Check the chain as a whole.
+
+        :raises MalformedPatternError: the chain has no meaning
+        """
         seen: set[str] = set()
         for stage in self.atoms():
             if stage.name in seen:
@@ -462,7 +466,7 @@ class PatternSequence:
 
 
 def check_follows(previous: Stage, stage: Stage) -> None:
-    """:raises MalformedPatternError: *stage* cannot stand behind *previous*"""
+    """:raises MalformedPatternError: *stage* cannot follow *previous*"""
     if stage.contiguity.negated and previous.quantifier.optional:
         raise MalformedPatternError(
             f'the NOT stage "{stage.name}" cannot follow the optional stage "{previous.name}"',
@@ -515,7 +519,7 @@ def _check_duration(stage: str, duration: Any) -> None:
 
 
 def _window_hint(duration: Any) -> str:
-    """What was probably meant: a bare number is one of seconds."""
+    """The probable intention: a bare number is in seconds."""
     number = isinstance(duration, int | float) and not isinstance(duration, bool) and 0 < duration < 10**9
     return f"timedelta(seconds={duration})" if number else "timedelta(minutes=5)"
 

@@ -1,7 +1,7 @@
-"""Where a pattern surely does not mean what it says: parts that have no effect, and patterns that can never match.
+"""Warnings about patterns that certainly do not mean what they say: parts without effect, and patterns that can never match.
 
-Flink CEP has these surprises, and they are kept: ``docs/differences_from_flink.md`` tells them with examples. What is said here
-follows from the pattern alone, whatever the events are; where only some events would surprise, nothing is said.
+Flink CEP has this surprising behaviour, and it is kept: see ``docs/differences_from_flink.md`` for examples. A warning follows
+from the pattern alone, whatever the events are; if only some events would surprise, there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKi
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """What a pattern says and surely does not mean."""
+    """A part of a pattern that is certainly not intended."""
 
     stage: str
     message: str
@@ -38,7 +38,7 @@ class Surprise:
 
 
 def surprises(pattern: PatternSequence) -> list[Surprise]:
-    """What is surprising about a pattern that compiles.
+    """The surprises of a pattern that compiles.
 
     >>> unsold = PatternSequence.begin("a").not_followed_by("sold").where("kind = 'sold'").followed_by("any")
     >>> [found] = surprises(unsold)
@@ -52,7 +52,7 @@ def surprises(pattern: PatternSequence) -> list[Surprise]:
 
 
 def warn(pattern: PatternSequence) -> None:
-    """Warn of what is surprising, at the line outside of this package that led here."""
+    """Warn about surprises, at the calling line outside of this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         level, frame = level + 1, frame.f_back
@@ -65,7 +65,7 @@ def warn(pattern: PatternSequence) -> None:
 
 def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> Iterator[Surprise]:
     """
-    :param ends: may the match end with the last of the *stages*?
+    :param ends: whether the match may end with the last of the *stages*
     """
     for at, stage in enumerate(stages):
         before = stages[at - 1] if at else None
@@ -86,22 +86,22 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
             yield from _not_next_after_loop(before, stage)
         elif stage.contiguity is Contiguity.NOT_FOLLOW and before is not None:
             waits = is_pattern and after is None and (stage.window is not None or stage.gap_window is not None)
-            if waits or not may_end:  # otherwise the event that is taken is a match
+            if waits or not may_end:  # otherwise the accepted event is a match
                 yield from _not_followed_by_after_loop(before, stage)
             if after is not None:
                 last = is_pattern and at + 2 == len(stages)
                 yield from _spent_not(before, stage, after, last, ends and _may_be_left_out(stages[at + 2 :]))
         if stage.quantifier.greedy and stage.until is None and after is not None:
-            # Where a NOT stage is before a loop that is left out, what follows is not asked to leave the loop its events.
+            # If a NOT stage precedes an omitted loop, the next stage may accept the events of the loop.
             left_out = stage.quantifier.optional and any(one.contiguity is Contiguity.NOT_FOLLOW for one in stages[:at])
             if not left_out:
                 yield from _greedy(stage, after)
 
 
 def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
-    """Is every event that a loop could take, and need not take, forbidden by what follows?
+    """A loop whose optional events are all forbidden by the next stage.
 
-    A relaxed loop that has skipped an event may go on: it is not asked any more.
+    A relaxed loop that has skipped an event may continue: the check no longer applies.
     """
     said = loop.quantifier
     strict = said.inner is Contiguity.STRICT and loop.group is None and loop.until is None
@@ -115,7 +115,7 @@ def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
 
 
 def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
-    """Likewise. It is asked of every event after the first, but where a relaxed ``times(1, n)`` has skipped one."""
+    """Likewise. It applies to every event after the first, unless a relaxed ``times(1, n)`` has skipped one."""
     said = loop.quantifier
     if loop.group is not None or not _implies(loop, forbidden):
         return
@@ -139,7 +139,7 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
     """``a not_followed_by(n) z``
 
     :param last: *after* is the last stage of the pattern
-    :param ends: may a match end with *after*?
+    :param ends: whether a match may end with *after*
     """
     first = _first(after)
     plain = _is_plain(before) and _is_plain(after)
@@ -177,14 +177,14 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
 
 
 def _is_plain(stage: Stage) -> bool:
-    """Exactly one event."""
+    """Whether it is exactly one event."""
     said = stage.quantifier
     once = said.kind is QuantifierKind.SINGLE and not said.optional
     return once and stage.group is None and not stage.contiguity.negated
 
 
 def _takes_more(stage: Stage) -> bool:
-    """May it take more than it must?"""
+    """Whether it may accept more events than its minimum."""
     return stage.quantifier.kind is QuantifierKind.LOOPING or stage.quantifier.at_least < stage.quantifier.at_most
 
 
@@ -193,14 +193,14 @@ def _may_be_left_out(stages: Sequence[Stage]) -> bool:
 
 
 def _first(stage: Stage) -> Stage | None:
-    """The stage, here or inside of groups, that takes the first event, where it is always the same."""
+    """The stage, here or inside of groups, that accepts the first event, if it is always the same."""
     while stage.group is not None and not stage.quantifier.optional:
         stage = stage.group.stages[0]
     return None if stage.quantifier.optional or stage.contiguity.negated else stage
 
 
 def _least(stage: Stage) -> int:
-    """How many events it takes at least."""
+    """The minimum number of events."""
     if stage.quantifier.optional or stage.contiguity.negated:
         return 0
     return stage.quantifier.at_least * (1 if stage.group is None else sum(map(_least, stage.group.stages)))
@@ -238,12 +238,12 @@ def _skip(pattern: PatternSequence) -> Iterator[Surprise]:
 
 
 def _implies(one: Stage, other: Stage) -> bool:
-    """Does each event that fits *one* fit *other*, as far as the texts tell?"""
+    """Whether the SQL shows that each event that satisfies *one* also satisfies *other*."""
     return _parts(other.condition) <= _parts(one.condition)
 
 
 def _parts(condition: Condition | None) -> frozenset[Any]:
-    """What must hold, part by part; what always does is left out."""
+    """The operands of AND, without those that are always TRUE."""
     if condition is None:
         return frozenset()
     if isinstance(condition, AndCondition):
@@ -260,28 +260,28 @@ def _tree(condition: SqlCondition) -> exp.Expr | None:
     try:
         tree = parse(condition.text)
     except ExpressionError:
-        return None  # it is told where the pattern meets a schema
+        return None  # reported when the pattern is bound to a schema
     return None if isinstance(tree, exp.Alias) else tree
 
 
-# ---------------------------------------------------------------------- conditions over events that are not there
+# ---------------------------------------------------------------------- conditions over events that do not exist yet
 
 
 def _conditions(
     pattern: PatternSequence, later: frozenset[str] = frozenset(), round_later: frozenset[str] | None = None
 ) -> Iterator[Surprise]:
-    """Conditions that cannot hold, because a stage of which they speak has no event yet.
+    """Conditions that cannot be satisfied, because a stage that they refer to has no event yet.
 
     :param later: the stages that follow the group
-    :param round_later: those that follow in the same round of a group that repeats: none of them has an event before what must
-        take one in the first round; None: nothing repeats
+    :param round_later: the stages that follow in the same repetition of a repeated group: none of them has an event before a
+        required stage of the first repetition; None: nothing repeats
     """
     names = [frozenset(_names(stage)) for stage in pattern.stages]
     for at, stage in enumerate(pattern.stages):
         after = frozenset[str]().union(*names[at + 1 :])
         following, in_round = (later | after, None) if round_later is None else (later, round_later | after)
         if in_round is not None and stage.quantifier.optional:
-            in_round = frozenset()  # it may be left out of the first round
+            in_round = frozenset()  # it may be absent in the first repetition
         if stage.group is not None:
             repeats = stage.quantifier.kind is QuantifierKind.LOOPING or stage.quantifier.at_most > 1
             inside = frozenset[str]() if in_round is None and repeats else in_round
@@ -343,14 +343,14 @@ def _mentioned(condition: Condition, stages: frozenset[str]) -> list[str]:
 
 
 Truth = frozenset[bool | None]
-"""What a condition can be, where the events are not known: TRUE, FALSE, NULL."""
+"""The possible values of a condition for unknown events: TRUE, FALSE, NULL."""
 _ANY: Truth = frozenset({True, False, None})
 _NULL: Truth = frozenset({None})
 _STRICT = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div,
     exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
 )  # fmt: skip
-"""What is NULL if one of its operands is. So are all functions, but those that choose."""
+"""Expressions that are NULL if an operand is. All functions are, except conditional ones."""
 _CHOOSING = "Choices and NULL"
 _COMPARED: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
     exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt,
@@ -373,12 +373,12 @@ def _values_of(condition: Condition, empty: frozenset[str]) -> Truth:
 
 
 def _holds(condition: Condition, empty: frozenset[str]) -> Truth:
-    """A condition that is NULL does not hold."""
+    """The possible truth values; a condition that is NULL is not satisfied."""
     return frozenset(bool(value) for value in _values_of(condition, empty))
 
 
 def _truth(node: exp.Expr, empty: frozenset[str]) -> Truth:
-    """What *node* can be where the stages *empty* have no event."""
+    """The possible values of *node* if the stages *empty* have no event."""
     node = node.unnest()
     if isinstance(node, exp.And):
         return reduce(_and, (_truth(part, empty) for part in node.flatten()))
@@ -401,7 +401,7 @@ def _truth(node: exp.Expr, empty: frozenset[str]) -> Truth:
 
 
 def _is_null(node: exp.Expr, empty: frozenset[str]) -> bool:
-    """Is it NULL for sure?"""
+    """Whether it is certainly NULL."""
     node = node.unnest()
     if isinstance(node, exp.Null):
         return True
@@ -435,7 +435,7 @@ def _bounds(node: exp.Between) -> tuple[exp.Expr, exp.Expr]:
 
 
 def _choices(node: exp.Expr, empty: frozenset[str]) -> list[exp.Expr] | None:
-    """What an IF or a CASE can be; None: it is another expression."""
+    """The possible results of an IF or a CASE; None: it is another expression."""
     operand: exp.Expr | None = None
     if isinstance(node, exp.Case):
         operand, default = node.this, node.args.get("default") or exp.Null()

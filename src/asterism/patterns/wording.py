@@ -1,6 +1,4 @@
-"""The words in which patterns are told to people: what :mod:`asterism.patterns.explain`, the drawing and the trace have in
-common.
-"""
+"""Human-readable descriptions of patterns, shared by :mod:`asterism.patterns.explain`, the drawing and the trace."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ CONTIGUITY = {
     Contiguity.NOT_NEXT: "not next",
     Contiguity.NOT_FOLLOW: "not followed by",
 }
-"""How a stage follows the one before."""
+"""The contiguity between two stages."""
 
 INNER = {
     Contiguity.STRICT: "consecutive",
     Contiguity.SKIP_TILL_NEXT: "relaxed",
     Contiguity.SKIP_TILL_ANY: "combinations",
 }
-"""How repetitions follow each other."""
+"""The contiguity between repetitions."""
 
 SKIP = {
     SkipKind.NO_SKIP: "nothing is discarded",
@@ -37,7 +35,7 @@ SKIP = {
 
 
 def condition_text(condition: Condition) -> str:
-    """A condition as its author would say it.
+    """A condition as text.
 
     >>> condition_text(OrCondition(SqlCondition("x > 1"), NotCondition(SqlCondition("y = 2"))))
     'x > 1 OR NOT (y = 2)'
@@ -64,7 +62,7 @@ def _operand_text(condition: Condition) -> str:
 
 
 def operands(condition: AndCondition | OrCondition) -> list[Condition]:
-    """What a chain of the same connective joins: ``where`` after ``where`` nests to the left, as deep as it is long."""
+    """The operands of a chain of one connective: ``where`` after ``where`` nests to the left, as deep as the chain is long."""
     parts: list[Condition] = []
     at: Condition = condition
     while isinstance(at, AndCondition | OrCondition) and type(at) is type(condition):
@@ -74,7 +72,7 @@ def operands(condition: AndCondition | OrCondition) -> list[Condition]:
 
 
 def count_text(quantifier: Quantifier) -> str:
-    """How often, in a few characters; empty: once.
+    """The quantifier in a few characters; empty: once.
 
     >>> a = PatternSequence.begin("a")
     >>> [count_text(p.stages[0].quantifier) for p in (a, a.times(2, 4).optional(), a.one_or_more(), a.optional())]
@@ -92,7 +90,7 @@ def count_text(quantifier: Quantifier) -> str:
 
 
 def repeats(quantifier: Quantifier) -> bool:
-    """Can it occur more than once?"""
+    """Whether it can occur more than once."""
     return quantifier.kind is QuantifierKind.LOOPING or quantifier.at_most > 1
 
 
@@ -116,7 +114,7 @@ def quantifier_words(quantifier: Quantifier) -> str:
 
 
 def loop_words(quantifier: Quantifier) -> list[str]:
-    """What is said about repetitions."""
+    """The description of repetitions."""
     words = [INNER[quantifier.inner]] if repeats(quantifier) else []
     if quantifier.greedy:
         words.append("greedy")
@@ -126,7 +124,7 @@ def loop_words(quantifier: Quantifier) -> list[str]:
 
 
 def stage_words(stage: Stage, first: bool) -> str:
-    """How it follows, and its name: ``followed by "b"``; the *first* of a chain begins it."""
+    """The contiguity and name of a stage: ``followed by "b"``; for the *first* of a chain, ``begin``."""
     follows = "begin" if first and not stage.contiguity.negated else CONTIGUITY[stage.contiguity]
     name = printable(stage.name)
     return f"{follows} group {name}" if stage.group is not None else f'{follows} "{name}"'
