@@ -1,4 +1,4 @@
-"""Checks of what is given to windows and triggers."""
+"""Checks of the arguments of windows and triggers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asterism.errors import StreamDefinitionError
 
 
 def check_delta(threshold: object, delta: object, where: str) -> None:
-    """Refuse what is no threshold, or no distance between elements."""
+    """Refuse an invalid threshold or distance function."""
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold) or threshold < 0:
         raise StreamDefinitionError(f"{where}: the threshold must be a number, 0 or more, not {threshold!r}")
     if not isinstance(delta, str) and not callable(delta):
@@ -29,7 +29,7 @@ def check_delta(threshold: object, delta: object, where: str) -> None:
 
 
 def duration(value: object, where: str, *, zero: bool = False) -> timedelta:
-    """*value*, if it is a positive timedelta.
+    """Return *value* if it is a positive timedelta.
 
     :raises StreamDefinitionError: it is not
     """
@@ -45,7 +45,7 @@ def duration(value: object, where: str, *, zero: bool = False) -> timedelta:
 
 
 def code(value: timedelta) -> str:
-    """A timedelta as one writes it.
+    """The Python code of a timedelta.
 
     >>> code(timedelta(minutes=90)), code(timedelta(milliseconds=1500)), code(timedelta(0))
     ('timedelta(minutes=90)', 'timedelta(milliseconds=1500)', 'timedelta(seconds=0)')
@@ -60,5 +60,5 @@ def code(value: timedelta) -> str:
 
 
 def name_of(delta: object) -> str:
-    """A text as code, a function by its name."""
+    """The code of a string, or the name of a function."""
     return repr(delta) if isinstance(delta, str) else getattr(delta, "__qualname__", type(delta).__name__)

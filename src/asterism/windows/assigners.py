@@ -1,7 +1,7 @@
-"""Which windows an element belongs to, and which elements a window leaves out when it fires: immutable values.
+"""Window assigners, which define the windows of an element: immutable values.
 
-A window is a stretch of time, from its start to its end; the end is not part of it. All times here are microseconds since
-1970-01-01 UTC, as columns.
+A window is an interval from its start to its end, without the end. All times here are microseconds since 1970-01-01 UTC, as
+columns.
 
 Source: Flink's "Windows", section "Window Assigners".
 """
@@ -26,18 +26,18 @@ from asterism.windows.arguments import code, duration, name_of
 
 DAY = timedelta(days=1)
 MAX_WINDOWS = 10_000
-"""How many sliding windows an element may belong to."""
+"""Maximum number of sliding windows of an element."""
 MAX_KEPT = micros(timedelta(days=1_000_000))
-"""Of the longest duration, in microseconds."""
+"""The longest duration, in microseconds."""
 Gap = str | Callable[[pa.Table], Any]
 
 
 class Windows:
-    """Base of what follows."""
+    """Base of window assigners."""
 
     @property
     def merges(self) -> bool:
-        """Do windows become one when they meet?"""
+        """Whether windows merge when they touch."""
         return False
 
     @property
@@ -45,13 +45,13 @@ class Windows:
         return False
 
     def assign(self, times: Ints) -> tuple[Ints, Ints, Ints]:
-        """The windows of elements with these *times*: which element, start, end. An element's windows are in order of start."""
+        """The windows of elements with these *times*: element, start, end. The windows of an element are ordered by start."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Moments at equal distances, in microseconds, or on the calendar of a time zone: days, or months."""
+    """Instants at equal distances: in microseconds, or in days or months of the calendar of a time zone."""
 
     step: int
     """microseconds, or months"""
@@ -60,7 +60,7 @@ class _Grid:
     zone: str | None
 
     def index(self, times: Ints) -> Ints:
-        """The number of the last moment at or before each time."""
+        """The index of the last instant at or before each time."""
         if self.zone is None:
             found: Ints = (times - self.offset) // self.step
             return found
@@ -68,13 +68,13 @@ class _Grid:
         if self.months:
             wall = wall.astype("M8[us]").astype("M8[M]").astype(np.int64)
         number: Ints = wall // self.step
-        # Where the clocks are set back an hour of the wall comes twice; where they are set forward, one does not come.
+        # At a change of daylight saving time, local times are repeated or skipped.
         number += times >= self.moment(number + 1)
         number -= times < self.moment(number)
         return number
 
     def moment(self, number: Ints, later: int = 0) -> Ints:
-        """The moment with this number; or what is *later* than that: microseconds or months on the calendar."""
+        """The instant with this index; *later* adds microseconds or months of the calendar."""
         at = number * self.step + later
         if self.zone is None:
             plain: Ints = at + self.offset
@@ -120,7 +120,7 @@ class _Aligned(Windows):
             return rows, grid.moment(newest), grid.moment(newest + 1)
         numbers = newest[:, None] - np.arange(
             -(-size // grid.step), -1, -1
-        )  # one more than there are: days differ in length
+        )  # one more than needed: days differ in length
         rows = np.repeat(rows, numbers.shape[1])
         starts, ends = grid.moment(numbers.ravel()), grid.moment(numbers.ravel(), size)
         inside = times[rows] < ends
@@ -134,7 +134,7 @@ class _Aligned(Windows):
 
 @dataclass(frozen=True, repr=False)
 class TumblingWindows(_Aligned):
-    """Windows of one size that follow each other without a gap. Made by :meth:`of` and :meth:`of_months`.
+    """Windows of one size that follow each other without a gap. Created by :meth:`of` and :meth:`of_months`.
 
     Source: Flink's ``TumblingEventTimeWindows``, ``TumblingProcessingTimeWindows``.
     """
@@ -143,11 +143,11 @@ class TumblingWindows(_Aligned):
     def of(cls, size: timedelta, *, offset: timedelta = timedelta(0), zone: str | None = None) -> TumblingWindows:
         """
         :param size: with *zone*, whole days
-        :param offset: windows begin at multiples of *size* after 1970-01-01 (a Thursday), plus this
-        :param zone: a time zone, such as ``"Europe/Berlin"``, by whose calendar days are counted: the day on which the clocks
-            change is an hour longer or shorter. Default: UTC
-        :raises StreamDefinitionError: *size* is not positive; *offset* is as long as *size*, so that it is another one; the zone
-            is unknown, or not needed
+        :param offset: windows start at multiples of *size* after 1970-01-01 (a Thursday), plus this
+        :param zone: a time zone, such as ``"Europe/Berlin"``, whose calendar defines days: a day with a change of daylight
+            saving time is an hour longer or shorter. Default: UTC
+        :raises StreamDefinitionError: *size* is not positive; *offset* is not shorter than *size*; the zone is unknown, or has
+            no effect
 
         >>> TumblingWindows.of(timedelta(days=1), zone="Europe/Berlin")
         TumblingWindows.of(timedelta(days=1), zone='Europe/Berlin')
@@ -158,7 +158,7 @@ class TumblingWindows(_Aligned):
     @classmethod
     def of_months(cls, months: int, *, offset: timedelta = timedelta(0), zone: str | None = None) -> TumblingWindows:
         """
-        :param months: how many months a window is long: 3 for quarters, 12 for years
+        :param months: the length of a window in months: 3 for quarters, 12 for years
         :param offset: added to the first of the month, 00:00
         :param zone: the time zone of the calendar. Default: UTC
         :raises StreamDefinitionError: as for :meth:`of`
@@ -177,7 +177,7 @@ class TumblingWindows(_Aligned):
 
 @dataclass(frozen=True, repr=False)
 class SlidingWindows(_Aligned):
-    """Windows of one size that begin at equal distances and overlap. Made by :meth:`of` and :meth:`of_months`.
+    """Windows of one size that start at equal distances and overlap. Created by :meth:`of` and :meth:`of_months`.
 
     Source: Flink's ``SlidingEventTimeWindows``, ``SlidingProcessingTimeWindows``.
     """
@@ -188,7 +188,7 @@ class SlidingWindows(_Aligned):
     ) -> SlidingWindows:
         """
         :param size: with *zone*, whole days, as is *slide*
-        :param slide: a window begins every so often; at most *size*
+        :param slide: the distance between the starts of two windows; at most *size*
         :param offset, zone: as for :meth:`TumblingWindows.of`
         :raises StreamDefinitionError: as for :meth:`TumblingWindows.of`; *slide* is larger than *size*; an element would belong
             to more than MAX_WINDOWS windows
@@ -205,8 +205,8 @@ class SlidingWindows(_Aligned):
         cls, months: int, slide: int, *, offset: timedelta = timedelta(0), zone: str | None = None
     ) -> SlidingWindows:
         """
-        :param months: how many months a window is long
-        :param slide: how many months after each other they begin
+        :param months: the length of a window in months
+        :param slide: the distance between the starts of two windows in months
 
         >>> SlidingWindows.of_months(12, 1)
         SlidingWindows.of_months(12, 1)
@@ -224,10 +224,10 @@ class SlidingWindows(_Aligned):
 
 @dataclass(frozen=True, repr=False)
 class SessionWindows(Windows):
-    """A window for each burst of elements: it ends when none has come for a time, the gap. Windows that overlap or touch are one.
-    Made by :meth:`with_gap` and :meth:`with_dynamic_gap`.
+    """A window for each burst of elements, which ends when no element has arrived for the gap. Windows that overlap or touch are
+    merged. Created by :meth:`with_gap` and :meth:`with_dynamic_gap`.
 
-    Source: Flink's ``EventTimeSessionWindows``, ``DynamicEventTimeSessionWindows`` and those of processing time.
+    Source: Flink's ``EventTimeSessionWindows``, ``DynamicEventTimeSessionWindows`` and their processing-time variants.
     """
 
     gap: timedelta | Gap
@@ -253,11 +253,11 @@ class SessionWindows(Windows):
 
     @classmethod
     def with_dynamic_gap(cls, gap: Gap) -> SessionWindows:
-        """Each element says how long its window is.
+        """Each element defines its own gap.
 
-        :param gap: an expression in Spark SQL, an INTERVAL or a number of seconds; or a Python function that takes a table of
-            elements (:class:`pyarrow.Table`) and returns one such value for each
-        :raises StreamDefinitionError: neither
+        :param gap: a Spark SQL expression, an INTERVAL or a number of seconds; or a Python function that takes a table of
+            elements (:class:`pyarrow.Table`) and returns one such value for each element
+        :raises StreamDefinitionError: *gap* is neither
 
         >>> SessionWindows.with_dynamic_gap("CASE WHEN mobile THEN 600 ELSE 1800 END")
         SessionWindows.with_dynamic_gap('CASE WHEN mobile THEN 600 ELSE 1800 END')
@@ -273,7 +273,7 @@ class SessionWindows(Windows):
         return None if isinstance(self.gap, timedelta) else self.gap
 
     def assign(self, times: Ints, gaps: Ints | None = None) -> tuple[Ints, Ints, Ints]:
-        """The window of each element alone: from its time, as long as its gap."""
+        """The window of each element before merging: from its time, with the length of its gap."""
         rows = np.arange(len(times))
         if isinstance(self.gap, timedelta):
             return rows, times, times + micros(self.gap)
@@ -288,9 +288,9 @@ class SessionWindows(Windows):
 
 @dataclass(frozen=True)
 class GlobalWindows(Windows):
-    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end: one that does fires
-    when nothing comes any more, at the end of a table or when a stream is drained; in event time, one that waits for the end by
-    the clock never does.
+    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end: such a trigger
+    fires only at the end of the input, when a table ends or a stream is drained. In event time, a processing-time trigger that
+    waits for the end never fires.
 
     >>> GlobalWindows()
     GlobalWindows()

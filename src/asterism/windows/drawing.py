@@ -1,8 +1,8 @@
-"""Windows and triggers as drawings: what a policy does with elements, watermarks and a clock, as SVG.
+"""Windows and triggers as drawings: the effect of a policy on elements, watermarks and processing time, as SVG.
 
-From left to right goes event time, from top to bottom go the steps in their order: elements that come, the watermark and the
-clock that move. Under each step stand the firings that come of it, as bars as long as their windows. The firings are those of
-:class:`~asterism.windows.operator.WindowOperator`, which plays the steps: a drawing shows what happens, not what should.
+Event time runs from left to right, and the steps from top to bottom: elements that arrive, and advances of the watermark and
+of processing time. Below each step are its firings, as bars as long as their windows. The firings are computed by
+:class:`~asterism.windows.operator.WindowOperator`, which runs the steps, so a drawing shows the actual behaviour.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from asterism.windows.triggers import (
 )
 
 MAX_STEPS = 300
-"""Elements and moves of time in a drawing."""
+"""Maximum number of elements and advances of time in a drawing."""
 MAX_FIRINGS = 12
-"""Firings of one step that are drawn; the rest is counted."""
+"""Maximum number of firings per step; further ones are only counted."""
 MAX_LANES = 8
-"""Windows that are drawn above each other; the rest is left out."""
+"""Maximum number of windows above each other; further ones are omitted."""
 MAX_BANDS = 24
-"""Windows whose beginnings and ends are drawn; of more, they would be a grey area."""
+"""Maximum number of windows with start and end lines; more lines would merge into a grey area."""
 MAX_CONTENTS = 44
-"""Characters of a firing's contents; in full they are shown when the pointer rests on its bar."""
+"""Maximum length of the contents of a firing; the tooltip has the full text."""
 
 MAX_TIME = 2 * 10**14
-"""Milliseconds before and after 1970 that a step may name."""
+"""Maximum distance of a time in a step from 1970, in milliseconds."""
 
 _STEP = "in 1@3 2@4.5, watermark 9.999, clock 12, end"
 _UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -79,8 +79,8 @@ _TICKS = [
     *(3_600_000 * hours for hours in (1, 2, 3, 6, 12)),
     *(86_400_000 * ten * one for ten in (1, 10, 100, 1_000) for one in (1, 2, 5)),
 ]
-PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, rows of elements and of all else, radius
-BOLD = 0.62  # about how wide a bold character is
+PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, height of rows of elements and of other rows, radius
+BOLD = 0.62  # approximate width of a bold character
 GREEN, PALE_GREEN, PALE_AMBER, LINES = "#1a7f37", "#eaf6ec", "#fdf3e3", "#e4e8ec"
 KINDS = {"early": (BLUE, PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (AMBER, PALE_AMBER)}
 
@@ -107,7 +107,7 @@ class _Move:
 
 
 def _parsed(steps: str) -> list[_Element | _Move]:
-    """Times and gaps in milliseconds. What a transcript says is expected is passed over."""
+    """Parse steps, with times and gaps in milliseconds. The expectations of a transcript are ignored."""
     found: list[_Element | _Move] = []
     for written in steps.splitlines():
         word, _, rest = written.split("#")[0].strip().partition(" ")
@@ -165,14 +165,14 @@ def _seconds(time: int) -> str:
     return f"{time / 1000:.3f}".rstrip("0").rstrip(".")
 
 
-# ---------------------------------------------------------------------------------------------------- what happens
+# ---------------------------------------------------------------------------------------------------- events
 
 
 @dataclass(frozen=True, slots=True)
 class _Firing:
     key: str
     start: int | None
-    """None: of a global window, as is the end"""
+    """None for a global window, like the end"""
     end: int | None
     number: int
     kind: str
@@ -184,7 +184,7 @@ class _Firing:
         return " ".join(self.values) or "nothing"
 
     def __str__(self) -> str:
-        """As in a transcript."""
+        """The notation of transcripts."""
         window = "global" if self.end is None else f"[{_seconds(self.start or 0)},{_seconds(self.end)})"
         key = self.key + " " if self.key else ""
         return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}"
@@ -192,11 +192,11 @@ class _Firing:
 
 @dataclass(slots=True)
 class _Event:
-    """A step, and what came of it."""
+    """A step and its effects."""
 
     step: _Element | _Move
     time: int
-    """of an element, or to which time moved"""
+    """of an element, or the new time"""
     windows: list[tuple[int, int]] = field(default_factory=list)
     behind: bool = False
     """its windows had ended"""
@@ -281,7 +281,7 @@ def default_steps(
     lateness: timedelta = timedelta(0),
     processing_time: bool = False,
 ) -> str:
-    """A script that shows what a policy does: elements out of order, time that passes the end of the window, late elements.
+    """Steps that show the effect of a policy: out-of-order elements, time that passes the end of the window, late elements.
 
     :param windows, trigger, lateness, processing_time: as for :func:`draw`
     :return: steps for :func:`draw`
@@ -344,7 +344,7 @@ def default_steps(
 
 
 class _Script:
-    """Steps as text; times are parts of a window."""
+    """Steps as text; times are fractions of a window."""
 
     def __init__(self, start: int, end: int, unit: float) -> None:
         self.start, self.end, self.unit = start, end, unit
@@ -393,7 +393,7 @@ class _Script:
 
 
 def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
-    """A window to draw: one that begins about 1970."""
+    """A window to draw, which starts near 1970."""
     if isinstance(windows, SessionWindows):
         return 0, (windows.gap // timedelta(milliseconds=1) if isinstance(windows.gap, timedelta) else 10_000)
     if isinstance(windows, GlobalWindows):
@@ -415,7 +415,7 @@ def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
 
 
 def draw_trigger(trigger: Trigger) -> str:
-    """Two windows of ten seconds, with an allowed lateness of five if *trigger* has a late trigger."""
+    """Draw two windows of ten seconds, with an allowed lateness of five if *trigger* has a late trigger."""
     late = any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger))
     return draw(TumblingWindows.of(timedelta(seconds=10)), trigger, lateness=timedelta(seconds=5 if late else 0))
 
@@ -431,17 +431,17 @@ def draw(
     in_order: bool = False,
     value: str = "v",
 ) -> str:
-    """What a policy does with the elements, the watermarks and the clock of *steps*, as SVG.
+    """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
-    A step is a line: ``in 1@3 2@4.5s`` (elements: value and event time; ``a1@3`` has the key a, ``1@3+20s`` a gap), ``watermark
-    10min``, ``clock 12`` and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms, s, min, h, d. Expressions may
-    read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
+    Each line is a step: ``in 1@3 2@4.5s`` (elements: value and event time; ``a1@3`` has the key a, ``1@3+20s`` a gap),
+    ``watermark 10min``, ``clock 12`` (processing time) and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
+    s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
     :param windows, trigger, lateness, evictor, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
-    :param steps: what happens; default: :func:`default_steps`
-    :param processing_time: windows in processing time: an element's time is that of the clock
-    :param value: the column of the values
-    :raises StreamDefinitionError: a step that is not understood, or more than MAX_STEPS; a policy that the operator refuses
+    :param steps: the steps; default: :func:`default_steps`
+    :param processing_time: windows in processing time: the time of an element is that of its arrival
+    :param value: the name of the column with the values
+    :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses
 
     >>> from asterism.windows.assigners import TumblingWindows
     >>> policy = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
@@ -461,7 +461,7 @@ def draw(
 
 
 class _Drawing:
-    """Rows from top to bottom. Each has at most one text at its left and one at its right."""
+    """Rows from top to bottom, each with at most one text at its left and one at its right."""
 
     def __init__(self, operator: WindowOperator, events: list[_Event], lateness: int) -> None:
         self.operator, self.events, self.lateness = operator, events, lateness
@@ -496,7 +496,7 @@ class _Drawing:
         return self.left + PLOT * min(max(part, 0.0), 1.0)
 
     def _moves(self, event: _Event) -> bool:
-        """Does it move the time of the windows?"""
+        """Whether it advances the time of the windows."""
         return isinstance(event.step, _Move) and (event.step.what == "clock") != self.event_time
 
     def _label(self, event: _Event) -> str:
@@ -507,7 +507,7 @@ class _Drawing:
         return f"{event.step.what} {self._time(event.time)}"
 
     def _time(self, time: int) -> str:
-        """As the axis tells it if it can, else in words."""
+        """A time in the format of the axis if possible, otherwise as text."""
         return duration(timedelta(milliseconds=time))
 
     def _text(self, firing: _Firing) -> str:
@@ -560,7 +560,7 @@ class _Drawing:
         return y + 8
 
     def _windows(self, y: float) -> float:
-        """Above the rows, the windows to which elements belong, next to or above each other, with their lateness."""
+        """Draw the windows of the elements above the rows, next to or above each other, with their lateness."""
         windows = self.operator.windows
         if windows.is_global:
             self.canvas.rect(self.left, y, PLOT, 16, rx=3, fill=PALE_BLUE, stroke=BLUE)
@@ -589,8 +589,8 @@ class _Drawing:
 
     def _rows(self, y: float) -> float:
         behind = len(self.canvas.root)
-        line: list[tuple[float, float]] = []  # of the watermark, or of the clock if that moves the windows
-        free = self.left + PLOT  # from where on the row of elements has room
+        line: list[tuple[float, float]] = []  # of the watermark or processing time
+        free = self.left + PLOT  # start of the free space in the row of elements
         open_row = False
         for event in self.events:
             if isinstance(event.step, _Element):
@@ -694,7 +694,7 @@ class _Drawing:
         return y
 
     def _grid(self, at: int, top: float, bottom: float) -> None:
-        """Behind the rows: bands of windows, and where they begin and end."""
+        """Draw bands of windows behind the rows, with their start and end."""
         front = list(self.canvas.root)[at:]
         for shape in front:
             self.canvas.root.remove(shape)
@@ -712,7 +712,7 @@ class _Drawing:
             self.canvas.root.append(shape)
 
     def _legend(self, x: float, y: float, width: float) -> float:
-        """What of all this occurs, in as many lines as it needs."""
+        """Draw the legend of the symbols that are used, in as many lines as needed."""
         meanings = {
             "": "an element, from top to bottom as they come",
             "behind": "its window has ended",

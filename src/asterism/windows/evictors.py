@@ -1,4 +1,4 @@
-"""Which elements a window leaves out when it fires: immutable values."""
+"""Evictors, which remove elements from a window when it fires: immutable values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from asterism.windows.assigners import MAX_KEPT
 
 @dataclass(frozen=True, repr=False)
 class Evictor:
-    """Drops elements of a window when it fires: from what remains the result is computed. Made by :meth:`count`, :meth:`time`
-    and :meth:`delta`. What is dropped does not come back with a later firing. All elements are kept until then, not sums.
+    """Removes elements from a window when it fires; the result is computed from the remaining ones. Created by :meth:`count`,
+    :meth:`time` and :meth:`delta`. Removed elements are not part of later firings. All elements are kept in state, instead of
+    partial aggregates.
 
-    :ivar after: drop after the result is computed, not before
+    :ivar after: remove elements after the result is computed, not before
 
     Source: Flink's "Windows", section "Evictors".
     """
@@ -52,7 +53,7 @@ class Evictor:
     def count(cls, elements: int, *, after: bool = False) -> Evictor:
         """Keep the last *elements*.
 
-        :raises StreamDefinitionError: not a number, 1 or more
+        :raises StreamDefinitionError: *elements* is not an integer of at least 1
 
         >>> Evictor.count(100)
         Evictor.count(100)
@@ -72,10 +73,10 @@ class Evictor:
 
     @classmethod
     def delta(cls, threshold: float, delta: Any, *, after: bool = False) -> Evictor:
-        """Keep the elements that are less than *threshold* away from the last.
+        """Keep the elements whose distance from the last one is less than *threshold*.
 
         :param delta: as for :meth:`asterism.windows.triggers.DeltaTrigger.of`
-        :raises StreamDefinitionError: as there
+        :raises StreamDefinitionError: as for that method
 
         >>> Evictor.delta(2.5, "price")
         Evictor.delta(2.5, 'price')

@@ -1,7 +1,7 @@
 """One call of a :class:`asterism.windows.operator.WindowOperator` for one key group, from its pages of state to its firings.
 
-State is read and panes are found, by columns; the compiled :mod:`asterism.windows.kernels` finds what fires;
-:mod:`asterism.windows.panes` computes the results; what is left of the panes is written back.
+State is read and panes are looked up, in columns. The compiled :mod:`asterism.windows.kernels` finds the firings,
+:mod:`asterism.windows.panes` computes the results, and the remaining panes are written back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import OwnTriggers, span_of
 
 MAX_FIRINGS = 2**24
-"""In one call for one key group; there may be more where there are many elements."""
+"""In one call for one key group; the limit is higher if there are many elements."""
 
 
 class WindowCall:
@@ -46,10 +46,10 @@ class WindowCall:
         late: Callable[[Group, str, pa.Table], None],
     ) -> None:
         """
-        :param watermarks: at which each event is processed
-        :param stages: when in the call that is
-        :param clock: what processing time it is, for windows in event time
-        :param late: takes elements that are late
+        :param watermarks: the watermark at which each event is processed
+        :param stages: the stage of the call in which it is processed
+        :param clock: the processing time, for windows in event time
+        :param late: receives late elements
         """
         self.plan = plan
         self.clock = clock
@@ -59,7 +59,7 @@ class WindowCall:
         self.watermarks = watermarks
         self.stages = stages
         self.event_time = plan.is_event_time
-        # Sessions that touch are one: in order, they must wait for what begins at their end.
+        # Sessions that touch are merged: in order, they must wait for elements at their end.
         waits = plan.in_order and plan.windows.merges
         self.resolution = plan.time.resolution if self.event_time and not waits else 0
         self.lateness = plan.lateness if self.event_time else END_OF_TIME
@@ -101,7 +101,7 @@ class WindowCall:
         self.old_code, self.event_code = codes[: self.old.num_rows], codes[self.old.num_rows :]
 
     def _panes(self, old: Ints, count: int) -> Any:
-        """Panes for the kernel: *old* says for each which it was before, or NONE."""
+        """Panes for the kernel: *old* is the previous index of each, or NONE."""
         from asterism.windows.kernels import Panes
 
         was = old != NONE
@@ -168,7 +168,7 @@ class WindowCall:
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
-        order = np.lexsort((starts, code))  # stable: what was there before comes first
+        order = np.lexsort((starts, code))  # stable: existing panes come first
         new = np.ones(len(order), np.bool_)
         new[1:] = (code[order][1:] != code[order][:-1]) | (starts[order][1:] != starts[order][:-1])
         pane_of = np.cumsum(new) - 1
@@ -205,7 +205,7 @@ class WindowCall:
         if late.any():
             self.report_late(self.group, EVENTS, self.events.filter(pa.array(late)))
 
-    # -- the kernel, and what comes of it
+    # -- the kernel and its results
 
     def _play(
         self,
@@ -294,7 +294,7 @@ class WindowCall:
     def _results(
         self, happened: Happened, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
     ) -> tuple[pa.Table | None, Ints, pa.Table | None]:
-        """Emit the results; what is kept of each pane: partials, or how many rows and these."""
+        """Emit the results. Return the contents of each pane: partials, or the number of rows and the rows."""
         plan = self.plan
         if plan.partials is not None:
             was = old != NONE

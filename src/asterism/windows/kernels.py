@@ -1,15 +1,16 @@
-"""What triggers do, element by element, compiled: arrays in, arrays out. :mod:`asterism.windows.trigger_table` makes the tables.
+"""The compiled evaluation of triggers, element by element: arrays in, arrays out. :mod:`asterism.windows.trigger_table` makes
+the tables.
 
-A *pane* is a window of one key. Its words, its number of firings and its number of elements are changed in place; what fires is
-written down, with the *contents* that the firing has.
+A *pane* is a window of one key. Its words, its number of firings and its number of elements are changed in place. Firings are
+recorded with their *contents*.
 
-Contents are numbers that stand for elements: what a pane had before the call; a *segment*, which is a run of new elements of a
-pane between two firings; or a *join* of two contents. Whoever calls turns the numbers into sums or rows, many at a time.
+Contents are indexes that represent elements: those of a pane before the call; a *segment*, which is a run of new elements of a
+pane between two firings; or a *join* of two contents. The caller converts the indexes to aggregates or rows, many at a time.
 
-The order of things for a pane: event-time timers up to the watermark before the call; processing-time timers; the elements, each
-after the event-time timers up to the watermark at its place; event-time timers up to the new watermark.
+The order of processing for a pane: event-time timers up to the watermark before the call; processing-time timers; the elements,
+each after the event-time timers up to its watermark; event-time timers up to the new watermark.
 
-Functions that are only ``register_jitable`` run uncompiled where a trigger of a user's has to be called in between: *calls* is
+Functions that are only ``register_jitable`` run uncompiled if a user-defined trigger must be called in between: *calls* is
 then an object with the methods that are used here, otherwise None.
 """
 
@@ -51,7 +52,7 @@ BEFORE_TIME = -(2**63) + 1
 
 READY = 1
 OVER = 2
-"""END: it has fired at the end. EACH: the end of the window is awaited. DELTA: there is a number to compare with. OWN: there is
+"""END: it has fired at the end. EACH: it waits for the end of the window. DELTA: there is a number to compare with. OWN: there is
 state."""
 ARMED = 4
 """END: an element waits for the end of the window."""
@@ -59,7 +60,7 @@ ARMED = 4
 OK, NO_ROOM = 0, 1
 EARLY_FIRING, ON_TIME_FIRING, LATE_FIRING = range(3)
 PANE, CONTENTS, STAGE, TIME, PLACE, FIRING_KIND, IS_LAST, FIRING_NUMBER, START, STOP = range(10)
-"""Columns of what fired. STAGE, TIME and PLACE tell the order: a Stage; the time of the timer; the number of the
+"""Columns of firings. STAGE, TIME and PLACE define the order: a Stage; the time of the timer; the index of the
 element, or -1."""
 STAGE_BEFORE, STAGE_CLOCK, STAGE_ELEMENTS, STAGE_AFTER = map(int, Stage)
 NONE = -1
@@ -67,10 +68,10 @@ NONE = -1
 
 
 class Rules(NamedTuple):
-    """What does not change during a call. Times are microseconds.
+    """The constants of a call. Times are microseconds.
 
-    *lateness* is how long panes are kept after their last time, END_OF_TIME where that is not by event time; *resolution* lies
-    between the last time of a window and its end.
+    *lateness* is how long panes are kept after their last time, END_OF_TIME if that is not in event time; *resolution* is the
+    distance between the last time of a window and its end.
     """
 
     table: Any
@@ -84,13 +85,13 @@ class Rules(NamedTuple):
     watermark: int
     clock: int
     in_order: bool
-    """Were there elements that waited for a watermark?"""
+    """whether elements waited for a watermark"""
     ending: bool
-    """Does nothing come any more?"""
+    """whether the input has ended"""
 
 
 class Panes(NamedTuple):
-    """The panes of a call, a row each."""
+    """The panes of a call, one row each."""
 
     start: Any
     end: Any
@@ -102,14 +103,14 @@ class Panes(NamedTuple):
     """elements in the contents"""
     contents: Any
     segment: Any
-    """the segment that is open, or NONE"""
+    """the open segment, or NONE"""
     alive: Any
     watermark: Any
     """the watermark during the call"""
 
 
 class Log(NamedTuple):
-    """What a call writes. *sizes*: firings, segments, joins."""
+    """The output of a call. *sizes*: number of firings, segments, joins."""
 
     firings: Any
     segment_of: Any
@@ -139,8 +140,8 @@ def cleanup_time(last: int, lateness: int) -> int:
 
 @njit(cache=True)
 def find_live(table: Any, words: Any, live: Any, past: bool) -> None:
-    """Which parts take part: of what waits for the end, the early trigger before, the late one after; *past*: none of them in
-    between."""
+    """Find the active parts: of a trigger that waits for the end, the early trigger before it and the late one after it; *past*:
+    neither in between."""
     for row in range(len(table)):
         parent = table[row, PARENT]
         if parent < 0:
@@ -167,10 +168,10 @@ def has_late(table: Any, row: int) -> bool:
 def add_element(
     rules: Rules, words: Any, live: Any, time: int, watermark: int, last: int, distances: Any, element: int
 ) -> None:
-    """Tell the trigger of a new element."""
+    """Update the trigger for a new element."""
     table = rules.table
     clock = rules.clock
-    # A part that waits by the clock is early or late by the clock; the others by the watermark.
+    # A processing-time part is early or late in processing time; the others by the watermark.
     for row in range(len(table)):
         parent = table[row, PARENT]
         if parent < 0:
@@ -225,7 +226,7 @@ def add_element(
 
 @njit(cache=True)
 def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> int:
-    """The first time for which a part waits, by the watermark (*event*) or by the clock."""
+    """The first time for which a part waits, in event time (*event*) or in processing time."""
     find_live(table, words, live, False)
     first = NO_MOMENT
     for row in range(len(table)):
@@ -252,7 +253,7 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
 
 @njit(cache=True)
 def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
-    """Tell the trigger that the watermark has passed *time*, one of its timers. *ending*: nothing comes any more."""
+    """Update the trigger when the watermark has passed *time*, one of its timers. *ending*: the input has ended."""
     find_live(table, words, live, False)
     for row in range(len(table)):
         if not live[row]:
@@ -278,10 +279,10 @@ def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, endin
 def clock_is(
     table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
 ) -> None:  # fmt: skip
-    """Tell the trigger that the clock, which is at *now*, has passed *time*. *ending*: that only the end of the window is told.
+    """Update the trigger when processing time, which is *now*, has passed *time*. *ending*: update only the end of the window.
 
-    Of the multiples of an interval that have passed the first counts, and the next one is after now: after a pause a window
-    fires once.
+    Of the multiples of an interval that have passed, only the first is used, and the next one is after *now*: after a pause
+    a window fires once.
     """
     find_live(table, words, live, False)
     for row in range(len(table)):
@@ -327,7 +328,7 @@ def is_ready(table: Any, words: Any, ready: Any) -> bool:
 
 @njit(cache=True)
 def begin_anew(rules: Rules, words: Any, told: Any) -> None:
-    """The window has fired: all parts that took part wait anew."""
+    """Reset all active parts after a firing of the window."""
     table = rules.table
     for row in range(len(table)):
         parent = table[row, PARENT]
@@ -335,7 +336,7 @@ def begin_anew(rules: Rules, words: Any, told: Any) -> None:
             told[row] = True
         elif table[row, ROLE] == PLAIN:
             told[row] = told[parent]
-        # the parts of what waits for the end were told by it, see below
+        # parts of a trigger that waits for the end are reset with it, see below
         if not told[row]:
             for inner in range(row + 1, table[row, END_ROW]):
                 if table[inner, PARENT] == row:
@@ -367,7 +368,7 @@ def begin_anew(rules: Rules, words: Any, told: Any) -> None:
 
 @njit(cache=True)
 def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int) -> None:
-    """Two windows have become one, whose last time is *last*."""
+    """Merge the words of two windows; the last time of the merged window is *last*."""
     table = rules.table
     for row in range(len(table)):
         kind, at = table[row, KIND], table[row, WORD]
@@ -377,7 +378,7 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
             words[at] |= other[at]
             words[at + 1] = min(words[at + 1], other[at + 1])
         elif kind == EACH_EVENT:
-            words[at] = (words[at] | other[at]) & READY  # the element that comes next sees to the end
+            words[at] = (words[at] | other[at]) & READY  # the next element sets the end
             words[at + 1] = min(words[at + 1], other[at + 1])
         elif kind in (END_EVENT, END_CLOCK):
             past = (watermark if kind == END_EVENT else rules.clock) >= last
@@ -392,7 +393,7 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
                 words[word] = rules.initial[word]
 
 
-# ---------------------------------------------------------------------- one pane, what happens to it
+# ---------------------------------------------------------------------- one pane
 
 
 @njit(cache=True)
@@ -410,7 +411,7 @@ def join(log: Log, left: int, right: int, first_join: int) -> int:
 
 @njit(cache=True)
 def close(panes: Panes, log: Log, pane: int) -> None:
-    """The contents of a pane, its open segment among them."""
+    """Close the open segment of a pane and add it to the contents."""
     if panes.segment[pane] != NONE:
         n_panes, n_elements = len(panes.start), len(log.segment_of)
         panes.contents[pane] = join(log, panes.contents[pane], n_panes + panes.segment[pane], n_panes + n_elements)
@@ -426,7 +427,7 @@ def purge(panes: Panes, log: Log, pane: int) -> None:
 
 @njit(cache=True)
 def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
-    """The pane is over; an element that comes nevertheless begins a new one."""
+    """Drop the pane; a later element starts a new one."""
     purge(panes, log, pane)
     panes.alive[pane] = False
     panes.firings[pane] = 0
@@ -449,7 +450,7 @@ def fire_if_ready(
     rules: Rules, panes: Panes, log: Log, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
     is_last: bool, calls: Any,
 ) -> None:  # fmt: skip
-    """There is room for a firing."""
+    """Record a firing; there is room for it."""
     words = panes.words[pane]
     if is_ready(rules.table, words, ready):
         begin_anew(rules, words, ready)
@@ -479,7 +480,7 @@ def event_timers(
     cleanup = cleanup_time(last, rules.lateness)
     while panes.alive[pane]:
         time = min(first_timer(table, words, live, last, True), cleanup)
-        # What never comes, and the end of time, are the same number: only the end of a pane is waited for there.
+        # Never and the end of time are the same number: only the end of a pane is awaited there.
         if time > until or (time == NO_MOMENT and cleanup != NO_MOMENT):
             break
         if log.sizes[FIRED] >= len(log.firings):
@@ -499,7 +500,7 @@ def event_timers(
 
 @register_jitable
 def advance_to(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, until: int, calls: Any) -> int:
-    """The watermark moves on, if it does, past that before the call if it was not there yet."""
+    """Advance the watermark to *until*, first past the watermark before the call."""
     code: int = OK
     if panes.watermark[pane] < rules.before and until >= rules.before:
         code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
@@ -513,7 +514,7 @@ def advance_to(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane
 def clock_timers(
     rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, ending: bool, calls: Any
 ) -> int:
-    """Fire the timers up to the present, in the order of time. *ending*: only the end of the window."""
+    """Fire the timers up to the current processing time, in the order of time. *ending*: only the end of the window."""
     table, words = rules.table, panes.words[pane]
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     cleanup = END_OF_TIME if rules.event else last
@@ -565,7 +566,7 @@ def new_element(
 
 @register_jitable
 def begin_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
-    """What has become due since the pane was seen last."""
+    """Fire everything that has become due since the last call for the pane."""
     panes.watermark[pane] = panes.seen[pane] if rules.in_order else rules.before
     if not panes.alive[pane]:
         return OK
@@ -579,7 +580,7 @@ def begin_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane
 
 @register_jitable
 def finish_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
-    """Time moves on to the end of the call."""
+    """Advance time to the end of the call."""
     code: int = OK
     if rules.event:
         code = advance_to(rules, panes, log, live, ready, pane, rules.watermark, calls)
@@ -621,14 +622,14 @@ def sessions(
     places: Any, stages: Any, distances: Any, slot_of: Any, calls: Any,
 ) -> int:  # fmt: skip
     """Windows that merge. Those of key k were old_at[k] to old_at[k + 1], in order of start; its elements are element_at[k] to
-    element_at[k + 1]. Pane len(panes) - len(times) + e is for the window that element e may begin. *slot_of* has room for the
+    element_at[k + 1]. Pane len(panes) - len(times) + e is for the window that element e may start. *slot_of* has room for the
     panes of a key.
     """
     live = np.zeros(len(rules.table), np.bool_)
     ready = np.zeros(len(rules.table), np.bool_)
     first_new = len(panes.start) - len(times)
     for key in range(len(old_at) - 1):
-        n_slots = 0  # slot_of[:n_slots]: the panes that are there, in order of start
+        n_slots = 0  # slot_of[:n_slots]: the existing panes, in order of start
         watermark = BEFORE_TIME if rules.in_order else rules.before
         for pane in range(old_at[key], old_at[key + 1]):
             if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
@@ -678,7 +679,7 @@ def sessions(
                 if met - low > 1 or whole_start != panes.start[pane] or whole_end != panes.end[pane]:
                     last = last_time(whole_start, whole_end, rules.resolution)
                     close(panes, log, pane)
-                    if met - low == 1:  # it grows: the same as to merge with nothing
+                    if met - low == 1:  # it grows, like a merge with nothing
                         merge_words(rules, panes.words[pane], rules.initial, watermark, last)
                     for slot in range(low + 1, met):
                         other = slot_of[slot]
@@ -715,7 +716,7 @@ def sessions(
 
 @njit(cache=True)
 def next_timers(rules: Rules, panes: Panes, event: Any, clock: Any) -> None:
-    """When each pane has something to do."""
+    """Compute the next event time and processing time of each pane."""
     live = np.zeros(len(rules.table), np.bool_)
     for pane in range(len(panes.start)):
         last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
@@ -723,7 +724,7 @@ def next_timers(rules: Rules, panes: Panes, event: Any, clock: Any) -> None:
         clock[pane] = first_timer(rules.table, words, live, last, False)
         if rules.event:
             due = min(first_timer(rules.table, words, live, last, True), cleanup_time(last, rules.lateness))
-            # A timer that is behind the watermark fires when that moves.
+            # A timer behind the watermark fires when the watermark advances.
             event[pane] = max(due, rules.watermark + 1) if rules.watermark != END_OF_TIME else due
         else:
             event[pane] = END_OF_TIME
@@ -732,7 +733,7 @@ def next_timers(rules: Rules, panes: Panes, event: Any, clock: Any) -> None:
 
 @njit(cache=True)
 def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any) -> int:
-    """How many joins lead to each join; a segment on the right counts for nothing. The greatest of them."""
+    """Compute the depth of each join, where a segment on the right does not count, and return the maximum."""
     greatest = 0
     first_join = n_panes + n_elements
     for at in range(len(left)):

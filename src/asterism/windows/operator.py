@@ -1,17 +1,17 @@
-"""Windows with triggers as an operator: elements are assigned to windows, folded into panes, and fire.
+"""Windows with triggers as an operator: elements are assigned to windows and added to panes, which fire.
 
-A *pane* is a window of one key. What a pane is worth, when it fires and what becomes of it then is told by its trigger
-(:mod:`asterism.windows.triggers`); the compiled :mod:`asterism.windows.kernels` finds all firings of a call, and
-:mod:`asterism.windows.panes` computes their results.
+A *pane* is a window of one key. Its trigger (:mod:`asterism.windows.triggers`) decides when it fires and whether its elements
+are kept. The compiled :mod:`asterism.windows.kernels` finds all firings of a call, and :mod:`asterism.windows.panes` computes
+their results.
 
-The order of things:
+The order of processing:
 
 * Elements are processed when they arrive, in order of arrival, with the watermark before the call. An element all of whose
-  windows have ended, allowed lateness included, is late. Then the watermark moves, and event-time timers fire in the order of
-  time. Processing-time timers that are due fire before the elements of a call. This is how Flink does it.
-* With ``in_order``, elements wait until the watermark has passed them and are taken in the order of their times, each after the
-  timers before it: which firings there are depends on the elements alone, not on how they came. Elements behind the watermark,
-  whose windows are still kept, are taken at once.
+  windows have ended, allowed lateness included, is late. Then the watermark advances, and event-time timers fire in the order
+  of time. Processing-time timers that are due fire before the elements of a call. This is the order of Flink.
+* With ``in_order``, elements wait until the watermark has passed them and are processed in the order of their times, each after
+  the timers before it: the firings depend on the elements alone, not on their arrival. Elements behind the watermark whose
+  windows are still kept are processed at once.
 
 Source: FLIP-9; Flink's ``WindowOperator`` and ``EvictingWindowOperator``.
 """
@@ -67,13 +67,13 @@ from asterism.windows.triggers import (
 from asterism.windows.user_functions import failed, function_name
 
 LATE_ELEMENTS = "late"
-"""The output of elements that came too late."""
+"""The output of late elements."""
 ONE_KEY = "__one_key"
 BEHIND = "behind"
-"""Among what is ready: elements that the watermark had passed when they came."""
+"""Input name of ready elements that were behind the watermark on arrival."""
 MAX_PAGES = 256
 LONGEST_GAP = 10**11
-"""Of a session, in seconds: three thousand years."""
+"""The longest gap of a session, in seconds: three thousand years."""
 WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST = "window_start", "window_end", "firing", "kind", "is_last"
 OWN_COLUMNS = (WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST)
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
@@ -82,13 +82,13 @@ PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 class WindowOperator(KeyGroupOperator):
     """Windows over one input.
 
-    Exactly one of *measures*, *function* and *reduce* says what is computed of a window that fires. Each row of the output
-    FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time",
-    "late"), whether the window is over with it, lateness included, and then the results.
+    Exactly one of *measures*, *function* and *reduce* defines the result of a firing. Each row of the output FIRINGS has the
+    key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time", "late"), whether it
+    is the last firing of the window, lateness included, and the results.
 
-    :param windows: which windows an element belongs to
+    :param windows: the window assigner
     :param schema: the columns of the elements
-    :param keys: the key columns; none: there is one key
+    :param keys: the key columns; none: all elements have one key
     :param time: the event-time column; None: processing time
     :param trigger: when a window fires; default: at its end
     :param lateness: how long a window is kept after its end, in event time
@@ -98,13 +98,13 @@ class WindowOperator(KeyGroupOperator):
         columns
         *output*
     :param output: those columns, as Spark SQL or an Arrow schema
-    :param reduce: makes one element of two (dicts): the results are the columns of the elements
-    :param evictor: drops elements when the window fires
-    :param late_output: is there an output for elements that come too late
-    :param in_order: elements wait until the watermark passes them, and are taken in the order of their times
+    :param reduce: combines two elements (dicts) into one: the results are the columns of the elements
+    :param evictor: removes elements when the window fires
+    :param late_output: whether there is an output for late elements
+    :param in_order: elements wait until the watermark passes them, and are processed in the order of their times
     :param pages: pages of state per key group
-    :raises StreamDefinitionError: these do not fit together
-    :raises ExpressionError: an expression does not fit the elements
+    :raises StreamDefinitionError: the arguments do not match
+    :raises ExpressionError: an expression does not match the columns of the elements
 
     >>> from asterism.testing import OperatorHarness
     >>> from asterism.windows.triggers import CountTrigger
@@ -199,7 +199,7 @@ class WindowOperator(KeyGroupOperator):
         output: str | pa.Schema | None,
         reduce: Any,
     ) -> None:
-        """What is computed, and so what is kept."""
+        """Set up the computation, which defines the contents of state."""
         if sum(what is not None for what in (measures, function, reduce)) != 1:
             raise StreamDefinitionError(
                 "what is computed of a window is said once: measures, a function, or a reduce function",
@@ -230,7 +230,7 @@ class WindowOperator(KeyGroupOperator):
             self._needed = {*self.computation.read, *self.computation.carried}
             if not self.computation.carried and self.evictor is None:
                 self.partials = Partials(self.computation)
-        # A reduced element is an element: its key is there already.
+        # A reduced element is an element and contains its key.
         self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
         of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
         _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
@@ -283,7 +283,7 @@ class WindowOperator(KeyGroupOperator):
                 *(self.partials.kept if self.partials is not None else []),
             ]
         )
-        # Rows need every column that is carried, and the late output's too: elements that are kept may be asked for by functions.
+        # Rows need all carried columns and those of the late output: functions may read kept elements.
         distance = [pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []
         self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *distance, *self._row_fields()])
 
@@ -326,7 +326,7 @@ class WindowOperator(KeyGroupOperator):
         return pa.schema([field for field in self.schema if field.name in names])
 
     def _number(self, text: str, where: str) -> int:
-        """An expression that is a number, bound to the columns of the elements."""
+        """Bind a numeric expression to the columns of the elements."""
         number = self._expression(text)
         found = self.vectorized.types[number]
         if not _is_number(found):
@@ -390,7 +390,7 @@ class WindowOperator(KeyGroupOperator):
             group.emit(LATE_ELEMENTS, late_table(self.schema, events))
 
     def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
-        """Nothing is late yet: that depends on the windows. In order, what the watermark has not passed waits."""
+        """Nothing is late yet: that depends on the windows. In order, elements wait until the watermark has passed them."""
         if tables:
             arrived = pa.concat_tables(tables)
             timeless = arrived.column(TIME).to_numpy() == NO_TIME
@@ -401,15 +401,15 @@ class WindowOperator(KeyGroupOperator):
         return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
 
     def clock_of(self, group: Group) -> int:
-        """What the clock shows, for windows in event time: that their input ends is not the passing of time, so what waits until
-        then is taken by the clock of the call before.
+        """The processing time, for windows in event time. The end of the input does not advance processing time, so elements that
+        wait until then are processed at the processing time of the previous call.
         """
         return int(group.header.heard[0])
 
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         if group.processing_time != END_OF_TIME:
             group.header.heard[0] = group.processing_time
-        elif group.header.heard[0] == END_OF_TIME:  # there was no call before
+        elif group.header.heard[0] == END_OF_TIME:  # there was no previous call
             group.header.heard[0] = 0
         if not self.in_order:
             return super()._ready(group, arrivals, before)
@@ -434,7 +434,7 @@ class WindowOperator(KeyGroupOperator):
             behind = ready.get(BEHIND, events.slice(0, 0))
             events = events.take(pa.array(np.argsort(times, kind="stable")))
             times = events.column(TIME).to_numpy()
-            # Some waited for a watermark that the host has known since the call before.
+            # Some waited for a watermark that the host has since the previous call.
             earlier = int(np.searchsorted(times, group.before, side="right"))
             events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
             late = np.arange(events.num_rows)
@@ -459,7 +459,7 @@ def _check_windows(windows: object) -> None:
 
 
 def _check_alike(names: Sequence[str], hint: str) -> None:
-    """Refuse names that Spark takes for the same."""
+    """Refuse names that Spark treats as equal."""
     seen: dict[str, str] = {}
     for name in names:
         former = seen.get(name.lower())
@@ -551,7 +551,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _gaps(values: Any) -> pa.Array:
-    """Gaps in microseconds, of intervals or numbers of seconds."""
+    """Convert intervals or numbers of seconds to gaps in microseconds."""
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_duration(column.type):
         found = column.cast(pa.duration("us"), safe=False).cast(pa.int64())

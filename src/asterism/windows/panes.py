@@ -1,8 +1,8 @@
-"""What is kept of the elements of windows, and what is computed of it when they fire.
+"""The contents of panes, and the results of firings.
 
-:class:`Partials` keeps a row per pane, whatever the number of its elements: SQL aggregates that are incremental, or a function
-that reduces two elements to one. :class:`Rows` keeps the elements themselves: for other aggregates, functions of all rows, and
-evictors. Both turn the numbers of contents that :mod:`asterism.windows.kernels` writes down into what they stand for.
+:class:`Partials` keeps one row per pane, whatever the number of its elements: for incremental SQL aggregates, or a function that
+reduces two elements to one. :class:`Rows` keeps the elements themselves: for other aggregates, functions of all rows, and
+evictors. Both resolve the indexes of contents that :mod:`asterism.windows.kernels` records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NONE = -1
 
 
 class Computation(Protocol):
-    """What :class:`asterism.expressions.aggregates.Aggregates` can do, and :class:`Reduction` too."""
+    """The interface of :class:`asterism.expressions.aggregates.Aggregates` and :class:`Reduction`."""
 
     fields: list[pa.Field]
     partial_schema: pa.Schema
@@ -50,7 +50,7 @@ class Computation(Protocol):
 
 
 class Reduction:
-    """A Python function of two elements, applied in order: what is kept is an element."""
+    """A Python function of two elements, applied in order; state keeps one element."""
 
     def __init__(
         self, function: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]], schema: pa.Schema
@@ -59,7 +59,7 @@ class Reduction:
         self.partial_schema = schema
         self.fields = list(schema)
         self.carried: list[str] = []
-        # Each answer is checked, not only those that are kept: which these are depends on micro-batches.
+        # Each return value is checked, not only those that are kept: which ones are kept depends on micro-batches.
         self._checked = [field for field in schema if may_lose(field.type)]
 
     @property
@@ -102,10 +102,10 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What the kernel wrote down, and the elements that it refers to.
+    """The firings that the kernel recorded, and the elements that they refer to.
 
-    :ivar contents: those of the panes at the end of the call
-    :ivar segment_of: by element; NONE: it was not taken
+    :ivar contents: the contents of the panes at the end of the call
+    :ivar segment_of: by element; NONE: it was not added
     """
 
     n_panes: int
@@ -124,7 +124,7 @@ class Happened:
 
 
 class Partials:
-    """A row per pane."""
+    """Contents with one row per pane."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
@@ -132,7 +132,7 @@ class Partials:
 
     def run(self, happened: Happened, before: pa.Table) -> tuple[pa.Table, pa.Table]:
         """
-        :param before: the partials of the panes before the call; of those without contents anything
+        :param before: the partials of the panes before the call; arbitrary for panes without contents
         :return: the results of the firings; the partials of the panes after it
         """
         from asterism.windows.kernels import levels_of
@@ -147,7 +147,7 @@ class Partials:
         is_segment = (happened.right >= n_panes) & (happened.right < first_join)
 
         def fold(segments: Ints, into: pa.Table | None) -> pa.Table:
-            """The elements of *segments*, each into one row."""
+            """Combine the elements of each of *segments* into one row."""
             sizes = segment_at[segments + 1] - segment_at[segments]
             group = np.repeat(np.arange(len(segments)), sizes)
             starts = np.repeat(segment_at[segments] - (np.cumsum(sizes) - sizes), sizes)
@@ -159,9 +159,9 @@ class Partials:
         first = np.ones(happened.n_segments, np.bool_)
         first[happened.right[is_segment] - n_panes] = False
         alone = happened.fired[(happened.fired >= n_panes) & (happened.fired < first_join)]
-        first[alone - n_panes] = True  # a session fired with it, and was merged into another later
+        first[alone - n_panes] = True  # a session fired with it and was merged into another one later
         begins = np.flatnonzero(first)
-        # Where the value of each of the contents is, in all *levels* of values together.
+        # The position of the value of each of the contents in the concatenation of all *levels*.
         where = np.full(first_join + len(happened.left), NONE, np.int64)
         where[:n_panes] = np.arange(n_panes)
         where[n_panes + begins] = n_panes + np.arange(len(begins))
@@ -190,7 +190,7 @@ class Partials:
 
 
 class _Values:
-    """Partials, level by level. What is asked for is mostly of the last level: the rest is put together only if it must be."""
+    """Partials, level by level. Most reads are of the last level; earlier levels are concatenated only if needed."""
 
     def __init__(self, tables: list[pa.Table]) -> None:
         self.tables = [pa.concat_tables(tables).combine_chunks()]
@@ -215,9 +215,9 @@ class _Values:
 
 
 class Rows:
-    """The elements of each pane.
+    """Contents with the elements of each pane.
 
-    :param make: what is computed of the firings: a table of all their rows, and where those of each begin
+    :param make: computes the results of firings: a table of all their rows, and the offset of the rows of each
     """
 
     def __init__(self, make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]], evictor: Evictor | None) -> None:
@@ -226,8 +226,8 @@ class Rows:
 
     def run(self, happened: Happened, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
         """
-        :param old: the rows of the panes before the call; *old_at*: where those of each pane begin
-        :return: the rows of results, and of which firing each is; the rows of all panes after the call, and how many each has
+        :param old: the rows of the panes before the call; *old_at*: the offset of the rows of each pane
+        :return: the rows of results, and the firing of each; the rows of all panes after the call, and the number of rows of each
         """
         n_panes, first_join = happened.n_panes, happened.first_join
         rows = pa.concat_tables([old, happened.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
@@ -236,7 +236,7 @@ class Rows:
         known: dict[int, Ints] = {}
 
         def of(contents: int) -> Ints:
-            """The numbers of the rows, in order."""
+            """The indexes of the rows, in order."""
             stack = [contents]
             while stack:
                 at = stack[-1]
@@ -287,7 +287,7 @@ class Rows:
             return np.asarray(times > times.max() - evictor.keep) if len(times) else np.empty(0, np.bool_)
         if isinstance(evictor.distance, str):
             values = rows.column(DISTANCE).to_numpy()[mine]
-            # What has no distance is not far away.
+            # An element without a distance is kept.
             return ~(np.abs(values - values[-1]) >= evictor.threshold) if len(values) else np.empty(0, np.bool_)
         names = [name for name in rows.column_names if name.startswith("e:")]
         elements = rows.select(names).rename_columns([name[2:] for name in names]).take(pa.array(mine)).to_pylist()
@@ -297,13 +297,13 @@ class Rows:
 
 
 TIMES, DISTANCE = "__time", "x:"
-"""Columns of rows that are kept: the time; the number of which an evictor compares differences."""
+"""Columns of kept rows: the time; the number whose differences an evictor compares."""
 
 
 def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], element: Mapping[str, Any]) -> float:
-    """What a user's delta function says.
+    """Call a user's delta function.
 
-    :raises OperatorError: it fails, or returns no number
+    :raises OperatorError: it fails, or does not return a number
     """
     try:
         found = function(former, element)
@@ -318,7 +318,7 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
 
 
 def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
-    """SQL aggregates of elements that were kept: a row per firing."""
+    """SQL aggregates of kept elements: one row per firing."""
     segments = np.repeat(firings, np.diff(offsets))
     elements = plain(rows)
     partials = computation.fold(segments, len(firings), elements)
@@ -326,7 +326,7 @@ def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """The columns of the elements, by their own names."""
+    """The columns of the elements, with their own names."""
     names = [name for name in rows.column_names if name.startswith("e:")]
     return rows.select(names).rename_columns([name[2:] for name in names])
 
@@ -334,7 +334,7 @@ def plain(rows: pa.Table) -> pa.Table:
 def applied(
     function: Callable[..., Any], schema: pa.Schema, rows: pa.Table, offsets: Ints, windows: Sequence[Any]
 ) -> tuple[pa.Table, Ints]:
-    """A user's function of the elements of each firing and its window: any number of rows."""
+    """Call a user function with the elements of each firing and its window; it returns any number of rows."""
     elements = plain(rows)
     tables, firing_of = [schema.empty_table()], []
     what = f"the window function {function_name(function)}"

@@ -1,4 +1,4 @@
-"""What a call of a window operator reads of it: made once, with the operator."""
+"""The part of a window operator that its calls read; created once, with the operator."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from asterism.windows.triggers import TimeSpan, Trigger
 EVENTS = "events"
 """The operator's only input."""
 FIRINGS = "firings"
-"""Its output; there may be another, for what is late."""
+"""The operator's output of results; there may be another one for late elements."""
 KINDS = ("early", "on_time", "late")
 COUNTED = tuple(f"{kind}_firings" for kind in KINDS)
-"""Metrics."""
+"""The names of the metrics."""
 GAP, DISTANCES = "g:", "d:"
 """Prepared columns: the gap of a session; the numbers that triggers compare."""
 META = pa.schema([("seen", pa.int64())])
-"""What a page knows besides its panes: the watermark at which it was written."""
+"""Data of a page besides its panes: the watermark at which it was written."""
 WindowFunction = Callable[[pa.Table, TimeSpan], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPlan:
-    """Windows, triggers and what is computed, bound to the columns of a stream."""
+    """Windows, triggers and computations, bound to the columns of a stream."""
 
     windows: Windows
     trigger: Trigger
@@ -46,7 +46,7 @@ class WindowPlan:
     keys: tuple[str, ...]
     pages: int
     carried: tuple[str, ...]
-    """The columns of elements that go with them to where they are needed."""
+    """The columns of elements that are needed later."""
     partials: Partials | None
     computation: Aggregates | Reduction | None
     function: WindowFunction | None

@@ -1,9 +1,9 @@
-"""A trigger as a table that :mod:`asterism.windows.kernels` reads: one row per part, the whole before its parts.
+"""A trigger as a table for :mod:`asterism.windows.kernels`: one row per part, each trigger before its parts.
 
-What a window remembers of its trigger is a row of 64-bit words; each part has a few of them.
+The state of a trigger for a window is a row of 64-bit words; each part has a few of them.
 
-The kernels are compiled with these numbers, and kept compiled until their own file changes: whoever changes a number here
-changes something there.
+The kernels are compiled with these numbers and cached until their own file changes: a change of a number here must be
+accompanied by a change of that file.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from asterism.windows.triggers import (
 from asterism.windows.triggers import Any as AnyOf
 
 NO_MOMENT = 2**63 - 1
-"""In place of a time that is not known yet."""
+"""Represents a time that is not known yet."""
 
 
 class Part(enum.IntEnum):
-    """What a row of the table is, and in its words, after the flags:"""
+    """The kind of a row of the table. The texts below describe its words after the flags."""
 
     NEVER = 0
     COUNT = 1
-    """how many elements; no flags"""
+    """the number of elements; no flags"""
     FIRST_EVENT = 2
     """the time that the watermark must pass"""
     FIRST_CLOCK = 3
@@ -50,7 +50,7 @@ class Part(enum.IntEnum):
     """the next multiple"""
     EACH_CLOCK = 7
     DELTA = 8
-    """the bits of the number with which it was ready last"""
+    """the bits of the number at the last firing"""
     ALL = 9
     ANY = 10
     OWN = 11
@@ -71,14 +71,14 @@ WORDS = {
     Part.DELTA: (0, 0),
     Part.OWN: (0, NO_MOMENT, NO_MOMENT),
 }
-"""The words of a part, as they are when a window begins."""
+"""The initial words of a part."""
 
 
 class Stage(enum.IntEnum):
-    """When in a call something fires, in this order."""
+    """The stages of a call in which a window can fire, in this order."""
 
     BEFORE = 0
-    """as far as the watermark had come before the call"""
+    """up to the watermark before the call"""
     CLOCK = 1
     ELEMENTS = 2
     """with an element, at the watermark before the call"""
@@ -87,19 +87,19 @@ class Stage(enum.IntEnum):
 
 
 PLAIN, EARLY, LATE = range(3)
-"""Roles: a part of a combination, or the early or late trigger of what waits for the end of the window."""
+"""Roles: a part of a combination, or the early or late trigger of a trigger that waits for the end of the window."""
 KIND, NUMBER, PARENT, ROLE, WORD, END_ROW, END_WORD, COLUMN = range(8)
-"""Columns of the table: a Part; its number (a count, microseconds); the row of the whole; the role; the first word; one past the
-last row and the last word of all that it is made of; which column of distances, or which trigger of a user's."""
+"""Columns of the table: a Part; its parameter (a count, microseconds); the row of the parent; the role; the first word; one past
+the last row and the last word of its parts; the index of its distances, or of a user-defined trigger."""
 
 
 @dataclass(frozen=True)
 class TriggerTable:
     """:ivar rows: the parts, see above
-    :ivar initial: the words of a window that begins
-    :ivar thresholds: those of the parts that compare distances, by COLUMN
+    :ivar initial: the initial words of a window
+    :ivar thresholds: the thresholds of the parts that compare distances, by COLUMN
     :ivar distances: their expressions
-    :ivar own: the triggers that need Python, by COLUMN
+    :ivar own: the user-defined triggers, by COLUMN
     """
 
     rows: Ints

@@ -1,15 +1,15 @@
-"""When a window gives its result: a small language of triggers, each an immutable value.
+"""Triggers, which decide when a window fires: a small language of immutable values.
 
-Read a policy aloud. "Fire when the watermark passes the end of the window; before that, ten seconds after the first new element,
-by the clock; after that, on every fifth late element; and begin anew after each firing"::
+A policy reads like a sentence: "Fire when the watermark passes the end of the window; before that, ten seconds of processing
+time after the first new element; after that, with every fifth late element; and discard the elements after each firing"::
 
     EventTimeTrigger.after_end_of_window()
         .with_early_trigger(ProcessingTimeTrigger.after_first_element(timedelta(seconds=10)))
         .with_late_trigger(CountTrigger.at_least(5))
         .discarding()
 
-A trigger *waits* for something, and is *ready* from the moment at which that is there until the window fires; then all its parts
-begin to wait anew. ``All`` is ready when all its parts are, ``Any`` when one of them is. The window fires when its trigger is.
+A trigger *waits* for its condition and is *ready* from the moment when it holds until the window fires; then all its parts wait
+again. ``All`` is ready when all its parts are, ``Any`` when one of them is. The window fires when its trigger is ready.
 
 ============================  ==========================================================================================
 trigger                       is ready
@@ -17,10 +17,10 @@ trigger                       is ready
 CountTrigger.at_least(n)      n elements after the last firing
 EventTimeTrigger...           when the watermark passes the end of the window, and then with every late element
   .after_first_element(d)     when the watermark passes the time of the first element after the last firing, and *d*
-ProcessingTimeTrigger...      the same, by the clock of the machine
+ProcessingTimeTrigger...      the same in processing time
 ContinuousEventTimeTrigger    at all multiples of the interval that the watermark passes, at the end, with every late element
-ContinuousProcessingTime...   at all multiples of the interval, by the clock; at the end of windows in processing time
-DeltaTrigger                  with an element that is too far from the one that was last so
+ContinuousProcessingTime...   at all multiples of the interval in processing time; at the end of windows in processing time
+DeltaTrigger                  with an element that is too far from that of the last firing
 NeverTrigger                  never
 ============================  ==========================================================================================
 
@@ -42,20 +42,20 @@ from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.windows.arguments import check_delta, code, duration, name_of
 
 MAX_DEPTH = 100
-"""How deep triggers may be nested. Nobody reads more; Python could not print it."""
+"""Maximum nesting of triggers; Python could not print deeper ones."""
 
 
 class Mode(enum.Enum):
-    """What becomes of a window's elements when it has fired."""
+    """Whether the elements of a window are kept after a firing."""
 
     ACCUMULATING = "accumulating"
-    """They stay, and are in the next result again."""
+    """Elements are kept, and are part of the next result again."""
     DISCARDING = "discarding"
-    """They go: each result has only what is new."""
+    """Elements are dropped: each result contains only new elements."""
 
 
 class TriggerResult(enum.Enum):
-    """What a trigger of one's own wants: give the result (FIRE), drop the elements (PURGE), both, or nothing."""
+    """The result of a user-defined trigger: emit the result (FIRE), drop the elements (PURGE), both, or nothing."""
 
     CONTINUE = 0
     FIRE = 1
@@ -72,8 +72,8 @@ class TriggerResult(enum.Enum):
 
 
 class TimeSpan(NamedTuple):
-    """The window that a trigger or a function of one's own looks at, in UTC. A global window has no start and no end. What is
-    outside the years 1 to 9999, which Python's datetime does not have, is shown as the first or the last moment of them.
+    """The window of a call of a user-defined trigger or function, in UTC. A global window has no start and no end. Times outside
+    the years 1 to 9999, the range of Python's datetime, are replaced by the first or last datetime.
     """
 
     start: datetime | None
@@ -81,12 +81,12 @@ class TimeSpan(NamedTuple):
 
 
 class TriggerContext:
-    """What a trigger of one's own may ask and do, for the window at hand.
+    """The context of a user-defined trigger, for the current window.
 
-    :ivar state: a dict of the trigger's own for each key and window: text, numbers, Booleans, None, times, and lists and dicts
-        of them. It is kept as long as the window.
-    :ivar watermark: the watermark; None before the first
-    :ivar processing_time: the time of the machine's clock, at which this batch is processed
+    :ivar state: a separate dict for each key and window: strings, numbers, Booleans, None, times, and lists and dicts of them.
+        It is kept as long as the window.
+    :ivar watermark: the watermark; None before the first one
+    :ivar processing_time: the processing time of this batch
     """
 
     __slots__ = ("clock_timers", "event_timers", "processing_time", "state", "watermark")
@@ -106,20 +106,20 @@ class TriggerContext:
         self.processing_time = processing_time
 
     def register_event_time_timer(self, time: datetime) -> None:
-        """Ask to be called by ``on_event_time`` when the watermark passes *time*. There is one timer per time.
+        """Call ``on_event_time`` when the watermark passes *time*. There is one timer per time.
 
-        The end is not part of a window: a timer at ``window.end`` is due when the window ends, and what fires then is "on_time".
-        One after that is due when the window is dropped, at the latest.
+        The end is not part of a window: a timer at ``window.end`` is due when the window ends, and its firing is "on_time".
+        A later timer is due when the window is dropped, at the latest.
 
-        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises StreamDefinitionError: *time* is not a datetime with a time zone
         :raises OperatorError: the trigger has no method ``on_event_time``, or the windows are in processing time
         """
         self.event_timers.add(_moment(time))
 
     def register_processing_time_timer(self, time: datetime) -> None:
-        """Ask to be called by ``on_processing_time`` when the clock passes *time*; if it has already, at once after an element.
+        """Call ``on_processing_time`` when processing time passes *time*; if it has already, immediately after the element.
 
-        :raises StreamDefinitionError: *time* is no datetime with a time zone
+        :raises StreamDefinitionError: *time* is not a datetime with a time zone
         :raises OperatorError: the trigger has no method ``on_processing_time``
         """
         self.clock_timers.add(_moment(time))
@@ -132,15 +132,15 @@ class TriggerContext:
 
 
 class Trigger:
-    """Base of all triggers, and of those of one's own.
+    """Base of all triggers, including user-defined ones.
 
-    A subclass overrides :meth:`on_element`, and what else it needs: a timer needs the method that is told of it, and only
-    with ``on_processing_time`` does a query in event time wait for the clock. Its objects are shared by all windows: what it
-    remembers of a window belongs into ``ctx.state``. It may be a part of ``All`` and ``Any``; there a result that fires makes it
-    ready until the window fires, and the mode of the whole decides what is dropped: PURGE counts only where this is the whole.
-    It is not told that the window fired for another part.
+    A subclass overrides :meth:`on_element`, and further methods if needed: a timer needs its method, and only a trigger with
+    ``on_processing_time`` makes a query in event time depend on processing time. The object is shared by all windows, so the
+    state of a window belongs in ``ctx.state``. A user-defined trigger may be a part of ``All`` and ``Any``: FIRE makes it ready
+    until the window fires. The mode of the outermost trigger decides whether elements are dropped, so PURGE has an effect only
+    if this trigger is the outermost one. It is not notified when the window fires because of another part.
 
-    Each element costs calls of Python, unlike the triggers of this module.
+    Unlike the built-in triggers, it is called from Python for each element.
 
     >>> class FireOnAlarm(Trigger):
     ...     def on_element(self, element, window, ctx):
@@ -153,7 +153,7 @@ class Trigger:
     """
 
     mode: Mode | None = None
-    """Set by :meth:`discarding` and :meth:`accumulating`. That of the outermost trigger counts; None: accumulating."""
+    """Set by :meth:`discarding` and :meth:`accumulating`. The mode of the outermost trigger applies; None: accumulating."""
 
     def on_element(self, element: Mapping[str, Value], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
         """Called for each element that is added to the window."""
@@ -164,25 +164,25 @@ class Trigger:
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
-        """Called when the clock passes a timer."""
+        """Called when processing time passes a timer."""
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: TimeSpan, states: list[dict[str, Value]], ctx: TriggerContext) -> None:
-        """Called when windows became one, *window*: *states* are those of the merged ones; the new one, ``ctx.state``, is
-        empty, and has their timers. Then :meth:`on_element` is called for the element that brought them together. A trigger
-        without this method cannot be used with session windows.
+        """Called when windows were merged into *window*: *states* are the states of the merged windows. The new state,
+        ``ctx.state``, is empty and keeps their timers. Then :meth:`on_element` is called for the element that caused the
+        merge. A trigger without this method cannot be used with session windows.
         """
 
     def clear(self, window: TimeSpan, ctx: TriggerContext) -> None:
         """Called when the window is dropped."""
 
     def __repr__(self) -> str:
-        # Without what tells one process from another: it is part of what tells a query's state from another's.
+        # Without anything that depends on the process: the text is part of the fingerprint of the state.
         return f"{type(self).__name__}(...)" + (f".{self.mode.value}()" if self.mode is not None else "")
 
     def discarding(self) -> Self:
-        """The same trigger; each firing drops the elements of the window. Only what is said of the outermost trigger counts:
-        inside of another one it changes nothing.
+        """Return the trigger in discarding mode: each firing drops the elements of the window. Only the mode of the outermost
+        trigger has an effect.
 
         >>> CountTrigger.at_least(3).discarding()
         CountTrigger.at_least(3).discarding()
@@ -192,7 +192,7 @@ class Trigger:
         return self._in_mode(Mode.DISCARDING)
 
     def accumulating(self) -> Self:
-        """The same trigger; the elements of the window stay after a firing. This is the default.
+        """Return the trigger in accumulating mode, the default: the elements of the window are kept after a firing.
 
         >>> CountTrigger.at_least(3).accumulating()
         CountTrigger.at_least(3).accumulating()
@@ -206,27 +206,27 @@ class Trigger:
 
     @property
     def purges(self) -> bool:
-        """Does a firing drop the elements?"""
+        """Whether a firing drops the elements."""
         return self.mode is Mode.DISCARDING
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """The triggers that this one is made of."""
+        """The triggers that this one consists of."""
         return ()
 
     @property
     def is_own(self) -> bool:
-        """Is it a user's, so that Python must be called?"""
+        """Whether it is a user-defined trigger."""
         return True
 
     @property
     def can_merge(self) -> bool:
-        """Can it follow a window that becomes one with another? Asked of this trigger alone, not of its parts."""
+        """Whether it supports merging windows; this trigger alone, without its parts."""
         return type(self).on_merge is not Trigger.on_merge
 
 
 def walk(trigger: Trigger) -> Iterator[Trigger]:
-    """A trigger and all that it is made of, the whole before its parts."""
+    """Yield a trigger and all its parts, each trigger before its parts."""
     yield trigger
     for part in trigger.parts:
         yield from walk(part)
@@ -241,7 +241,7 @@ _IN_FLINK = {
 
 
 class _Spelled(type):
-    """Tells those who write what Flink has what it is here."""
+    """Suggests the name in Asterism for a name of Flink."""
 
     def __getattr__(cls, name: str) -> object:
         """
@@ -254,10 +254,10 @@ class _Spelled(type):
 
 @dataclass(frozen=True, repr=False)
 class BuiltIn(Trigger, metaclass=_Spelled):
-    """Base of the triggers of this library. ``repr`` is the code that makes one."""
+    """Base of the built-in triggers. ``repr`` is the code that creates the trigger."""
 
     renderer: ClassVar[Callable[[Trigger], str]]
-    """Makes the picture; set by the package, since what draws stands above the triggers."""
+    """Draws the trigger; set by the package, because the drawing module imports this one."""
 
     mode: Mode | None = field(default=None, kw_only=True)
 
@@ -273,7 +273,7 @@ class BuiltIn(Trigger, metaclass=_Spelled):
             )
 
     def _check(self) -> None:
-        """Refuse what has no meaning."""
+        """Refuse invalid triggers."""
 
     def __repr__(self) -> str:
         return self._code() + (f".{self.mode.value}()" if self.mode is not None else "")
@@ -282,18 +282,18 @@ class BuiltIn(Trigger, metaclass=_Spelled):
         raise NotImplementedError
 
     def to_svg(self) -> str:
-        """A picture of what it does with the elements of two windows of ten seconds, with an allowed lateness of five if it has a
-        late trigger; other pictures are made by :func:`asterism.windows.drawing.draw`. Notebooks draw a trigger that is the last
-        line of a cell.
+        """Draw the trigger with the elements of two windows of ten seconds, with an allowed lateness of five if it has a late
+        trigger. Use :func:`asterism.windows.drawing.draw` for other drawings. Notebooks draw a trigger that is the last line of
+        a cell.
 
-        :raises ExpressionError: it reads columns that the elements of the picture do not have: they have k, t and v
+        :raises ExpressionError: the trigger reads other columns than those of the elements in the drawing: k, t and v
         """
         return BuiltIn.renderer(self)
 
     def _repr_svg_(self) -> str | None:
         try:
             return self.to_svg()
-        except AsterismError:  # a notebook then shows the code
+        except AsterismError:  # notebooks then show the code
             return None
 
     @property
@@ -310,7 +310,7 @@ class BuiltIn(Trigger, metaclass=_Spelled):
 
 @dataclass(frozen=True, repr=False)
 class CountTrigger(BuiltIn):
-    """Ready when enough elements have come after the last firing. Made by :meth:`at_least`.
+    """Ready when enough elements have arrived after the last firing. Created by :meth:`at_least`.
 
     Source: FLIP-9; Flink's ``CountTrigger``.
     """
@@ -321,7 +321,7 @@ class CountTrigger(BuiltIn):
     def at_least(cls, count: int) -> CountTrigger:
         """
         :param count: the number of new elements, at least 1
-        :raises StreamDefinitionError: it is not such a number
+        :raises StreamDefinitionError: *count* is not such a number
 
         >>> CountTrigger.at_least(10)
         CountTrigger.at_least(10)
@@ -370,12 +370,12 @@ class _Combination(BuiltIn):
 
 
 class All(_Combination):
-    """Ready when all its parts are. A part that was ready stays so until the window fires.
+    """Ready when all its parts are. A part that was ready remains ready until the window fires.
 
     :param triggers: one or more
-    :raises StreamDefinitionError: none, or something else than triggers
+    :raises StreamDefinitionError: no trigger, or an argument that is not a trigger
 
-    A result of fewer than five elements, from which one could guess who they are, is never given:
+    This policy never emits a result of fewer than five elements, which might identify people:
 
     >>> All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(5))
     All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(5))
@@ -385,10 +385,10 @@ class All(_Combination):
 
 
 class Any(_Combination):
-    """Ready when one of its parts is. When the window fires, all of them begin to wait anew.
+    """Ready when one of its parts is. When the window fires, all parts wait again.
 
     :param triggers: one or more
-    :raises StreamDefinitionError: none, or something else than triggers
+    :raises StreamDefinitionError: no trigger, or an argument that is not a trigger
 
     >>> Any(CountTrigger.at_least(100), ProcessingTimeTrigger.after_first_element(timedelta(seconds=1)))
     Any(CountTrigger.at_least(100), ProcessingTimeTrigger.after_first_element(timedelta(seconds=1)))
@@ -402,7 +402,7 @@ class Any(_Combination):
 
 @dataclass(frozen=True, repr=False)
 class EventTimeTrigger(BuiltIn):
-    """Waits for the watermark. Made by :meth:`after_end_of_window` or :meth:`after_first_element`.
+    """Waits for the watermark. Created by :meth:`after_end_of_window` or :meth:`after_first_element`.
 
     Source: FLIP-9; Flink's ``EventTimeTrigger``.
     """
@@ -414,7 +414,7 @@ class EventTimeTrigger(BuiltIn):
 
     @classmethod
     def after_end_of_window(cls) -> EventTimeTrigger:
-        """Ready when the watermark passes the end of the window; after that, with every element that is late but not dropped.
+        """Ready when the watermark passes the end of the window; after that, with every late element within the lateness.
 
         >>> EventTimeTrigger.after_end_of_window()
         EventTimeTrigger.after_end_of_window()
@@ -423,10 +423,10 @@ class EventTimeTrigger(BuiltIn):
 
     @classmethod
     def after_first_element(cls, delay: timedelta) -> EventTimeTrigger:
-        """Ready when the watermark passes the time of the first element after the last firing, plus *delay*. If it has passed
-        that already when the element comes, at once.
+        """Ready when the watermark passes the time of the first element after the last firing, plus *delay*; immediately if it
+        has already passed when the element arrives.
 
-        :raises StreamDefinitionError: *delay* is negative, or no timedelta
+        :raises StreamDefinitionError: *delay* is negative, or not a timedelta
 
         >>> EventTimeTrigger.after_first_element(timedelta(hours=1))
         EventTimeTrigger.after_first_element(timedelta(hours=1))
@@ -437,10 +437,10 @@ class EventTimeTrigger(BuiltIn):
         _check_phases(self, self.delay, early=self.early, late=self.late)
 
     def with_early_trigger(self, trigger: Trigger) -> EventTimeTrigger:
-        """Fire also before the watermark passes the end of the window, when *trigger* is ready.
+        """Also fire before the watermark passes the end of the window, when *trigger* is ready.
 
-        In a stream elements wait for the watermark first, unless *trigger* goes by the clock, or ``window`` is told
-        ``in_order=False``: early is early in event time.
+        In a stream, elements first wait for the watermark, so firings are early in event time only. To change this, use a
+        *trigger* in processing time, or ``in_order=False`` of ``window``.
 
         :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has an early trigger
 
@@ -451,8 +451,8 @@ class EventTimeTrigger(BuiltIn):
         return replace(self, early=trigger)
 
     def with_late_trigger(self, trigger: Trigger) -> EventTimeTrigger:
-        """Once the watermark has passed the end, fire when *trigger* is ready, not with every late element. It sees only what
-        comes after the firing at the end, and needs windows with an allowed lateness: without it they are dropped at their end.
+        """After the watermark has passed the end, fire when *trigger* is ready, not with every late element. *trigger* gets only
+        elements after the firing at the end. It needs an allowed lateness, because windows are otherwise dropped at their end.
 
         :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has a late trigger
 
@@ -473,9 +473,10 @@ class EventTimeTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class ProcessingTimeTrigger(BuiltIn):
-    """Waits for the clock of the machine. Made by :meth:`after_end_of_window` or :meth:`after_first_element`.
+    """Waits for processing time. Created by :meth:`after_end_of_window` or :meth:`after_first_element`.
 
-    On Spark the clock moves with the micro-batches: it is ready in the first that begins when its time has come.
+    On Spark, processing time advances with micro-batches: the trigger is ready in the first micro-batch that starts after its
+    time.
 
     Source: FLIP-9; Flink's ``ProcessingTimeTrigger``.
     """
@@ -485,7 +486,7 @@ class ProcessingTimeTrigger(BuiltIn):
 
     @classmethod
     def after_end_of_window(cls) -> ProcessingTimeTrigger:
-        """Ready when the clock passes the end of the window.
+        """Ready when processing time passes the end of the window.
 
         >>> ProcessingTimeTrigger.after_end_of_window().discarding()
         ProcessingTimeTrigger.after_end_of_window().discarding()
@@ -494,9 +495,9 @@ class ProcessingTimeTrigger(BuiltIn):
 
     @classmethod
     def after_first_element(cls, delay: timedelta) -> ProcessingTimeTrigger:
-        """Ready *delay* after the first element after the last firing came, by the clock.
+        """Ready *delay* after the arrival of the first element after the last firing, in processing time.
 
-        :raises StreamDefinitionError: *delay* is negative, or no timedelta
+        :raises StreamDefinitionError: *delay* is negative, or not a timedelta
 
         >>> ProcessingTimeTrigger.after_first_element(timedelta(seconds=10))
         ProcessingTimeTrigger.after_first_element(timedelta(seconds=10))
@@ -507,7 +508,7 @@ class ProcessingTimeTrigger(BuiltIn):
         _check_phases(self, self.delay, early=self.early)
 
     def with_early_trigger(self, trigger: Trigger) -> ProcessingTimeTrigger:
-        """Fire also before the clock passes the end of the window, when *trigger* is ready.
+        """Also fire before processing time passes the end of the window, when *trigger* is ready.
 
         :raises StreamDefinitionError: this is not ``after_end_of_window()``, or it has an early trigger
 
@@ -518,7 +519,7 @@ class ProcessingTimeTrigger(BuiltIn):
         return replace(self, early=trigger)
 
     def with_late_trigger(self, trigger: Trigger) -> NoReturn:
-        """There is no such thing.
+        """Not supported: no element is late in processing time.
 
         :raises StreamDefinitionError: always
 
@@ -545,8 +546,8 @@ class ProcessingTimeTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class ContinuousEventTimeTrigger(BuiltIn):
-    """Ready whenever the watermark passes a multiple of the interval, also if nothing new has come, and at the end of the
-    window; with every late element. Made by :meth:`of`.
+    """Ready whenever the watermark passes a multiple of the interval, even without new elements; at the end of the window; and
+    with every late element. Created by :meth:`of`.
 
     Source: Flink's ``ContinuousEventTimeTrigger``.
     """
@@ -573,9 +574,9 @@ class ContinuousEventTimeTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class ContinuousProcessingTimeTrigger(BuiltIn):
-    """Ready whenever the clock passes a multiple of the interval, also if nothing new has come. Made by :meth:`of`.
+    """Ready whenever processing time passes a multiple of the interval, even without new elements. Created by :meth:`of`.
 
-    Of several multiples that have passed since the last micro-batch, as after a pause, one counts.
+    If several multiples have passed since the last micro-batch, as after a pause, it fires only once.
 
     Source: Flink's ``ContinuousProcessingTimeTrigger``, which fires once for each of them.
     """
@@ -604,13 +605,13 @@ class ContinuousProcessingTimeTrigger(BuiltIn):
 
 
 Delta = str | Callable[[Mapping[str, Value], Mapping[str, Value]], float]
-"""A numeric expression in Spark SQL, or a function of two elements."""
+"""A numeric Spark SQL expression, or a function of two elements."""
 
 
 @dataclass(frozen=True, repr=False)
 class DeltaTrigger(BuiltIn):
-    """Ready with an element that is more than *threshold* away from the one with which it was ready last, at first from the
-    first one. Made by :meth:`of`. Not for session windows: of two such elements none is the last.
+    """Ready with an element whose distance from the element of the last firing exceeds *threshold*; initially, from the first
+    element. Created by :meth:`of`. Not for session windows: merged windows have two such elements.
 
     Source: Flink's ``DeltaTrigger``.
     """
@@ -621,12 +622,12 @@ class DeltaTrigger(BuiltIn):
     @classmethod
     def of(cls, threshold: float, delta: Delta) -> DeltaTrigger:
         """
-        :param threshold: what the difference must exceed
-        :param delta: an expression in Spark SQL, such as a column: how far apart two elements are is the absolute difference of
-            its values; elements for which it is NULL are passed over. Or a Python function of the former element and the new
-            one (mappings from column to value) that returns a number: it is called once per element.
-        :raises StreamDefinitionError: not a number; not a text or a function; a function that is annotated to return something
-            else than a number
+        :param threshold: the distance that must be exceeded
+        :param delta: a Spark SQL expression, such as a column: the distance of two elements is the absolute difference of its
+            values; elements for which it is NULL are ignored. Or a Python function of the previous and the new element
+            (mappings from column to value) that returns a number: it is called once per element.
+        :raises StreamDefinitionError: *threshold* is not a number; *delta* is not a string or a function, or is annotated with
+            another return type than a number
 
         >>> DeltaTrigger.of(0.5, "price")
         DeltaTrigger.of(0.5, 'price')
@@ -650,10 +651,10 @@ class DeltaTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class PurgingTrigger(BuiltIn):
-    """Ready when its part is; the outermost trigger being this, each firing drops the elements. Inside of another trigger it
-    drops nothing: the mode of the whole counts. Made by :meth:`of`.
+    """Ready when its part is. As the outermost trigger, each firing drops the elements; inside of another trigger it has no
+    effect, because the mode of the outermost one applies. Created by :meth:`of`.
 
-    ``trigger.discarding()`` says the same.
+    Equivalent to ``trigger.discarding()``.
 
     Source: Flink's ``PurgingTrigger``.
     """
@@ -663,7 +664,7 @@ class PurgingTrigger(BuiltIn):
     @classmethod
     def of(cls, trigger: Trigger) -> PurgingTrigger:
         """
-        :raises StreamDefinitionError: not a trigger
+        :raises StreamDefinitionError: *trigger* is not a trigger
 
         >>> PurgingTrigger.of(CountTrigger.at_least(3))
         PurgingTrigger.of(CountTrigger.at_least(3))
@@ -694,7 +695,7 @@ class PurgingTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class NeverTrigger(BuiltIn):
-    """Never ready. ``never`` is one.
+    """Never ready. ``never`` is an instance.
 
     >>> EventTimeTrigger.after_end_of_window().with_late_trigger(never)
     EventTimeTrigger.after_end_of_window().with_late_trigger(NeverTrigger())
@@ -710,9 +711,9 @@ class NeverTrigger(BuiltIn):
 
 
 def check_event_time(trigger: Trigger) -> None:
-    """Refuse a trigger that waits for the watermark, where there is none.
+    """Refuse a trigger that waits for the watermark, for windows without one.
 
-    :raises StreamDefinitionError: it does
+    :raises StreamDefinitionError: it waits for the watermark
     """
     for part in walk(trigger):
         if isinstance(part, EventTimeTrigger | ContinuousEventTimeTrigger):
@@ -724,9 +725,9 @@ def check_event_time(trigger: Trigger) -> None:
 
 
 def check_lateness(trigger: Trigger) -> None:
-    """Refuse a late trigger, where windows are dropped at their end.
+    """Refuse a late trigger, for windows that are dropped at their end.
 
-    :raises StreamDefinitionError: there is one
+    :raises StreamDefinitionError: there is a late trigger
     """
     if any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger)):
         raise StreamDefinitionError(
@@ -737,9 +738,9 @@ def check_lateness(trigger: Trigger) -> None:
 
 
 def check_merging(trigger: Trigger) -> None:
-    """Refuse a trigger that cannot follow windows that merge.
+    """Refuse a trigger that does not support merging windows.
 
-    :raises StreamDefinitionError: it cannot
+    :raises StreamDefinitionError: it does not
     """
     for part in walk(trigger):
         if not part.can_merge:
@@ -752,7 +753,7 @@ def check_merging(trigger: Trigger) -> None:
 
 
 def check_trigger(trigger: object) -> Trigger:
-    """*trigger*, if it is one, with all that is needed.
+    """Return *trigger* if it is a complete trigger.
 
     :raises StreamDefinitionError: it is not
     """
@@ -780,7 +781,7 @@ def _check_trigger(trigger: object, where: str) -> None:
 def _check_phase(
     whole: EventTimeTrigger | ProcessingTimeTrigger, present: Trigger | None, new: object, phase: str
 ) -> None:
-    """May *whole* get an early or late trigger?"""
+    """Check that *whole* may get an early or late trigger."""
     if present is not None:
         raise StreamDefinitionError(
             f"there is {'an early' if phase == 'early' else 'a late'} trigger already",
@@ -814,7 +815,7 @@ def _time_code(name: str, delay: timedelta | None, early: Trigger | None) -> str
 
 
 def _depth(trigger: Trigger) -> int:
-    """Levels of a trigger; each was checked when it was made, so this ends."""
+    """The nesting depth of a trigger. Its parts were checked when they were created, so this terminates."""
     level, depth = [trigger], 0
     while level and depth <= MAX_DEPTH:
         level, depth = [part for one in level for part in one.parts], depth + 1
@@ -831,4 +832,4 @@ def _moment(time: object) -> datetime:
 
 
 never = NeverTrigger()
-"""For a window that only collects, or late elements that must not fire."""
+"""For windows that only collect, or late elements that must not fire."""

@@ -1,4 +1,4 @@
-"""What users' functions answer: checked, so that nothing of it is lost silently, and what is told when they fail."""
+"""Validates what user functions return, so that no data is lost silently, and reports their failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asterism.expressions.types import name_of as type_name
 
 _INSTALLED = ("site-packages", "dist-packages")
 _SHOWN = 200
-"""Characters of a value in a message."""
+"""Maximum length of a value in a message."""
 
 
 def function_name(function: object) -> str:
@@ -27,12 +27,12 @@ def function_name(function: object) -> str:
 
 
 def failed(what: str, error: Exception) -> OperatorError:
-    """*what* (a function of a user's) raised *error*: that, and the line of the user's at which it did."""
+    """The error for an exception *error* of *what*, a user function, with the line of user code."""
     return OperatorError(f"{what} failed", f"{described(error)}{_place(error)}")
 
 
 def _place(error: Exception) -> str:
-    """The last line that is neither of this library nor of another one that is installed."""
+    """The last line that is not in this library or another installed one."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(PACKAGE_FOLDER)
     ]
@@ -49,7 +49,7 @@ def _place(error: Exception) -> str:
 def table_of(what: str, answer: Any, schema: pa.Schema) -> pa.Table:
     """The rows that *what* returned, with the columns of *schema*.
 
-    :raises OperatorError: it is no table; a column is missing, or unknown; a value does not fit
+    :raises OperatorError: it is not a table; a column is missing or unknown; a value does not match its type
     """
     if isinstance(answer, pa.RecordBatch):
         answer = pa.Table.from_batches([answer])
@@ -68,7 +68,7 @@ def table_of(what: str, answer: Any, schema: pa.Schema) -> pa.Table:
         columns = []
         for field in schema:
             series = answer[field.name]
-            if series.dtype == object:  # of others Arrow itself loses nothing
+            if series.dtype == object:  # Arrow converts other types without loss
                 check_values(what, series, field)
             columns.append(_converted(what, series, field, from_pandas=True))
         return pa.table(columns, schema=schema)
@@ -108,7 +108,7 @@ def check_names(what: str, names: Iterable[Any], schema: pa.Schema) -> None:
 
 
 def check_values(what: str, values: Iterable[Any], field: pa.Field) -> None:
-    """:raises OperatorError: Arrow would cut off a part of one of them"""
+    """:raises OperatorError: Arrow would truncate one of them"""
     if may_lose(field.type):
         for value in values:
             if loses(value, field.type):
@@ -151,23 +151,23 @@ def _does_not_fit(what: str, field: pa.Field, value: object, reason: str) -> Ope
 
 def _shown(value: object) -> str:
     text = repr(value) if value is None or isinstance(value, Mapping | list | tuple | str | int | float) else str(value)
-    if text.startswith("<"):  # an object that shows nothing but its address
+    if text.startswith("<"):  # a default repr, with only the address of the object
         text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-# ---------------------------------------------------------------------- values of which Arrow would cut off a part
+# ---------------------------------------------------------------------- values that Arrow would truncate
 
 
 def may_lose(kind: pa.DataType) -> bool:
-    """Are there values of which only a part would be kept in a column of this type?"""
+    """Whether a column of this type may truncate values."""
     if pa.types.is_nested(kind):
         return True
     return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 
 
 def loses(value: Any, kind: pa.DataType) -> bool:
-    """Would Arrow keep only a part of *value*?"""
+    """Whether Arrow would truncate *value*."""
     if value is None:
         return False
     if pa.types.is_map(kind):
@@ -176,7 +176,7 @@ def loses(value: Any, kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         if not isinstance(value, Mapping):
-            return False  # Arrow takes only tuples of the right length
+            return False  # Arrow accepts only tuples of the right length
         return set(value) != set(names) or any(loses(value[field.name], field.type) for field in kind)
     if pa.types.is_nested(kind):
         return isinstance(value, Iterable) and any(loses(inner, kind.value_type) for inner in value)

@@ -1,6 +1,6 @@
-"""Triggers of users, and delta functions, called from Python between the steps of :mod:`asterism.windows.kernels`.
+"""User-defined triggers and delta functions, called from Python between the steps of :mod:`asterism.windows.kernels`.
 
-What such a trigger remembers of a window is kept as JSON text: a list with an entry per trigger, ``{"state", "event", "clock"}``.
+The state of such triggers for a window is stored as JSON: a list with an entry per trigger, ``{"state", "event", "clock"}``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
 class _Memory:
-    """What one trigger remembers of one window."""
+    """The state of one trigger for one window."""
 
     __slots__ = ("clock", "event", "state")
 
@@ -37,7 +37,7 @@ class _Memory:
 
 
 class OwnTriggers:
-    """The triggers of a call. The kernel calls :meth:`element` and the others; *purges* is what a trigger answered to that."""
+    """The triggers of a call. The kernel calls :meth:`element` and the other methods; *purges* is set by a result with PURGE."""
 
     def __init__(
         self, table: TriggerTable, panes: Any, texts: list[str | None], elements: list[dict[str, Any]], rules: Any
@@ -64,7 +64,7 @@ class OwnTriggers:
                 return trigger.on_element(new, self._span(pane), ctx)
 
             self._call(trigger, "on_element", pane, row, memory, watermark, add)
-            # What the clock has passed already is due now, not with the next call, whenever that comes.
+            # A timer in the past is due now, not at the next call.
             self._told(pane, row, int(self._rules.clock), event=False)
 
     def event_time_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
@@ -107,7 +107,7 @@ class OwnTriggers:
         self._memories[pane] = None
 
     def texts(self) -> list[str | None]:
-        """What is to be kept of each pane."""
+        """The state of each pane as JSON."""
         return [None if memory is None else _written(memory) for memory in self._memories]
 
     # -- how
@@ -118,7 +118,7 @@ class OwnTriggers:
         if memories is None:
             memories = self._memories[pane] = [_Memory({}, set(), set()) for _ in self._table.own]
         at = self._table.rows[row, WORD]
-        if not self._panes.words[pane, at] & STATE:  # it begins, or began anew
+        if not self._panes.words[pane, at] & STATE:  # it is new, or was reset
             memories[number] = _Memory({}, set(), set())
             self._panes.words[pane, at] |= STATE
         return self._table.own[number], memories[number]
@@ -129,11 +129,11 @@ class OwnTriggers:
                 self._told(pane, row, time, event=event)
 
     def _told(self, pane: int, row: int, time: int, *, event: bool) -> None:
-        """Tell a trigger of its timers that are due at *time*."""
+        """Call a trigger for its timers that are due at *time*."""
         trigger, memory = self._of(pane, row)
         timers = memory.event if event else memory.clock
         for due in sorted(timer for timer in timers if (self._due(pane, timer) if event else _micros(timer)) <= time):
-            if due not in timers:  # deleted by what was told before
+            if due not in timers:  # deleted by a previous call
                 continue
             timers.discard(due)
             called = trigger.on_event_time if event else trigger.on_processing_time
@@ -146,8 +146,8 @@ class OwnTriggers:
             self._call(trigger, name, pane, row, memory, watermark, tell)
 
     def _due(self, pane: int, timer: datetime) -> int:
-        """The watermark that makes an event-time timer due. The end is not part of a window: a timer there waits for the
-        window's last time; one after the window is dropped, for that.
+        """The watermark at which an event-time timer is due. The end is not part of a window: a timer there waits for the last
+        time of the window. A timer after the window is dropped waits for that time.
         """
         time, last = _micros(timer), self._last(pane)
         return last if last < time <= self._panes.end[pane] else min(time, last + int(self._rules.lateness))
@@ -189,12 +189,12 @@ class OwnTriggers:
             self.purges = True
         self._check_timers(trigger, where, memory)
         due = min((self._due(pane, timer) for timer in memory.event), default=NO_MOMENT)
-        # Once the window has ended, what is behind the watermark is due when that moves, and late.
+        # After the end of the window, a timer behind the watermark is due when it advances, and is late.
         words[at + 1] = max(due, min(watermark, END_OF_TIME - 1) + 1) if watermark >= self._last(pane) else due
         words[at + 2] = min(map(_micros, memory.clock), default=NO_MOMENT)
 
     def _check_timers(self, trigger: Trigger, where: str, memory: _Memory) -> None:
-        """Refuse timers of which nobody would be told."""
+        """Refuse timers without a method to call."""
         for timers, method, kind in (
             (memory.event, "on_event_time", "an event-time"),
             (memory.clock, "on_processing_time", "a processing-time"),
@@ -223,7 +223,7 @@ def _micros(timer: datetime) -> int:
 
 
 def span_of(start: int, end: int) -> TimeSpan:
-    """A window that has an end; in microseconds."""
+    """A window with an end; in microseconds."""
     return TimeSpan(_moment(start), _moment(end))
 
 
@@ -240,7 +240,7 @@ _TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "decimal": (Decimal, str, Decimal),
     "bytes": (bytes, bytes.hex, bytes.fromhex),
 }
-"""What JSON does not know: {"$datetime": "2025-01-01T00:00:00+00:00"}."""
+"""Types without a JSON form: {"$datetime": "2025-01-01T00:00:00+00:00"}."""
 
 
 def _plain(value: Any) -> Any:
