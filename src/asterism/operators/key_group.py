@@ -1,14 +1,14 @@
-"""One call for one key group, the same for every operator: who is late, who must wait, what time it is.
+"""One call for one key group, the same for every operator: late events, waiting events, and the watermark.
 
-1. Events at or before the watermark are late; the others join those that wait.
-2. The watermarks that came with the arrivals move the inputs' own; the operator's is the least of them, idle inputs apart.
-3. What the watermark has passed stops waiting, and the operator advances: it sees the events, and the pages of state that are
-   theirs or whose deadlines have passed.
+1. Events at or before the watermark are late; the others are added to the waiting events.
+2. The watermarks in the arrivals advance those of the inputs; the operator's watermark is their minimum, without idle inputs.
+3. Events that the watermark has passed are ready, and the operator advances: it gets these events, and the pages of state of
+   their keys or with a deadline that has passed.
 
-Events of inputs without an event time never wait. Where no input has one, the operator's time is processing time: an event's
-time is the time of the call.
+Events of inputs without an event time never wait. If no input has an event time, the operator is in processing time: the time
+of an event is the time of the call.
 
-An input has ended when its watermark is the end of time and none of its events waits any more; when all have, nothing is kept.
+An input has ended when its watermark is the end of time and none of its events is waiting; when all have ended, no state is kept.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from asterism.operators.state_store import (
 )
 
 NO_PAGE = -(2**63)
-"""In place of the time at which a page wants to be woken: there is no such page."""
+"""Replaces the next time of a page: there is no such page."""
 _NEVER = 2**63 - 1
 _BEFORE = -(2**63) + 1
 
 
 @dataclass(slots=True)
 class GroupHeader:
-    """What every call for a key group needs. Times are microseconds; inputs are numbered in the operator's order.
+    """The state that every call for a key group needs. Times are microseconds; inputs are in the operator's order.
 
-    *wakes* and *clocks* say, per page, at which event time and processing time it has something to do; *watermarks* and *heard*,
-    per input, its watermark and the processing time at which it was last heard of; *buffers* hold, per input, the events that
-    wait for the watermark.
+    *wakes* and *clocks* are, per page, the next event time and processing time at which it has something to do. *watermarks*
+    and *heard* are, per input, its watermark and the processing time of its last activity. *buffers* are, per input, the events
+    that wait for the watermark.
     """
 
     fingerprint: bytes
@@ -61,7 +61,7 @@ class GroupHeader:
     heard: Ints
     buffers: list[bytes]
     watermark: int = _BEFORE
-    """The operator's own; BEFORE_TIME where the host knows it better."""
+    """The operator's watermark; BEFORE_TIME if the host supplies it."""
 
     @classmethod
     def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
@@ -108,16 +108,16 @@ class GroupHeader:
 
 
 PAGE = "__page"
-"""Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
+"""Column of prepared events of keyed inputs: the page of their key, if there is more than one page."""
 IDLE = -(2**62)
-"""In place of the processing time at which an input was last heard of: it is idle until it is heard of."""
+"""Replaces the processing time of the last activity of an input: it is idle until its next activity."""
 LATE = "late_elements"
-"""The metric that counts elements that came too late."""
+"""The metric that counts late elements."""
 
 
 @dataclass(slots=True)
 class Group:
-    """A key group during a call: its state, its time, and what comes of it."""
+    """A key group during a call: its state, its time, and its output."""
 
     store: StateStore
     header: GroupHeader
@@ -126,13 +126,13 @@ class Group:
     before: int
     """The operator's time before this call."""
     moved: Mapping[str, int] = field(default_factory=dict)
-    """The inputs whose watermark has moved in this call, and to where."""
+    """The inputs whose watermark has advanced in this call, with the new watermark."""
     ended: frozenset[str] = frozenset()
-    """The inputs that have ended: what is ready in this call was their last."""
+    """The inputs that have ended: their last events are ready in this call."""
     newly_ended: Sequence[str] = ()
-    """Those of them that had not before this call."""
+    """The inputs that have ended in this call."""
     over: bool = False
-    """Have all ended?"""
+    """Whether all inputs have ended."""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -141,7 +141,7 @@ class Group:
         return cls(MemoryStore(), GroupHeader.new(b"", 0, 0, 0), now.watermark, now.processing_time, now.watermark)
 
     def taken(self) -> dict[str, pa.Table]:
-        """What came out since this was asked last, by output."""
+        """The output rows since the previous call of this method, by output."""
         found = {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
         self.outputs.clear()
         return found
@@ -152,12 +152,12 @@ class Group:
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Which pages are there."""
+        """A mask of the pages that exist."""
         there: npt.NDArray[np.bool_] = self.header.wakes != NO_PAGE
         return there
 
     def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
-        """The pages that have something to do: *events* of their keys, or a deadline that has passed."""
+        """The pages that have *events* of their keys, or a deadline that has passed."""
         due = self.exists & ((self.header.wakes <= horizon) | (self.header.clocks <= self.processing_time))
         if self.over:
             due |= self.exists
@@ -174,7 +174,7 @@ class Group:
     def write_page(
         self, number: int, old: bytes | None, new: bytes | None, wake: int, clock: int = END_OF_TIME
     ) -> None:
-        """Keep a page (None: nothing is left of it) and the event time and processing time at which it has something to do."""
+        """Store a page (None: delete it), and the next event time and processing time at which it has something to do."""
         if new != old:
             self.store.write_page(number, new)
         self.header.wakes[number] = NO_PAGE if new is None else wake
@@ -182,8 +182,8 @@ class Group:
 
 
 class KeyGroupOperator(ABC):
-    """Base of the library's operators: :class:`asterism.operators.operator.Operator` with lateness, waiting and watermarks
-    done.
+    """Base of the library's operators: implements lateness, waiting events and watermarks of
+    :class:`asterism.operators.operator.Operator`.
     """
 
     inputs: Mapping[str, InputSpec]
@@ -194,7 +194,7 @@ class KeyGroupOperator(ABC):
     metrics: Sequence[str] = ()
 
     def open(self) -> None:  # noqa: B027 - most have nothing to do
-        """Called in the process that runs the operator, before anything else."""
+        """Called first, in the process that runs the operator."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Called at the end."""
@@ -206,26 +206,26 @@ class KeyGroupOperator(ABC):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None] | None:
         """Process *ready* events and everything that is due until *horizon*, the operator's time.
 
-        Where much may come of it, this is a generator: whenever it yields, what was emitted is handed on.
+        For large results this is a generator: at each yield, the emitted rows are passed on.
         """
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
-        """Called first, where all that is at or before *time* has been processed: the arrivals as the call is to see them."""
+        """Called first, when everything at or before *time* has been processed; returns the arrivals for the call."""
         return arrivals
 
     def must_advance(self, group: Group) -> bool:
-        """Is there a reason to advance, though no event is ready and no page is due?"""
+        """Whether to advance although no event is ready and no page is due."""
         return False
 
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
-        """The latest event time of a batch, which moves the watermark; NO_TIME: there is none."""
+        """The latest event time of a batch, which advances the watermark; NO_TIME if there is none."""
         if not self.inputs[name].timed or not prepared.num_rows:
             return NO_TIME
         return int(prepared.column(TIME).to_numpy().max())
 
     @abstractmethod
     def late(self, group: Group, name: str, events: pa.Table) -> None:
-        """Events of an input that came too late, or have no time."""
+        """Process events of an input that are late or have no time."""
 
     @property
     def event_time(self) -> bool:
@@ -291,9 +291,9 @@ class KeyGroupOperator(ABC):
         )
 
     def _least(self, header: GroupHeader, processing_time: int) -> int:
-        """The least watermark of the inputs that are neither idle nor at their end; the end of time if all have ended.
+        """The minimum watermark of the inputs that are neither idle nor ended; the end of time if all have ended.
 
-        If all are idle, none waits for another: the greatest.
+        If all are idle, none waits for another, and it is the maximum.
         """
         marks, going = [], []
         for number, spec in enumerate(self.inputs.values()):
@@ -308,7 +308,7 @@ class KeyGroupOperator(ABC):
         return END_OF_TIME if self.event_time else BEFORE_TIME
 
     def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
-        """The processing time at which the watermark moves because an input is idle by then."""
+        """The processing time at which the watermark advances because an input becomes idle."""
         limits = [
             int(heard) + spec.idle_after
             for heard, spec in zip(header.heard, self.inputs.values(), strict=True)
@@ -323,7 +323,7 @@ class KeyGroupOperator(ABC):
                 header.heard[number] = IDLE
 
     def _forgive_silence(self, header: GroupHeader, now: Now) -> None:
-        """A time in which no input was heard of, and nobody asked, tells nothing: perhaps nobody listened."""
+        """Restart the idle time of all inputs if the operator was not called for a while: that does not mean they are idle."""
         specs = enumerate(self.inputs.values())
         awaited = [number for number, spec in specs if spec.timed and header.heard[number] != IDLE]
         limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
@@ -340,7 +340,7 @@ class KeyGroupOperator(ABC):
         return first
 
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
-        """What need not wait any longer, by input."""
+        """The events that are ready, by input."""
         ready: dict[str, pa.Table] = {}
         for number, (name, spec) in enumerate(self.inputs.items()):
             tables = [arrival.events for arrival in arrivals if arrival.input == name and arrival.events is not None]
@@ -354,7 +354,7 @@ class KeyGroupOperator(ABC):
         return ready
 
     def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
-        """Late events to :meth:`late`, early ones to the buffer; the rest is ready."""
+        """Pass late events to :meth:`late` and events after the watermark to the buffer; the rest is ready."""
         buffers, prepared = group.header.buffers, self.inputs[name].prepared
         if tables:
             arrived = pa.concat_tables(tables)
@@ -381,7 +381,7 @@ def _first_time(events: pa.Table) -> int:
 
 
 def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of *schema*, with its types; those that the events do not bring, because nobody reads them, are null."""
+    """The columns of *schema*, with its types; columns that the events lack, because they are not read, are null."""
     columns = [
         events.column(field.name).cast(field.type)
         if field.name in events.column_names
@@ -392,7 +392,7 @@ def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def pages_of(events: pa.Table, pages: int) -> pa.Array:
-    """The column PAGE, of the KEY_HASH of the events: other bits than those that choose the key group."""
+    """The column PAGE, computed from other bits of KEY_HASH than those of the key group."""
     hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
     return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
 

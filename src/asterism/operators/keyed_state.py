@@ -1,8 +1,8 @@
-"""Keyed and broadcast state: what a user's operator remembers, value, list or map.
+"""Keyed and broadcast state of user-defined operators: values, lists and maps.
 
-Declared as class attributes of a :class:`asterism.operators.stream_operator.StreamOperator`; inside its functions the same
-attributes are the state of the key at hand. Kept in columns: one table per state with a row per entry, sorted by key. A key's
-entries become Python objects when a function asks for them; a vectorised function reads and writes whole columns.
+State is declared by class attributes of a :class:`asterism.operators.stream_operator.StreamOperator`; in its functions the same
+attributes are the state of the current key. It is stored in columns: one table per state with a row per entry, sorted by key.
+The entries of a key become Python objects when a function reads them; a vectorised function reads and writes whole columns.
 
 Source: Flink's "Working with State", "The Broadcast State Pattern"; FLINK-4940.
 """
@@ -26,16 +26,16 @@ from asterism.errors import OperatorError, StreamDefinitionError
 FOREVER = 2**63 - 1
 KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for a value that is not of a type."""
+"""The exceptions of Arrow for a value of a wrong type."""
 
 
 class StateScope(Protocol):
-    """What states ask of the call in which they are used."""
+    """The interface of states to the current call."""
 
     time: int
 
     def key_for(self, what: str) -> int:
-        """The number of the key at hand; an error where there is none."""
+        """The index of the current key; an error if there is none."""
         ...
 
     def check_broadcast(self, spec: StateSpec) -> None: ...
@@ -53,7 +53,7 @@ class StateKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """What a state is made of. *ttl* in microseconds."""
+    """The definition of a state. *ttl* in microseconds."""
 
     name: str
     kind: StateKind
@@ -74,13 +74,13 @@ class StateSpec:
 
 
 Entry = tuple[Any, int]
-"""A value and the time at which it expires."""
+"""A value and its expiry time."""
 
 
 class StateTable:
-    """The entries of one state for the keys of a call. Keys are numbered from 0; *rows* are sorted by key.
+    """The entries of one state for the keys of a call. Key indexes start at 0; *rows* are sorted by key.
 
-    A key that was touched has its entries in *touched*: an Entry or None, a list of them, or a dict of them.
+    The entries of keys that were accessed are in *touched*: an Entry or None, a list of them, or a dict of them.
     """
 
     def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
@@ -122,7 +122,7 @@ class StateTable:
         self.touched[key] = entries
 
     def settle(self, time: int) -> pa.Table:
-        """All rows, with those of touched keys as they are now, without what has expired by *time*."""
+        """All rows, with the current entries of accessed keys, without entries that have expired by *time*."""
         rows = self.rows
         if self.touched:
             untouched = ~np.isin(self.keys, np.fromiter(self.touched, np.int64, len(self.touched)))
@@ -171,7 +171,7 @@ class StateTable:
             raise OperatorError(f'the state "{self.spec.name}" holds {type_}, not such values', str(error)) from None
 
     def value(self, value: Any) -> Any:
-        """A value as it will be when it is read from a checkpoint.
+        """A value as it would be read from a checkpoint.
 
         :raises OperatorError: it is not of the state's type
         """
@@ -191,7 +191,7 @@ class StateTable:
     # ------------------------------------------------------------------ columns
 
     def column(self, keys: Ints, time: int, at_row: Ints | None = None) -> pa.Array:
-        """The value of each of *keys*, null where there is none. *at_row*: the time at which each is read, if it matters."""
+        """The value of each of *keys*, or null. *at_row*: the time at which each is read, if it matters."""
         rows = self.settle(time)
         at = np.searchsorted(self.keys, keys)
         inside = np.minimum(at, max(len(self.keys) - 1, 0))
@@ -205,7 +205,7 @@ class StateTable:
         return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))
 
     def put_column(self, keys: Ints, values: Any, time: int, expires: Ints | None = None) -> None:
-        """Give each of *keys* its value; of equal keys the last counts. A null clears. *expires*: when each does."""
+        """Set the value of each of *keys*; the last of equal keys applies. A null clears. *expires*: the expiry times."""
         rows = self.settle(time)
         array = self.array(values)
         if len(array) != len(keys):
@@ -231,7 +231,7 @@ _PLAIN: dict[pa.DataType, type] = {
 
 
 def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
-    """A function that makes a value what it is after a round trip through a column of this type; None stays None."""
+    """A function that converts a value as a round trip through a column of this type would; None stays None."""
     plain = _PLAIN.get(type_)
     fields = {field.name for field in type_} if pa.types.is_struct(type_) else set()
 
@@ -250,11 +250,11 @@ def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
     return exact_int if type_ == pa.int64() else exact
 
 
-# ---------------------------------------------------------------------- what users declare and use
+# ---------------------------------------------------------------------- the public states
 
 
 class State:
-    """Base of states. As a class attribute it declares; in a running operator it is the state of the key at hand."""
+    """Base of states. As a class attribute it is a declaration; in a running operator it is the state of the current key."""
 
     kind = StateKind.VALUE
     broadcast = False
@@ -281,7 +281,7 @@ class State:
         return bound
 
     def __set__(self, instance: Any, value: Any) -> None:
-        # Python would hide the state behind an attribute, which no checkpoint keeps.
+        # Python would replace the state by an attribute, which is not part of a checkpoint.
         change = {StateKind.VALUE: "update(value)", StateKind.LIST: "add(value)", StateKind.MAP: "put(key, value)"}
         raise OperatorError(
             f'the state "{self.name}" is changed by its methods, not by an assignment',
@@ -301,7 +301,7 @@ class State:
     def attach(self, table: StateTable | None) -> None:
         self._table = table
 
-    # What follows is for bound states.
+    # The following methods are for bound states.
 
     @property
     def _here(self) -> StateTable:
@@ -343,7 +343,7 @@ class State:
         return entry[1] > self._now
 
     def _shown(self, value: Any) -> Any:
-        """A value that the caller may not change behind the state's back."""
+        """A value that the caller can change without changing the state."""
         return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
 
@@ -370,18 +370,18 @@ class ValueState(State):
         self.update(None)
 
     def column(self, keys: Ints) -> pa.Array:
-        """In a function that processes batches: the value of each key (numbers from ``ctx.keys``), null where there is none.
+        """In a function that processes batches: the value of each key (indexes from ``ctx.keys``), or null.
 
-        What has expired when a key's first row of the batch comes is not there.
+        Values that have expired at the first row of their key in the batch are null.
         """
         table = self._here_by_key(keys)
         at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
         return table.column(keys, self._running.time, at_row)
 
     def update_column(self, keys: Ints, values: Any) -> None:
-        """Set the value of each key; of equal keys the last counts, a null clears. It lives from the key's last row of the batch.
+        """Set the value of each key; the last of equal keys applies, a null clears. The TTL starts at the key's last row.
 
-        :raises OperatorError: the values are not of the state's type, or not as many as keys
+        :raises OperatorError: the values are not of the state's type, or their number differs from that of the keys
         """
         table = self._here_by_key(keys)
         expires = None
@@ -400,7 +400,7 @@ class ValueState(State):
 
 
 class ReducingState(ValueState):
-    """One value per key, to which :meth:`add` adds by a function of two values."""
+    """One value per key; :meth:`add` combines it with a new value by a function of two values."""
 
     def __init__(
         self, type: str | pa.DataType, function: Callable[[Any, Any], Any], *, ttl: timedelta | None = None
@@ -437,7 +437,7 @@ class ListState(State):
 
 
 class MapState(State):
-    """A map per key. Its order is that of insertion."""
+    """A map per key, in the order of insertion."""
 
     kind = StateKind.MAP
 

@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def late_table(schema: pa.Schema, events: pa.Table) -> pa.Table:
-    """Late events as they came in."""
+    """Late events in their original columns."""
     return pa.table([events.column("e:" + name) for name in schema.names], schema=schema)

@@ -1,7 +1,7 @@
-"""A user's :class:`asterism.operators.stream_operator.StreamOperator`, wired to inputs, as an operator over key groups.
+"""A user-defined :class:`asterism.operators.stream_operator.StreamOperator`, connected to inputs, as an operator over key groups.
 
-A page of state holds: the keys, a table per keyed state, the timers, and per input the elements that wait to be selected.
-Broadcast state has a page of its own, which is written only when it changes.
+A page of state contains the keys, a table per keyed state, the timers, and per input the elements that wait to be selected.
+Broadcast state has a separate page, which is written only when it changes.
 
 Source: FLIP-92.
 """
@@ -46,7 +46,7 @@ ONE_KEY = "__one_key"
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What an input is attached to: the columns that are there, those that are the key, the event time.
+    """The connection of an input: the available columns, the key columns, and the event time.
 
     :param idle_after: microseconds
     """
@@ -59,7 +59,7 @@ class Wire:
 
 def check_operator(operator: Any) -> None:
     """
-    :raises StreamDefinitionError: it is none, but perhaps the class of one
+    :raises StreamDefinitionError: it is not an operator, such as the class of one
     """
     if not isinstance(operator, StreamOperator):
         raise StreamDefinitionError(
@@ -68,9 +68,9 @@ def check_operator(operator: Any) -> None:
 
 
 class MultipleInputOperator(KeyGroupOperator):
-    """:param wires: what each input is attached to, by name
+    """:param wires: the connection of each input, by name
     :param pages: pages of state per key group
-    :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, unknown or mistyped, or the keys do not fit
+    :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, unknown or mistyped, or the keys do not match
     """
 
     def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int = 1) -> None:
@@ -187,7 +187,7 @@ class MultipleInputOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ with state
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
-        if now.processing_time != END_OF_TIME:  # at the end of input every timer is due, and it is no later for that
+        if now.processing_time != END_OF_TIME:  # at the end of input every timer is due anyway
             self.runtime.shown_clock = now.processing_time
         yield from super().slices(store, arrivals, now)
 
@@ -287,7 +287,7 @@ class MultipleInputOperator(KeyGroupOperator):
         runtime.finish()
 
     def _asks_again(self, group: Group) -> bool:
-        """May keys want to read something else, because an input has ended?"""
+        """Whether keys may select other inputs, because an input has ended."""
         return bool(group.newly_ended and self._selectable())
 
     def must_advance(self, group: Group) -> bool:
@@ -361,7 +361,7 @@ class MultipleInputOperator(KeyGroupOperator):
         on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
         wake, clock = int(times[on_event].min(initial=END_OF_TIME)), int(times[~on_event].min(initial=END_OF_TIME))
         if any(table.num_rows for table in tables[2 + len(self.states) :]):
-            wake = min(wake, horizon + 1)  # what was not selected may be, as time goes by
+            wake = min(wake, horizon + 1)  # inputs that were not selected may be selected later
         group.write_page(number, old, tables_to_bytes(tables), wake, clock)
 
     def _tell_watermarks(self, group: Group) -> None:
@@ -386,13 +386,13 @@ class MultipleInputOperator(KeyGroupOperator):
 
 
 def _unit(wire: Wire) -> list[str]:
-    """The unit of the event time, if it is not the usual one."""
+    """The unit of the event time, if it is not the default."""
     unit = MILLISECONDS if wire.time is None else TimeColumn.of(wire.time, wire.schema).unit
     return [] if unit == MILLISECONDS else [unit]
 
 
 def _renumbered(tables: Sequence[pa.Table], starts: Ints, schema: pa.Schema) -> pa.Table:
-    """The rows of all pages, with the keys numbered through."""
+    """The rows of all pages, with consecutive key indexes."""
     moved = [
         table.set_column(0, "key", pa.array(table.column("key").to_numpy() + start))
         for table, start in zip(tables, starts, strict=False)
@@ -439,7 +439,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
         return bool((found.tz is None) == (wanted.tz is None))
     if not pa.types.is_nested(found):
         return bool(found == wanted)
-    # The names of what is inside a list or a map differ between engines.
+    # The names of the fields inside a list or a map differ between engines.
     inner = [[t.field(n) for n in range(t.num_fields)] for t in (found, wanted)]
     named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(found) else [[], []]
     return (

@@ -1,6 +1,6 @@
-"""What an operator is: a pure function of its state, what arrives, and the time.
+"""The contract of an operator: a pure function of its state, its arrivals, and the time.
 
-The host (``asterism.spark``, or a test) carries the three. An operator knows no clock, no files and no Spark.
+The host (``asterism.spark``, or a test) supplies the three. An operator uses no system clock, no files and no Spark.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from asterism.operators.state_store import StateStore
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of an operator, as its host sees it.
+    """One input of an operator, as described to its host.
 
     :param schema: the columns that :meth:`Operator.prepare` reads
-    :param prepared: the columns that it gives
+    :param prepared: the columns that it returns
     :param broadcast: every key group receives all elements, and there is no key
-    :param timed: events have an event time: they wait for the watermark, and count in it
+    :param timed: events have an event time: they wait for the watermark, and advance it
     :param idle_after: microseconds of processing time without an element after which the watermark does not wait for this
-        input; None: it always does
+        input; None: it always waits
     """
 
     schema: pa.Schema
@@ -36,9 +36,9 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Something that came over an input: prepared events, in order of arrival, a watermark, or both.
+    """The data of one input in a call: prepared events, in order of arrival, a watermark, or both.
 
-    The watermark says that no event of this input at or before it is to come after this call.
+    The watermark asserts that no event of this input at or before it will arrive after this call.
     """
 
     input: str
@@ -48,7 +48,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of a call, in microseconds since the epoch. The watermark is one that all inputs had before this call."""
+    """The time of a call, in microseconds since the epoch. All inputs had reached the watermark before this call."""
 
     watermark: int = BEFORE_TIME
     processing_time: int = 0
@@ -56,9 +56,9 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave: rows per output, counts, and when the operator wants to be called again, whatever may arrive.
+    """The result of a call: rows per output, metrics, and the times at which the operator must be called again.
 
-    A call may give its rows in several results; the last one has the rest.
+    A call may emit its rows in several results; the last one has everything else.
     """
 
     outputs: Mapping[str, pa.Table]
@@ -70,7 +70,7 @@ class Result:
 
     @classmethod
     def whole(cls, results: Iterable[Result]) -> Result:
-        """The results of a call in one."""
+        """Combine the results of a call."""
         tables: dict[str, list[pa.Table]] = {}
         last = cls({})
         for last in results:
@@ -85,13 +85,13 @@ class Operator(Protocol):
     inputs: Mapping[str, InputSpec]
     output_schemas: Mapping[str, pa.Schema]
     fingerprint: bytes
-    """Tells state of this definition from state of any other."""
+    """Identifies the definition, to distinguish its state from that of other definitions."""
     pages: int
     """Pages of state per key group."""
     processing_time: bool
-    """Does it need to be called as processing time goes by?"""
+    """Whether it must be called when processing time advances."""
     metrics: Sequence[str]
-    """Names of the counts it may give; ``name/*`` stands for all that begin with ``name/``."""
+    """Names of its metrics; ``name/*`` includes all names with the prefix ``name/``."""
 
     def open(self) -> None:
         """Called in the process that runs the operator, before :meth:`process`."""
@@ -102,20 +102,20 @@ class Operator(Protocol):
         return
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The stateless part, done before events of an input are exchanged: the columns that :meth:`process` needs.
+        """The stateless part, before the exchange of the events of an input: computes the columns that :meth:`process` needs.
 
-        *events* have a column KEY_HASH; where the operator chooses the keys itself, its answer has one instead.
+        *events* have a column KEY_HASH; an operator that chooses the keys itself returns this column instead.
         """
 
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
-        """The latest event time of a batch and what :meth:`prepare` made of it, which moves the watermark; or NO_TIME."""
+        """The latest event time of a batch and its prepared events, which advances the watermark; or NO_TIME."""
         return NO_TIME
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
-        """Take what arrived for one key group at time *now*. What comes of it need not fit in memory at once.
+        """Process the arrivals of one key group at time *now*. The results need not fit into memory at once.
 
-        There is at least one result. State is written before the last one; whoever does not come so far has to discard the
-        results before, as the call is then to be repeated.
+        There is at least one result. State is written before the last one. A caller that does not reach the last result must
+        discard the others and repeat the call.
         """
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:

@@ -1,7 +1,7 @@
-"""State of keyed operators: pages of bytes, one small header per key group, and where they are kept.
+"""State of keyed operators: pages of bytes, one small header per key group, and their storage.
 
-A key group's keys are spread over a fixed number of pages; a page holds many keys in columnar form. Every record begins
-with a magic word and a layout version, so that a later release can tell what it reads.
+The keys of a key group are distributed over a fixed number of pages; a page contains many keys in columnar form. Every record
+starts with a magic word and a layout version, so that a later release can identify it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow as pa
 from asterism.errors import StateError
 
 LAYOUT = 2
-"""2: pages have the positions of events."""
+"""2: pages contain the positions of events."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 BODY = _PREFIX.size
-"""Where the body of a record begins."""
+"""Offset of the body of a record."""
 
 
 class Record(enum.IntEnum):
@@ -34,7 +34,7 @@ class Record(enum.IntEnum):
 
 
 class StateStore(Protocol):
-    """The state of one key group, as the host keeps it."""
+    """The state of one key group, stored by the host."""
 
     def read_header(self) -> bytes | None: ...
 
@@ -47,7 +47,7 @@ class StateStore(Protocol):
 
 @dataclass(slots=True)
 class MemoryStore:
-    """State in this process; what tests and batch runs use."""
+    """State in this process, for tests and batch runs."""
 
     header: bytes | None = None
     pages: dict[int, bytes] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class MemoryStore:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is remembered at all."""
+        """Whether there is no state at all."""
         return self.header is None and not self.pages
 
 
