@@ -107,6 +107,7 @@ class GroupHeader:
         return cls(found, wakes, clocks, rest[0], rest[1], buffers, watermark)
 
 
+MAX_KEY_GROUPS = 2**15
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
 IDLE = -(2**62)

@@ -26,18 +26,10 @@ from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorErro
 from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.ordering import run
+from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
-from asterism.operators.stream_operator import (
-    TIMERS,
-    Arrived,
-    Counter,
-    Input,
-    Output,
-    Runtime,
-    StreamOperator,
-    Waiting,
-    run,
-)
+from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 MAX_PAGES = 256
 BROADCAST_PAGE = MAX_PAGES

@@ -25,27 +25,13 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessorDiscovererFactory
-from asterism.spark.exchange import BATCH_GROUP, copied
+from asterism.spark.batch import BATCH_GROUP, copied
+from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.plan import (
-    Sink,
-    Use,
-    arrow_schema,
-    bounded,
-    check_checkpoint,
-    check_run,
-    hashed,
-    mapped,
-    observed,
-    output_of,
-    packed,
-    quoted,
-    run,
-    spark_schema,
-    stateful,
-)
+from asterism.spark.row_schemas import arrow_schema, quoted, spark_schema
 from asterism.spark.rule_source import Payload
+from asterism.spark.stateful import Use, bounded, hashed, mapped, observed, output_of, packed, stateful
 
 
 @dataclass(frozen=True)

@@ -16,26 +16,21 @@ from asterism.arguments import expect
 from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import Arrival
-from asterism.spark.exchange import BATCH_GROUP
+from asterism.spark.batch import BATCH_GROUP
+from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.plan import (
+from asterism.spark.row_schemas import arrow_schema, function_schema, quoted, zone_asked
+from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
-    Sink,
     Use,
-    arrow_schema,
     bounded,
     check_key_groups,
-    check_run,
-    function_schema,
     hashed,
     key_group_of,
     output_of,
     packed,
-    quoted,
-    run,
     stateful,
-    zone_asked,
 )
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
