@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
@@ -149,6 +149,11 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
             watermark = END_OF_TIME if passed else BEFORE_TIME
         found.append(Arrival(name, events, watermark))
     return found
+
+
+def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
+    """Prepared events, sorted by their times: the next ones may have the time of the last of these."""
+    return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
 
 
 def answered(found: Iterable[Result]) -> Batches:
