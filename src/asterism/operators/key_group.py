@@ -108,6 +108,10 @@ class GroupHeader:
 
 
 MAX_KEY_GROUPS = 2**15
+MAX_PAGES = 256
+"""Of state, in each key group."""
+ONE_KEY = "__one_key"
+"""The key column of streams without keys."""
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, where there is more than one."""
 IDLE = -(2**62)

@@ -14,7 +14,7 @@ from asterism.arguments import expect, expect_number, expect_text, expect_texts,
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
-from asterism.matching.operator import MAX_PAGES
+from asterism.operators.key_group import MAX_PAGES
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.stream_operator import Input, StreamOperator
