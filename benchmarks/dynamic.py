@@ -33,7 +33,7 @@ from asterism.discovery import (
 )
 from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.processor import PatternProcessor
-from asterism.spark.plan import Sink
+from asterism.spark.execution import Sink
 from benchmarks import harness, rules, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.workloads import DISORDER, KEY, TIME

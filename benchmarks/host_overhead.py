@@ -48,9 +48,9 @@ from asterism import (
     ValueState,
     connect,
 )
-from asterism.spark import plan
+from asterism.spark import execution as plan
 from asterism.spark.host import OperatorHost
-from asterism.spark.plan import DEFAULT_KEY_GROUPS
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.streaming import in_order_of_arrival

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from asterism.spark.plan import DEFAULT_KEY_GROUPS
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import floors, harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.harness import PeakMemory, Run

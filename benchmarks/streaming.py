@@ -23,7 +23,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from asterism.spark.plan import DEFAULT_KEY_GROUPS, Sink
+from asterism.spark.execution import Sink
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000

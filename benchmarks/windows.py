@@ -39,7 +39,8 @@ from rich.console import Console
 from rich.table import Table
 
 from asterism import KeyedStream, SlidingWindows, TumblingWindows, window
-from asterism.spark.plan import DEFAULT_KEY_GROUPS, Sink
+from asterism.spark.execution import Sink
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.workloads import DISORDER, TIME

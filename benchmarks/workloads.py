@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.spark.patterns import PatternStream
-from asterism.spark.plan import DEFAULT_KEY_GROUPS
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 
 KEY, TIME = "user_id", "ts"
 DISORDER = timedelta(seconds=5)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
+    from asterism.operators.context import Context, Element, Timer
     from asterism.operators.keyed_state import (
         BroadcastListState,
         BroadcastMapState,
@@ -29,14 +30,11 @@ if TYPE_CHECKING:
     )
     from asterism.operators.stream_operator import (
         BroadcastInput,
-        Context,
         Counter,
-        Element,
         Input,
         InputSelection,
         Output,
         StreamOperator,
-        Timer,
     )
     from asterism.rules.processor import (
         PatternProcessor,
@@ -148,8 +146,9 @@ _LATE = {
     "operators.keyed_state": [
         "BroadcastListState", "BroadcastMapState", "BroadcastValueState", "ListState", "MapState", "ReducingState", "ValueState",
     ],
+    "operators.context": ["Context", "Element", "Timer"],
     "operators.stream_operator": [
-        "BroadcastInput", "Context", "Counter", "Element", "Input", "InputSelection", "Output", "StreamOperator", "Timer",
+        "BroadcastInput", "Counter", "Input", "InputSelection", "Output", "StreamOperator",
     ],
     "rules.processor": [
         "PatternProcessor", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",

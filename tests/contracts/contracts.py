@@ -25,7 +25,9 @@ from asterism.operators.keyed_state import (
     ValueState,
 )
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
-from asterism.testing import Clock, End, Row, Send, Step, Watermark
+from asterism.testing import Clock, End, Send, Watermark
+from asterism.testing.literals import Row
+from asterism.testing.stream_harness import Step
 
 ITEM = "k STRING, t TIMESTAMP, v BIGINT"
 TIMED: Mapping[str, Any] = {"key": "k", "time": "t"}

@@ -21,7 +21,8 @@ from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
-from asterism.testing import Row, StreamOperatorHarness
+from asterism.testing import StreamOperatorHarness
+from asterism.testing.literals import Row
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DELAY = timedelta(seconds=5)

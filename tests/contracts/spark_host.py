@@ -25,8 +25,10 @@ from asterism.spark import CHUNKS
 from asterism.spark.exchange import pack
 from asterism.spark.host import NO_TIME, OperatorHost
 from asterism.spark.partitioning import group_of, label
-from asterism.spark.plan import Use, stateful
-from asterism.testing import WORDS, End, Send, StreamOperatorHarness, Watermark, key_hashes
+from asterism.spark.stateful import Use, stateful
+from asterism.testing import End, Send, StreamOperatorHarness, Watermark
+from asterism.testing.literals import WORDS
+from asterism.testing.operator_harness import key_hashes
 from tests.contracts.contracts import Contract
 
 FILES = pa.schema(

@@ -20,7 +20,8 @@ from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import connect
-from asterism.testing import Row, StreamOperatorHarness
+from asterism.testing import StreamOperatorHarness
+from asterism.testing.literals import Row
 from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, source, write
 from tests.contracts.test_faults import Collect, ledger_sinks, partitions, utc, wait_for
 

@@ -22,7 +22,7 @@ from asterism.columns.schemas import schema_of
 from asterism.operators.operator import InputSpec
 from asterism.operators.state_store import batch_from_bytes
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark import plan
+from asterism.spark import execution as plan
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import Send, StreamOperatorHarness

@@ -27,7 +27,8 @@ from asterism.operators.keyed_state import (
 )
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
-from asterism.testing import Clock, End, Send, Step, StreamOperatorHarness, Watermark
+from asterism.testing import Clock, End, Send, StreamOperatorHarness, Watermark
+from asterism.testing.stream_harness import Step
 from tests.errors.conftest import GOLDEN, Golden
 
 Provocation = Callable[[], object]

@@ -23,9 +23,9 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.schemas import schema_of
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
+from asterism.spark.execution import Sink
 from asterism.spark.keyed_stream import BroadcastStream
 from asterism.spark.operators import connect
-from asterism.spark.plan import Sink
 from asterism.spark.windows import window
 from asterism.windows.assigners import TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS

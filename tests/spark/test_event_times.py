@@ -17,7 +17,7 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.time import TIME_UNIT, TIME_UNITS, TimeColumn
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.operators import connect
-from asterism.spark.plan import arrow_schema, quoted
+from asterism.spark.row_schemas import arrow_schema, quoted
 from asterism.spark.times import event_micros
 from asterism.spark.windows import window
 from asterism.windows.assigners import TumblingWindows

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import CEP, Counter, Input, Output, StreamOperator, ValueState, connect
-from asterism.spark.plan import OBSERVATION
+from asterism.spark.stateful import OBSERVATION
 from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.spark.plan import zone_asked
+from asterism.spark.row_schemas import zone_asked
 from asterism.spark.windows import window
 from asterism.windows.assigners import TumblingWindows
 from asterism.windows.operator import WindowOperator

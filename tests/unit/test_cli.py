@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from asterism.cli.main import files_to_read, main, shown
+from asterism.cli.main import main
+from asterism.cli.match import shown
+from asterism.cli.spark_files import files_to_read
 from asterism.cli.terminal import asterism_error_in, errors_explained
 from asterism.errors import StreamDefinitionError
 

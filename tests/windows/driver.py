@@ -13,7 +13,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
-from asterism.testing import key_hashes
+from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import FIRINGS

@@ -12,9 +12,10 @@ import pytest
 
 from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
-from asterism.spark.exchange import BATCH_GROUP, run_groups
+from asterism.spark.batch import BATCH_GROUP, run_groups
 from asterism.spark.windows import _arrived
-from asterism.testing import OperatorHarness, key_hashes
+from asterism.testing import OperatorHarness
+from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS

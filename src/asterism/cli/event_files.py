@@ -8,10 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json, parquet
 
+from asterism.cli.files import files_of
 from asterism.errors import StreamDefinitionError
-
-FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
-"""By the end of a file's name."""
 
 
 def read_events(path: Path, time: str | None = None) -> pa.Table:
@@ -21,9 +19,10 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
     :raises StreamDefinitionError: there is no such file, it cannot be read, or its columns are not those of the others
     """
     tables = []
-    for file in _files(path):
+    kind, files = files_of(path)
+    for file in files:
         try:
-            tables.append(_read(file))
+            tables.append(_read(file, kind))
         except (pa.ArrowException, OSError) as error:
             raise StreamDefinitionError(f"{file} cannot be read", str(error).splitlines()[0]) from None
     try:
@@ -36,22 +35,8 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
     return events
 
 
-def _files(path: Path) -> list[Path]:
-    files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
-    known = [file for file in files if _format(file) is not None]
-    formats = {_format(file) for file in known}
-    if len(formats) != 1:
-        problem = "files of several formats" if formats else "no file of a known format"
-        raise StreamDefinitionError(f"{path}: {problem}", hint=f"known are {', '.join(FORMATS)}")
-    return known
-
-
-def _format(file: Path) -> str | None:
-    return next((kind for end, kind in FORMATS.items() if file.name.endswith(end)), None)
-
-
-def _read(file: Path) -> pa.Table:
-    match _format(file):
+def _read(file: Path, kind: str) -> pa.Table:
+    match kind:
         case "csv":
             # Only an empty field is null; quoted it is an empty text.
             options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)

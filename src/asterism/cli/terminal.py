@@ -6,8 +6,10 @@ import errno
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +30,7 @@ def stdout() -> Console:
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """The command cannot go on."""
 
     exit_code = 2
@@ -40,15 +42,15 @@ def errors_explained() -> Iterator[None]:
     try:
         yield
     except AsterismError as error:
-        raise Failure(str(error)) from error
+        raise CommandFailure(str(error)) from error
     except OSError as error:
         if error.errno == errno.EPIPE:  # whoever reads the output has enough
             raise
-        raise Failure(printable(str(error))) from error
+        raise CommandFailure(printable(str(error))) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise Failure(asterism_error_in(str(error)) or first_paragraph(str(error))) from error
+        raise CommandFailure(asterism_error_in(str(error)) or first_paragraph(str(error))) from error
 
 
 def asterism_error_in(text: str) -> str | None:
@@ -93,3 +95,53 @@ def distinct(columns: Sequence[tuple[str, Any]]) -> None:
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
+
+
+SLOW = 3.0
+"""Seconds after which a silent start is explained. A compiled kernel is there within one."""
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@contextmanager
+def told_if_slow(text: str) -> Iterator[None]:
+    timer = threading.Timer(SLOW, click.echo, [text], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# ---------------------------------------------------------------------- asterism match
+
+
+class Duration(click.ParamType[timedelta]):
+    """A number and a unit: 500ms, 5s, 10m, 2h, 1d."""
+
+    name = "duration"
+    units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}  # noqa: RUF012
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)
+        if found is None:
+            self.fail(f"{value!r} is not a duration: write a number and one of ms, s, m, h, d, as in 5s", param, ctx)
+        try:
+            return timedelta(**{self.units[found[2]]: int(found[1])})
+        except OverflowError:
+            self.fail(f"{value!r} is out of range", param, ctx)
+
+
+def status_line(text: str) -> AbstractContextManager[Any]:
+    console = stderr()
+    return console.status(text) if console.is_terminal else nullcontext()

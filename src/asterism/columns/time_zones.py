@@ -1,77 +1,109 @@
 """Conversion between instants and local times of a time zone, as columns of microseconds since 1970-01-01.
 
-Arrow is fast, but its transitions are listed only to 2037. Later times use ``zoneinfo``, which has the rule for later
-transitions.
+The transitions of a zone are computed once per process, from ``zoneinfo``. The calendar, including weekdays, repeats every 400
+years, and from 2100 on so do the rules of all zones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import EPOCH
 
-_SECOND = 1_000_000
-FAR = int(datetime(2037, 1, 1, tzinfo=UTC).timestamp()) * _SECOND
-_CYCLE = 146_097 * 86_400
-"""Seconds of 400 years, the period of the calendar including weekdays."""
-_LAST = int(datetime(9990, 1, 1, tzinfo=UTC).timestamp())
-"""Python's datetime ends shortly after."""
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """The transitions of a zone, in microseconds since 1970: ``offsets[k]`` applies before ``instants[k]``.
+
+    *local* are the local times from which the new offset applies: for a repeated local time the earlier instant is used; a
+    skipped one is converted with the offset before the transition.
+    """
+
+    instants: Ints
+    local: Ints
+    offsets: Ints
+
+    def at_instant(self, times: Ints) -> Ints:
+        """The offsets at instants."""
+        return self.offsets[np.searchsorted(self.instants, _in_known_years(times), side="right")]
+
+    def first_instant(self, walls: Ints) -> Ints:
+        """The earliest instants of local times; for skipped local times, the transition."""
+        known = _in_known_years(walls)
+        change = np.searchsorted(self.local, known, side="right")
+        limit = np.append(self.instants, np.iinfo(np.int64).max)[change]
+        found: Ints = np.minimum(known - self.offsets[change], limit) + (walls - known)
+        return found
+
+    def at_wall_clock(self, times: Ints) -> Ints:
+        """The offsets at local times."""
+        return self.offsets[np.searchsorted(self.local, _in_known_years(times), side="right")]
+
+
+_CYCLE = 146_097 * 86_400_000_000
+_DAILY, _WEEKLY, _LAST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1840, 2040, 2501))
+_LAST_CYCLE = (datetime(2100, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def _in_known_years(times: Ints) -> Ints:
+    return np.where(times < _LAST_CYCLE, times, _LAST_CYCLE + (times - _LAST_CYCLE) % _CYCLE)
+
+
+_FIXED = re.compile(r"(?:UTC|GMT|UT|Z)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?", re.ASCII)
+
+
+@functools.cache
+def zone_of(name: str) -> Zone:
+    """The zone of an IANA name or of a fixed offset: ``Europe/Madrid``, ``+05:30``, ``UTC+1``.
+
+    >>> zone = zone_of("Europe/Madrid")
+    >>> noon = np.array([1_720_000_000_000_000])
+    >>> int(zone.at_instant(noon)[0]) // 3_600_000_000
+    2
+    """
+    none = np.empty(0, np.int64)
+    fixed = _FIXED.fullmatch(name)
+    if fixed is not None:
+        sign, *parts = fixed.groups("0")
+        hours, minutes, seconds = (int(part) for part in parts)
+        offset = (hours * 3600 + minutes * 60 + seconds) * (-1 if sign == "-" else 1)
+        return Zone(none, none, np.array([offset * 1_000_000]))
+    zone = ZoneInfo(name)
+
+    def offset_at(seconds: int) -> int:
+        found = (EPOCH + timedelta(seconds=seconds)).astimezone(zone).utcoffset()
+        assert found is not None
+        return round(found.total_seconds())
+
+    first, weekly, last = (int((when - EPOCH).total_seconds()) for when in (_DAILY, _WEEKLY, _LAST))
+    samples = [*range(first, weekly, 86_400), *range(weekly, last, 7 * 86_400)]
+    at = [offset_at(seconds) for seconds in samples]
+    instants: list[int] = []
+    offsets = [at[0]]
+    for number in range(1, len(samples)):
+        while offsets[-1] != at[number]:
+            begin = max(samples[number - 1], instants[-1] if instants else first)
+            changed = functools.partial(lambda old, seconds: offset_at(seconds) != old, offsets[-1])
+            change = begin + bisect_right(range(begin, samples[number]), False, key=changed)
+            instants.append(change)
+            offsets.append(offset_at(change))
+    micros, steps = np.array(instants, np.int64) * 1_000_000, np.array(offsets, np.int64) * 1_000_000
+    return Zone(micros, micros + np.maximum(steps[:-1], steps[1:]), steps)
 
 
 def wall_times(times: Ints, zone: str) -> Ints:
     """The local times of the instants *times*."""
-    near = pc.local_timestamp(pa.array(np.minimum(times, FAR)).cast(pa.timestamp("us", zone))).cast(pa.int64())
-    found: Ints = near.to_numpy(zero_copy_only=False)
-    return _with_far(times, found, lambda second, place: second + _offset(second, place), zone)
+    return times + zone_of(zone).at_instant(times)
 
 
 def moments(walls: Ints, zone: str) -> Ints:
     """The instants of the local times *walls*: the earlier one of a repeated local time; of a skipped one, the transition."""
-    naive = pa.array(np.minimum(walls, FAR)).cast(pa.timestamp("us"))
-    near = pc.assume_timezone(naive, zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
-    found: Ints = near.to_numpy(zero_copy_only=False)
-    return _with_far(walls, found, _moment, zone)
-
-
-def _with_far(times: Ints, near: Ints, function: Callable[[int, ZoneInfo], int], zone: str) -> Ints:
-    far = times >= FAR
-    if not far.any():
-        return near
-    seconds, rest = np.divmod(times[far], _SECOND)
-    distinct, which = np.unique(seconds, return_inverse=True)
-    cycles = np.maximum(0, -(-(distinct - _LAST) // _CYCLE)) * _CYCLE
-    place = ZoneInfo(zone)
-    found = [function(second, place) for second in (distinct - cycles).tolist()]
-    result = near.copy()
-    result[far] = (np.array(found, np.int64) + cycles)[which] * _SECOND + rest
-    return result
-
-
-def _offset(second: int, zone: ZoneInfo) -> int:
-    offset = (EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
-    assert offset is not None
-    return round(offset.total_seconds())
-
-
-def _moment(wall: int, zone: ZoneInfo) -> int:
-    shown = (EPOCH + timedelta(seconds=wall)).replace(tzinfo=zone)
-    before, after = shown.utcoffset(), shown.replace(fold=1).utcoffset()
-    assert before is not None
-    assert after is not None
-    low, high = wall - round(after.total_seconds()), wall - round(before.total_seconds())
-    if low >= high:  # the local time exists once or twice
-        return high
-    while low + 1 < high:  # the local time is skipped
-        middle = (low + high) // 2
-        if _offset(middle, zone) == round(before.total_seconds()):
-            low = middle
-        else:
-            high = middle
-    return high
+    return zone_of(zone).first_instant(walls)

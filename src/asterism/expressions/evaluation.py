@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
-from asterism.expressions import udfs as routines
+from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.translation import Translator
 from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
@@ -62,7 +62,7 @@ class _Database:
         # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
         connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
-        routines.register(connection)
+        udfs.register(connection)
         connection.execute("SET lock_configuration = true")
         self.prepared: OrderedDict[Any, tuple[str, _Source]] = OrderedDict()
         self.count = 0

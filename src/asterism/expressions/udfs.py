@@ -8,12 +8,9 @@ from __future__ import annotations
 import decimal
 import functools
 import re
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +18,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import EPOCH
+from asterism.columns.time_zones import zone_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -205,79 +203,6 @@ def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale
 
 
 # ---------------------------------------------------------------------------------------------------- time zones
-
-
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """When the clocks of a zone change, in microseconds since 1970: ``offsets[k]`` holds before ``instants[k]``.
-
-    *local* are the same moments on the clock from which on the new offset holds: an hour that there is twice is the first of
-    the two, one that there is not is read by the offset before.
-    """
-
-    instants: Ints
-    local: Ints
-    offsets: Ints
-
-    def at_instant(self, times: Ints) -> Ints:
-        """The offset at points in time."""
-        return self.offsets[np.searchsorted(self.instants, _in_known_years(times), side="right")]
-
-    def at_wall_clock(self, times: Ints) -> Ints:
-        """The offset when clocks show these times."""
-        return self.offsets[np.searchsorted(self.local, _in_known_years(times), side="right")]
-
-
-# The calendar repeats every 400 years, to the day of the week; from 2100 on so do the rules of all zones.
-_CYCLE = 146_097 * _DAY
-_DAILY, _WEEKLY, _LAST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1840, 2040, 2501))
-_LAST_CYCLE = (datetime(2100, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
-
-
-def _in_known_years(times: Ints) -> Ints:
-    return np.where(times < _LAST_CYCLE, times, _LAST_CYCLE + (times - _LAST_CYCLE) % _CYCLE)
-
-
-_FIXED = re.compile(r"(?:UTC|GMT|UT|Z)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?", re.ASCII)
-
-
-@functools.cache
-def zone_of(name: str) -> Zone:
-    """The zone of an IANA name or of a fixed offset: ``Europe/Madrid``, ``+05:30``, ``UTC+1``.
-
-    >>> zone = zone_of("Europe/Madrid")
-    >>> noon = np.array([1_720_000_000_000_000])
-    >>> int(zone.at_instant(noon)[0]) // 3_600_000_000
-    2
-    """
-    none = np.empty(0, np.int64)
-    fixed = _FIXED.fullmatch(name)
-    if fixed is not None:
-        sign, *parts = fixed.groups("0")
-        hours, minutes, seconds = (int(part) for part in parts)
-        offset = (hours * 3600 + minutes * 60 + seconds) * (-1 if sign == "-" else 1)
-        return Zone(none, none, np.array([offset * 1_000_000]))
-    zone = ZoneInfo(name)
-
-    def offset_at(seconds: int) -> int:
-        found = (EPOCH + timedelta(seconds=seconds)).astimezone(zone).utcoffset()
-        assert found is not None
-        return round(found.total_seconds())
-
-    first, weekly, last = (int((when - EPOCH).total_seconds()) for when in (_DAILY, _WEEKLY, _LAST))
-    samples = [*range(first, weekly, 86_400), *range(weekly, last, 7 * 86_400)]
-    at = [offset_at(seconds) for seconds in samples]
-    instants: list[int] = []
-    offsets = [at[0]]
-    for number in range(1, len(samples)):
-        while offsets[-1] != at[number]:
-            begin = max(samples[number - 1], instants[-1] if instants else first)
-            changed = functools.partial(lambda old, seconds: offset_at(seconds) != old, offsets[-1])
-            change = begin + bisect_right(range(begin, samples[number]), False, key=changed)
-            instants.append(change)
-            offsets.append(offset_at(change))
-    micros, steps = np.array(instants, np.int64) * 1_000_000, np.array(offsets, np.int64) * 1_000_000
-    return Zone(micros, micros + np.maximum(steps[:-1], steps[1:]), steps)
 
 
 def _micros(times: pa.ChunkedArray) -> Ints:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from asterism.expressions import udfs as routines
+from asterism.columns.time_zones import zone_of
+from asterism.expressions import udfs
 from asterism.expressions.types import (
     BIGINT,
     BOOLEAN,
@@ -404,19 +405,19 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
         return number_constant(constant, to) if to in FLOATS else None
     try:
         if to == DATE:
-            days = routines.read_date(constant)
+            days = udfs.read_date(constant)
             return Sql(f"make_date({days})", to, (), number=days)
         if is_temporal(to):
-            micros = routines.read_timestamp(constant, _known(zone) if is_instant(to) else None)
+            micros = udfs.read_timestamp(constant, _known(zone) if is_instant(to) else None)
             return Sql(f"make_timestamp(CAST({micros} AS BIGINT))", to, (), number=micros)
-        stripped = constant.strip(routines.CONTROL)
+        stripped = constant.strip(udfs.CONTROL)
         if to in INTEGERS:
             limit = 2 ** (to.bit_width - 1)
             if re.fullmatch(r"[+-]?[0-9]{1,30}", stripped) and -limit <= int(stripped) < limit:
                 return Sql(number_constant(decimal.Decimal(int(stripped)), to).text, to, ())
             raise ValueError(f"{constant!r} is not a valid {name_of(to)}")
         if to in FLOATS:
-            number = constant.strip(routines.CONTROL[:33])
+            number = constant.strip(udfs.CONTROL[:33])
             if re.fullmatch(_NUMBER, number):
                 return Sql(f"CAST('{re.sub('[dDfF]$', '', number)}' AS {duckdb_type(to)})", to, ())
             if not re.fullmatch(_NO_NUMBER, number):
@@ -427,9 +428,7 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
                 raise ValueError(f"{constant!r} is not a valid BOOLEAN")
             return boolean_constant(truth == "TRUE")
         if is_decimal(to):
-            return Sql(
-                f"CAST('{routines.read_decimal(constant, to.precision, to.scale)}' AS {duckdb_type(to)})", to, ()
-            )
+            return Sql(f"CAST('{udfs.read_decimal(constant, to.precision, to.scale)}' AS {duckdb_type(to)})", to, ())
     except (ValueError, OverflowError) as problem:
         raise UnsupportedError(str(problem)) from None
     return None
@@ -440,7 +439,7 @@ def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) 
 
 def _known(zone: str) -> str:
     try:
-        routines.zone_of(zone)
+        zone_of(zone)
     except (KeyError, ValueError):
         raise UnsupportedError(f"unknown time zone {zone!r}", "a name such as Europe/Madrid, or +02:00") from None
     return zone
@@ -448,7 +447,7 @@ def _known(zone: str) -> str:
 
 def is_fixed(zone: str) -> bool:
     """Do clocks show the points in time themselves?"""
-    found = routines.zone_of(_known(zone))
+    found = zone_of(_known(zone))
     return not len(found.instants) and not found.offsets[0]
 
 

@@ -30,7 +30,17 @@ from asterism.expressions.names import Scope
 from asterism.matching.matcher import Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
-from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
+from asterism.operators.key_group import (
+    LATE,
+    MAX_PAGES,
+    ONE_KEY,
+    PAGE,
+    Group,
+    KeyGroupOperator,
+    complete,
+    pages_of,
+    stamped,
+)
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
 from asterism.patterns.compiler import check_pattern
@@ -40,8 +50,6 @@ from asterism.patterns.semantics import Semantics
 
 EVENTS = "events"
 """The operator's only input."""
-ONE_KEY = "__one_key"
-MAX_PAGES = 256
 MAX_PARTIAL_MATCHES = 100_000
 """How many partial matches a key may have, unless something else is said."""
 LARGEST_LIMIT = 10**12

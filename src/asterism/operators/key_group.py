@@ -107,6 +107,11 @@ class GroupHeader:
         return cls(found, wakes, clocks, rest[0], rest[1], buffers, watermark)
 
 
+MAX_KEY_GROUPS = 2**15
+MAX_PAGES = 256
+"""Of state, in each key group."""
+ONE_KEY = "__one_key"
+"""The key column of streams without keys."""
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, if there is more than one page."""
 IDLE = -(2**62)

@@ -23,25 +23,15 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
-from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, pages_of
+from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, PAGE, Group, KeyGroupOperator, pages_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.ordering import run
+from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
-from asterism.operators.stream_operator import (
-    TIMERS,
-    Arrived,
-    Counter,
-    Input,
-    Output,
-    Runtime,
-    StreamOperator,
-    Waiting,
-    run,
-)
+from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
-MAX_PAGES = 256
 BROADCAST_PAGE = MAX_PAGES
-ONE_KEY = "__one_key"
 
 
 @dataclass(frozen=True, slots=True)

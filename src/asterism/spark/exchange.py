@@ -6,8 +6,7 @@ the stateful call handle a few hundred of them instead of millions of events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +14,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from asterism.columns.groups import KEY_HASH
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME
-from asterism.matching.operator import EVENTS, CepOperator
-from asterism.operators.operator import Arrival, Now, Operator, Result
-from asterism.operators.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
+from asterism.columns.time import NO_TIME
+from asterism.operators.operator import Operator
+from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
 from asterism.spark.partitioning import label
 from asterism.spark.worker import settle_memory
 
 GATHER = 200_000
 """Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""
-
 MILLISECOND = 1000
-BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
-BATCH_ORDER = "__order"
-ENDED = Now(END_OF_TIME, END_OF_TIME)
 METRICS = pa.map_(pa.string(), pa.int64())
 
 Batches = Iterator[pa.RecordBatch]
@@ -132,148 +126,3 @@ def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
                 yield from batch_from_bytes(chunk.as_buffer(), schema).to_batches()
 
     return unpacker
-
-
-def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: events of input *name* as the operator prepares them, with KEY_HASH."""
-
-    def copier(batches: Batches) -> Batches:
-        settle_memory()
-        for events in gathered(batches):
-            yield from operator.prepare(name, events).combine_chunks().to_batches()
-
-    return copier
-
-
-def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: events sorted by key and time to RESULTS."""
-
-    def runner(batches: Batches) -> Batches:
-        settle_memory()
-        carried = operator.nothing_carried()
-        now = Now(processing_time=processing_time)
-
-        def step(events: pa.Table, last: bool) -> Iterator[Mapping[str, pa.Table]]:
-            nonlocal carried
-            carried = yield from operator.process_sorted(carried, events, last=last, now=now)
-
-        for events in gathered(batches):
-            for outputs in step(operator.prepare(EVENTS, events), False):
-                yield from answered([Result(outputs)])
-        for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), True):
-            yield from answered([Result(outputs)])
-
-    return runner
-
-
-def run_groups(
-    operator: Operator, sent: Callable[[pa.Table], list[Arrival]], processing_time: int, first: Sequence[Arrival] = ()
-) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: elements, sorted by key group, time and input, to RESULTS.
-
-    :param sent: what rows of one key group are to the operator
-    :param first: what every key group is sent before
-    """
-
-    def runner(batches: Batches) -> Batches:
-        settle_memory()
-        operator.open()
-        store, group = MemoryStore(), None
-        now = Now(processing_time=processing_time)
-        try:
-            for rows in gathered(batches):
-                groups = rows.column(BATCH_GROUP).to_numpy()
-                cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-                for begin, end in pairwise(cuts):
-                    if groups[begin] != group:
-                        if group is not None:
-                            yield from answered(operator.slices(store, [], ENDED))
-                        store, group = MemoryStore(), groups[begin]
-                        yield from answered(operator.slices(store, first, now))
-                    yield from answered(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
-            if group is not None:
-                yield from answered(operator.slices(store, [], ENDED))
-        finally:
-            operator.close()
-
-    return runner
-
-
-def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
-    """As :func:`run_groups` of :func:`arrivals`, but sorted by key, time and input; BATCH_NUMBER counts the rows of each key
-    from 1.
-    """
-
-    def runner(batches: Batches) -> Batches:
-        settle_memory()
-        operator.open()
-        store: MemoryStore | None = None
-        now = Now(processing_time=processing_time)
-
-        def send(to: MemoryStore, rows: pa.Table, *, in_order: bool = True) -> Batches:
-            return answered(operator.slices(to, arrivals(operator, names, rows, in_order=in_order), now))
-
-        try:
-            for rows in gathered(batches):
-                begins = np.flatnonzero(rows.column(BATCH_NUMBER).to_numpy() == 1).tolist()
-                # More of the key that was last; keys that are here from beginning to end; and one that may go on.
-                first, last = (begins[0], begins[-1]) if begins else (rows.num_rows, rows.num_rows)
-                if store is not None:
-                    if first:
-                        yield from send(store, rows.slice(0, first))
-                    if begins:
-                        yield from answered(operator.slices(store, [], ENDED))
-                if first < last:
-                    store = MemoryStore()
-                    yield from send(store, rows.slice(first, last - first), in_order=False)
-                    yield from answered(operator.slices(store, [], ENDED))
-                if begins:
-                    store = MemoryStore()
-                    yield from send(store, rows.slice(last))
-            if store is not None:
-                yield from answered(operator.slices(store, [], ENDED))
-        finally:
-            operator.close()
-
-    return runner
-
-
-def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_order: bool = True) -> list[Arrival]:
-    """The elements of sorted *rows*; if they are *in_order* of time, with how far time has come.
-
-    A row has a struct column for each input, of which one is not null: BATCH_INPUT is its place in *names*.
-    """
-    inputs = rows.column(BATCH_INPUT).to_numpy()
-    time = rows.column(BATCH_TIME)[-1].as_py()
-    found = []
-    for number, name in enumerate(names):
-        spec = operator.inputs[name]
-        mine = inputs == number
-        events = None
-        if mine.any():
-            struct = rows.column(name).filter(pa.array(mine)).combine_chunks()
-            events = operator.prepare(name, pa.Table.from_struct_array(struct))
-        # The next rows may have the same time, or belong to the same input.
-        passed = time is not None or number < inputs[-1]
-        if not in_order:
-            watermark = BEFORE_TIME
-        elif spec.timed:
-            watermark = BEFORE_TIME if time is None else time - 1
-        else:
-            watermark = END_OF_TIME if passed else BEFORE_TIME
-        found.append(Arrival(name, events, watermark))
-    return found
-
-
-def answered(found: Iterable[Result]) -> Batches:
-    """Results as RESULTS, without their counts."""
-    for result in found:
-        rows = list(results(result.outputs))
-        if rows:
-            yield result_batch(rows)
-
-
-def result_batch(rows: Sequence[tuple[str, bytes, None]]) -> pa.RecordBatch:
-    names, values, metrics = zip(*rows, strict=True)
-    columns = [pa.array(names), pa.array(values, pa.binary()), pa.array(metrics, METRICS)]
-    return pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics"])

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_texts, shown
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
-from asterism.spark.plan import quoted
+from asterism.spark.row_schemas import quoted
 
 BRINGING, FILTERING = ("inner", "left"), ("left_semi", "left_anti")
 

@@ -23,25 +23,22 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.multiple_input import MultipleInputOperator, Wire, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_ORDER, BATCH_TIME, arrivals, run_keys
+from asterism.spark.batch import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_ORDER, BATCH_TIME, arrivals, run_keys
+from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.partitioning import label
-from asterism.spark.plan import (
+from asterism.spark.row_schemas import arrow_schema, quoted
+from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
-    Sink,
     Use,
-    arrow_schema,
     bounded,
     check_key_groups,
-    check_run,
     hashed,
     key_group_of,
     mapped,
     output_of,
     packed,
-    quoted,
-    run,
     stateful,
 )
 from asterism.spark.times import event_micros

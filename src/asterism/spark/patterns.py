@@ -26,28 +26,23 @@ from asterism.patterns.warnings import warn
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.rules.processor import PatternProcessorDiscovererFactory
 from asterism.spark import RESULTS
-from asterism.spark.exchange import run_sorted
+from asterism.spark.batch import run_sorted
+from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.plan import (
+from asterism.spark.row_schemas import arrow_schema, function_schema, quoted, zone_asked
+from asterism.spark.rules import PatternProcessorStream
+from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
-    Sink,
     Use,
-    arrow_schema,
     check_key_groups,
-    check_run,
-    function_schema,
     hashed,
     mapped,
     may_be_watched,
     output_of,
     packed,
-    quoted,
-    run,
     stateful,
-    zone_asked,
 )
-from asterism.spark.rules import PatternProcessorStream
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import has_watermark
 

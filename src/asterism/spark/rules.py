@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.columns.groups import KEY_HASH
-from asterism.columns.time import BEFORE_TIME, TIME
+from asterism.columns.time import TIME
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
@@ -25,27 +25,13 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessorDiscovererFactory
-from asterism.spark.exchange import BATCH_GROUP, copied
+from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
+from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.plan import (
-    Sink,
-    Use,
-    arrow_schema,
-    bounded,
-    check_checkpoint,
-    check_run,
-    hashed,
-    mapped,
-    observed,
-    output_of,
-    packed,
-    quoted,
-    run,
-    spark_schema,
-    stateful,
-)
+from asterism.spark.row_schemas import arrow_schema, quoted, spark_schema
 from asterism.spark.rule_source import Payload
+from asterism.spark.stateful import Use, bounded, hashed, mapped, observed, output_of, packed, stateful
 
 
 @dataclass(frozen=True)
@@ -257,10 +243,6 @@ class PatternProcessorStream:
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
         rows = copies.select(group, *map(quoted, schema.names))
         first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
-        return bounded(rows, [TIME], operator, partial(_arrived, schema), first)
-
-
-def _arrived(schema: pa.Schema, rows: pa.Table) -> list[Arrival]:
-    """Sorted copies: the next ones may have the time of the last of these."""
-    copies = rows.select(schema.names).cast(schema)
-    return [Arrival(EVENTS, copies, max(copies.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
+        return bounded(
+            rows, [TIME], operator, lambda rows: sorted_arrival(EVENTS, rows.select(schema.names).cast(schema)), first
+        )

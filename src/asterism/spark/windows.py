@@ -13,29 +13,22 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.operator import Arrival
-from asterism.spark.exchange import BATCH_GROUP
+from asterism.spark.batch import BATCH_GROUP, sorted_arrival
+from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.plan import (
+from asterism.spark.row_schemas import arrow_schema, function_schema, quoted, zone_asked
+from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
-    Sink,
     Use,
-    arrow_schema,
     bounded,
     check_key_groups,
-    check_run,
-    function_schema,
     hashed,
     key_group_of,
     output_of,
     packed,
-    quoted,
-    run,
     stateful,
-    zone_asked,
 )
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
@@ -307,10 +300,4 @@ class WindowedStream:
         group = key_group_of(stream.keys, self.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted(stream.time)]
-        return bounded(rows, order, operator, partial(_arrived, operator))
-
-
-def _arrived(operator: WindowOperator, rows: pa.Table) -> list[Arrival]:
-    """Elements sorted by their times: the next ones may have the time of the last of these."""
-    elements = operator.prepare(EVENTS, rows)
-    return [Arrival(EVENTS, elements, max(elements.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
+        return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))

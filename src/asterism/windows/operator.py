@@ -42,7 +42,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.matching.outputs import Described
-from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of
+from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, PAGE, Group, KeyGroupOperator, complete, pages_of
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.windows.arguments import duration
@@ -68,10 +68,8 @@ from asterism.windows.user_functions import failed, function_name
 
 LATE_ELEMENTS = "late"
 """The output of late elements."""
-ONE_KEY = "__one_key"
 BEHIND = "behind"
 """Input name of ready elements that were behind the watermark on arrival."""
-MAX_PAGES = 256
 LONGEST_GAP = 10**11
 """The longest gap of a session, in seconds: three thousand years."""
 WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST = "window_start", "window_end", "firing", "kind", "is_last"

@@ -1,0 +1,56 @@
+"""The command ``asterism explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from asterism.cli.files import read_pattern_file
+from asterism.cli.terminal import errors_explained
+from asterism.errors import StreamDefinitionError
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+
+# ---------------------------------------------------------------------- asterism explain, asterism trace
+
+
+@click.command()
+@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a drawing to this file, instead of the text."
+)
+@click.option(
+    "--what",
+    type=click.Choice(["stages", "automaton"]),
+    default="stages",
+    show_default=True,
+    help="What the drawing shows.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="Whose automaton.",
+)
+def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
+    """Tell what a pattern looks for, and how.
+
+    PATTERN is a file with a pattern in the JSON graph format.
+
+    \b
+    asterism explain brute_force.json
+    asterism explain brute_force.json --svg brute_force.svg
+    """
+    with errors_explained():
+        wanted = Pattern.from_json(read_pattern_file(pattern))
+        if svg is None:
+            click.echo(wanted.explain(Semantics(semantics)))
+            return
+        try:
+            svg.write_text(wanted.to_svg(what, Semantics(semantics)) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise StreamDefinitionError(f"{svg} cannot be written", error.strerror) from None
+        click.echo(f"drawing written to {svg}")

@@ -1,0 +1,40 @@
+"""Files that commands read: patterns, and events by format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asterism.errors import StreamDefinitionError
+
+SPARK_FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+"""By the end of a file's name."""
+
+
+FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+"""By the end of a file's name."""
+
+
+def files_of(path: Path) -> tuple[str, list[Path]]:
+    """The format of a file, or of the files of a folder, and these in the order of their names.
+
+    :raises StreamDefinitionError: there is no file of a known format, or there are several formats
+    """
+    files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
+    by_end = {end: [file for file in files if file.name.endswith(end)] for end in FORMATS}
+    ends = sorted(end for end, named in by_end.items() if named)
+    formats = {FORMATS[end] for end in ends}
+    if len(formats) != 1:
+        problem = f"files of several formats ({', '.join(ends)})" if formats else "no file of a known format"
+        raise StreamDefinitionError(f"{path}: {problem}", hint=f"known are {', '.join(FORMATS)}")
+    return formats.pop(), sorted(file for named in by_end.values() for file in named)
+
+
+def read_pattern_file(file: Path) -> bytes:
+    """Enough to tell that it is too large."""
+    from asterism.text.strict_json import MAX_BYTES
+
+    try:
+        with file.open("rb") as content:
+            return content.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise StreamDefinitionError(f"{file} cannot be read", error.strerror) from None

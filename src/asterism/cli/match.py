@@ -1,0 +1,242 @@
+"""The command ``asterism match``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.local_spark import local_spark, temporary_folder
+from asterism.cli.spark_files import Files, files_to_read, read_batch, with_event_time
+from asterism.cli.terminal import Duration, errors_explained, status_line, stdout
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asterism.patterns.pattern import Pattern
+    from asterism.spark.patterns import PatternStream
+
+COUNTED = {
+    "matches": ("match", "matches"),
+    "timed_out": ("timed-out partial match", "timed-out partial matches"),
+    "late": ("late event", "late events"),
+}
+WRITE_OPTIONS = {"header": "true", "escape": '"'}  # a quote in a text of CSV is doubled, as most programs expect
+WRITTEN = {".csv": "csv", ".jsonl": "json", ".parquet": "parquet"}
+
+
+def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in WRITTEN:
+        raise click.BadParameter(f"the name must end in {', '.join(WRITTEN)}", ctx, param)
+    if value is not None and not value.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {value.absolute().parent}", ctx, param)
+    return value
+
+
+@click.command()
+@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--input",
+    "source",
+    required=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format.",
+)
+@click.option("--key", "keys", multiple=True, help="Key column; can be repeated. Without one, all events have one key.")
+@click.option(
+    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
+)
+@click.option(
+    "--order-by",
+    multiple=True,
+    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
+)
+@click.option(
+    "--max-out-of-orderness",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="How much later than a younger event an event may arrive and still count (--stream): 500ms, 5s, 10m, 2h, 1d.",
+)
+@click.option(
+    "--select",
+    "measures",
+    multiple=True,
+    help="SQL over a match, such as 'COUNT(a.*) AS n'; can be repeated. Default: all events.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["matches", "timed_out", "late"]),
+    default="matches",
+    show_default=True,
+    help="What is asked for.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, or Flink's to the letter.",
+)
+@click.option("--stream", is_flag=True, help="Run as a streaming query over what is there, then end the stream.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where a --stream run goes on from. Default: a temporary folder.",
+)
+@click.option(
+    "--files-per-batch", type=click.IntRange(min=1), help="With --stream, files in one micro-batch. Default: all."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_out_file,
+    help="Write to this .csv, .jsonl or .parquet file instead.",
+)
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
+def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
+    """Look for a pattern in files of events.
+
+    PATTERN is a file with a pattern in the JSON graph format.
+
+    \b
+    asterism match brute_force.json --input ssh.csv --key ip --time ts
+    """
+    if not stream and (options["checkpoint"] or options["files_per_batch"]):
+        raise click.UsageError("--checkpoint and --files-per-batch go with --stream.")
+    with errors_explained():
+        job = MatchJob(Pattern.from_json(pattern.read_bytes()), files_to_read(source), output, stream, **options)
+        with temporary_folder() as folder, local_spark() as spark:
+            with status_line("matching (the first time on a machine, this compiles the kernel)"):
+                rows = job.run(spark, folder).persist()
+                total = rows.count()
+            one, many = COUNTED[output]
+            what = f"{total} {one if total == 1 else many}"
+            if out is not None:
+                _write(rows, out, folder)
+                click.echo(f"{what} written to {out}")
+            else:
+                # On a screen an id would only take room; who wants it asks for it, or for a file.
+                _show(rows if job.measures else rows.drop("match_id"), limit, job.keys)
+                click.echo(f"{what}" + (f", the first {limit} are shown" if total > limit else ""))
+            rows.unpersist()
+
+
+@dataclass(frozen=True)
+class MatchJob:
+    """What ``asterism match`` is asked to do."""
+
+    pattern: Pattern
+    files: Files
+    output: str
+    stream: bool
+    keys: Sequence[str]
+    time: str | None
+    order_by: Sequence[str]
+    max_out_of_orderness: timedelta
+    measures: Sequence[str]
+    semantics: str
+    checkpoint: Path | None
+    files_per_batch: int | None
+
+    def run(self, spark: SparkSession, work: Path) -> DataFrame:
+        """The rows that were found; of a stream, all that came out before it ended."""
+        from asterism.spark.keyed_stream import KeyedStream
+        from asterism.spark.patterns import CEP
+
+        events = with_event_time(self._read(spark), self.time)
+        described = KeyedStream(
+            events,
+            key=self.keys,
+            time=self.time,
+            max_out_of_orderness=self.max_out_of_orderness,
+            order_by=self.order_by,
+        )
+        found = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
+        rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
+        if self.stream:
+            rows = self._run_stream(spark, found, rows, work)
+        # When a match was decided is the order in which a stream brings it.
+        times = [name for name in ("match_time", "timeout_time") if name in rows.columns]
+        return rows.orderBy(*times) if times else rows
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        files = self.files
+        batch = read_batch(spark, files)
+        if not self.stream:
+            return batch
+        reader = spark.readStream.format(files.format).options(**files.options).schema(batch.schema)
+        if self.files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", self.files_per_batch)
+        return reader.load(files.glob)
+
+    def _run_stream(self, spark: SparkSession, found: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
+        parts = work / "rows"
+        parts.mkdir()
+
+        def sink(df: DataFrame, batch_id: int) -> None:
+            df.write.mode("overwrite").parquet(str(parts / str(batch_id)))
+
+        select = {self.output: self.measures} if self.measures else None
+        found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
+        written = [str(part) for part in sorted(parts.iterdir())]
+        # Going on from a checkpoint, there may have been nothing to do.
+        return spark.read.schema(rows.schema).parquet(*written) if written else spark.createDataFrame([], rows.schema)
+
+
+# ---------------------------------------------------------------------- rows for people and files
+
+
+def _write(rows: DataFrame, out: Path, work: Path) -> None:
+    """One file. What CSV cannot hold, lists of events, goes there as JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    kind = WRITTEN[out.suffix]
+    if kind == "csv":
+        for field in rows.schema:
+            if isinstance(field.dataType, T.ArrayType | T.StructType | T.MapType):
+                rows = rows.withColumn(field.name, F.to_json("`" + field.name.replace("`", "``") + "`"))
+    written = work / "written"
+    rows.coalesce(1).write.format(kind).options(**WRITE_OPTIONS).save(str(written))
+    [part] = written.glob("part-*")
+    # A rename would keep Spark's permissions and fail across file systems.
+    out.write_bytes(part.read_bytes())
+
+
+def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for name in rows.columns:
+        table.add_column(Text(name), overflow="fold")
+    # Rows of collect() would have times in the time zone of this process.
+    for row in rows.limit(limit).toArrow().to_pylist():
+        table.add_row(*(Text(shown(value, keys)) for value in row.values()))
+    stdout().print(table)
+
+
+def shown(value: Any, keys: Sequence[str] = ()) -> str:
+    """A value in a cell of the table; of a list of events the first, the last and how many are between, without keys.
+
+    >>> shown([{"ip": "10.0.0.1", "n": n, "user": None} for n in range(5)], keys=["ip"])
+    'n=0\\n(3 more)\\nn=4'
+    """
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        events = [shown(event, keys) for event in value]
+        return "\n".join(events if len(events) <= 3 else [events[0], f"({len(events) - 2} more)", events[-1]])
+    if isinstance(value, dict):
+        return " ".join(
+            f"{name}={shown(part)}" for name, part in value.items() if part is not None and name not in keys
+        )
+    # The session's time zone is UTC; an offset behind each time would only take room.
+    return str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)

@@ -1,0 +1,96 @@
+"""The command ``asterism validate``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.files import read_pattern_file
+from asterism.cli.local_spark import local_spark
+from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
+from asterism.cli.terminal import Column, distinct, errors_explained
+from asterism.patterns.semantics import Semantics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# ---------------------------------------------------------------------- asterism validate
+
+
+@click.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE..."
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    type=Column(),
+    help="A column of the events and its Spark type, as price:double; repeat it for each that conditions read.",
+)
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    help="Take the columns from events: files as for `asterism match`, which are read by Spark.",
+)
+@click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
+@click.option(
+    "--semantics",
+    type=click.Choice([semantics.value for semantics in Semantics]),
+    default=Semantics.DEFAULT.value,
+    show_default=True,
+    help="The library's own, which refuses what Flink ignores, or Flink's.",
+)
+def validate(
+    files: Sequence[Path],
+    columns: Sequence[tuple[str, Any]],
+    source: Path | None,
+    time: str | None,
+    semantics: str,
+) -> None:
+    """Check files with patterns in the JSON graph format.
+
+    Every problem is told with its line and column; the exit status is 1 if there is one. The SQL of conditions is checked
+    too: its columns and types, if --column or --input says what the events have.
+
+    \b
+    asterism validate rules/*.json --column ip:string --column event:string
+    """
+    if columns and source is not None:
+        raise click.UsageError("--column and --input both say what the events have: use one of them.")
+    if time is not None and source is None:
+        raise click.UsageError("--time goes with --input.")
+    distinct(columns)
+    with errors_explained():
+        import pyarrow as pa
+
+        from asterism.rules.validation import check, summary
+
+        schema = _schema_of(source, time) if source is not None else pa.schema(columns) if columns else None
+        wrong = False
+        for file in files:
+            checked = check(read_pattern_file(file), schema, Semantics(semantics))
+            for problem in checked.problems:
+                click.echo(f"{file}:{problem}")
+            if checked.more:
+                click.echo(f"{file}: {checked.more} more problems")
+            for warning in checked.warnings:
+                click.echo(f"{file}:{replace(warning, message=f'warning: {warning.message}')}")
+            if checked.pattern is not None:
+                click.echo(f"{file}: ok, {summary(checked.pattern)}")
+            wrong |= checked.pattern is None
+    if wrong:
+        sys.exit(1)
+
+
+def _schema_of(source: Path, time: str | None) -> pa.Schema:
+    """What the conditions of a pattern find if `asterism match` reads these files."""
+    with local_spark() as spark:
+        return with_event_time(read_batch(spark, files_to_read(source)), time).limit(0).toArrow().schema

@@ -1,0 +1,129 @@
+"""What functions of user-defined operators see: elements, timers, and the context of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import BEFORE_TIME, to_datetime, to_micros
+from asterism.operators.keyed_state import State
+
+EVENT, CLOCK = "e", "p"
+ON_TIMER = {EVENT: "on_event_time_timer", CLOCK: "on_processing_time_timer"}
+
+
+class Element(dict[str, Any]):
+    """One element: a column by name (``order["price"]``) or as an attribute (``order.price``); of columns that are named
+    like a method of dict, such as ``items``, only by name. A MAP is a dict.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no column {name!r}; columns: {', '.join(self)}") from None
+
+
+class Timer(NamedTuple):
+    """A timer that fires: its name, and the time for which it was registered."""
+
+    name: str
+    time: datetime
+
+
+class CallScope(Protocol):
+    """What a :class:`Context` asks of the call in which it is used."""
+
+    key_table: pa.Table
+    batch_keys: Ints
+    input_name: str | None
+    element_time: int | None
+    time: int
+    shown_clock: int
+
+    def key_value(self) -> Any: ...
+
+    def see_keys(self, keys: Ints, how: str) -> None: ...
+
+    def has_ended(self, name: str) -> bool: ...
+
+    def set_timer(self, domain: str, name: str, time: int | None) -> None: ...
+
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None: ...
+
+
+class Context:
+    """What a function can ask and say beside its element: the time, the key, timers."""
+
+    def __init__(self, runtime: CallScope) -> None:
+        self._runtime = runtime
+
+    @property
+    def key(self) -> Any:
+        """The key at hand: its value; with several key columns, an :class:`Element` of them; with none, None."""
+        return self._runtime.key_value()
+
+    @property
+    def keys(self) -> Ints:
+        """In a function that processes a batch: the number of each row's key, for the columns of a ValueState."""
+        return self._runtime.batch_keys
+
+    def key_columns(self, keys: Ints) -> pa.Table:
+        """The key columns of numbered keys."""
+        self._runtime.see_keys(keys, "ctx.key_columns")
+        return self._runtime.key_table.take(pa.array(keys))
+
+    @property
+    def input(self) -> str | None:
+        """The name of the input whose element is processed; None in a timer."""
+        return self._runtime.input_name
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The time of the element (or timer), UTC; None if it has none."""
+        time = self._runtime.element_time
+        return None if time is None else to_datetime(time)
+
+    @property
+    def current_watermark(self) -> datetime | None:
+        """How far event time has come for the operator: everything before the element at hand is over. None: not begun."""
+        time = self._runtime.time
+        return None if time <= BEFORE_TIME + 1 else to_datetime(time)
+
+    @property
+    def processing_time(self) -> datetime:
+        """The clock, UTC: one for the whole micro-batch."""
+        return to_datetime(self._runtime.shown_clock)
+
+    def has_ended(self, input: str) -> bool:
+        """Has this input come to its end, and have all its elements been processed?"""
+        return self._runtime.has_ended(input)
+
+    def register_event_time_timer(self, name: str, time: datetime | int) -> None:
+        """Call ``on_event_time_timer`` for the key at hand when event time has passed *time*: a datetime (without a zone: UTC)
+        or milliseconds since the epoch. A timer with the same name is moved. One in the past fires at once, after this function.
+        """
+        self._runtime.set_timer(EVENT, name, to_micros(time))
+
+    def register_processing_time_timer(self, name: str, time: datetime | int) -> None:
+        """Call ``on_processing_time_timer`` for the key at hand when the clock has passed *time*."""
+        self._runtime.set_timer(CLOCK, name, to_micros(time))
+
+    def delete_event_time_timer(self, name: str) -> None:
+        """Nothing happens if there is none."""
+        self._runtime.set_timer(EVENT, name, None)
+
+    def delete_processing_time_timer(self, name: str) -> None:
+        self._runtime.set_timer(CLOCK, name, None)
+
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
+        """For a function of a broadcast input: call ``function(key, state)`` for every key of this key group for which *state*
+        holds something. Broadcast state cannot be changed there, nor afterwards by the function that called this.
+        """
+        self._runtime.apply_to_keyed_state(state, function)

@@ -1,0 +1,180 @@
+"""The order in which a user-defined operator processes what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.operators.context import Element
+from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
+
+# ---------------------------------------------------------------------- the order of things
+
+
+def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None) -> None:
+    """Process everything that has arrived, and fire every timer until *horizon*."""
+    runtime.left, runtime.waiting = {part.spec.name: len(part.times) for part in arrived}, waiting
+    runtime.load_timers(horizon)
+    if runtime.clock != END_OF_TIME:  # at the end of input the clock comes after everything that has a time
+        runtime.fire_clock()
+    batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
+    order = _in_order(arrived)
+    if batches:
+        _in_runs(runtime, arrived, order)
+    else:
+        _one_by_one(runtime, arrived, order, waiting)
+    limit = min(horizon, END_OF_TIME - 1) + 1
+    if horizon != END_OF_TIME:
+        runtime.fire_before(limit)
+        runtime.time = max(runtime.time, horizon)
+    if waiting is not None:  # at the end, what waits comes before the timers of the time after it
+        waiting.drain_all(runtime)
+    runtime.only_timers = runtime.clock == END_OF_TIME
+    runtime.fire_all(limit)
+    runtime.time = max(runtime.time, horizon)
+
+
+def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
+    """(part, row) of all elements, in the order in which they are processed."""
+    part = np.concatenate(
+        [np.full(len(a.times), n, np.int64) for n, a in enumerate(arrived)] or [np.empty(0, np.int64)]
+    )
+    row = np.concatenate([np.arange(len(a.times)) for a in arrived] or [np.empty(0, np.int64)])
+    times = np.concatenate([a.times for a in arrived] or [np.empty(0, np.int64)])
+    rank = np.array([(not a.spec.broadcast, n) for n, a in enumerate(arrived)], np.int64).reshape(-1, 2)
+    order = np.lexsort((row, rank[part, 1], rank[part, 0], times))
+    return np.stack([part[order], row[order]], axis=1)
+
+
+def _one_by_one(
+    runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
+) -> None:
+    elements = [part.elements() for part in arrived]
+    times = [part.times.tolist() for part in arrived]
+    keys = [part.keys.tolist() for part in arrived]
+    steps = order.tolist()
+    at = 0
+    while at < len(steps):
+        number, row = steps[at]
+        part, time = arrived[number], times[number][row]
+        runtime.fire_before(time)
+        stamp = None if time == BEFORE_TIME else time
+        if part.spec.broadcast:
+            at += _broadcast(runtime, part, _alike(part, number, order, at), elements[number], stamp)
+            continue
+        at += 1
+        if waiting is None:
+            runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
+        else:
+            runtime.settle_waiting(keys[number][row], time)
+            waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
+        runtime.left[part.spec.name] -= 1
+        if waiting is not None:
+            waiting.drain(runtime, keys[number][row])
+
+
+def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) -> Ints:
+    """The rows that a broadcast input's function gets together, from place *at* of the *order*: for one that processes batches
+    all that have the same time. Nothing can come between them, in no key group.
+    """
+    end, time = at + 1, part.times[order[at, 1]]
+    if "process_batch" in part.spec.functions:
+        while end < len(order) and order[end, 0] == number and part.times[order[end, 1]] == time:
+            end += 1
+    return order[at:end, 1]
+
+
+def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
+    """Process some elements of a broadcast input. How many there were."""
+    if "process_batch" in part.spec.functions:
+        runtime.batch(part.spec, part.rows.take(pa.array(rows)), NONE, NONE)
+    else:
+        runtime.element(part.spec, elements[rows[0]], stamp, None)
+    runtime.left[part.spec.name] -= len(rows)
+    return len(rows)
+
+
+def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
+    elements: dict[int, list[Element]] = {
+        n: part.elements() for n, part in enumerate(arrived) if "process_batch" not in part.spec.functions
+    }
+    is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
+    at = 0
+    while at < len(order):
+        if is_broadcast[at]:
+            number, row = order[at].tolist()
+            part, time = arrived[number], int(arrived[number].times[row])
+            runtime.fire_before(time)
+            stamp = None if time == BEFORE_TIME else time
+            at += _broadcast(runtime, part, _alike(part, number, order, at), elements.get(number, ()), stamp)
+            continue
+        following = np.flatnonzero(is_broadcast[at:])
+        end = at + int(following[0]) if len(following) else len(order)
+        # Until the next broadcast element each key has a time of its own.
+        begun = runtime.time
+        for number, rows in _runs(arrived, order[at:end]):
+            part = arrived[number]
+            if number in elements:
+                for row, time, key in zip(
+                    rows.tolist(), part.times[rows].tolist(), part.keys[rows].tolist(), strict=True
+                ):
+                    runtime.time = begun
+                    runtime.fire_key_before(key, time)
+                    runtime.element(part.spec, elements[number][row], None if time == BEFORE_TIME else time, key)
+            else:
+                _run_of_batch(runtime, part, rows, begun)
+            runtime.left[part.spec.name] -= len(rows)
+        number, row = order[end - 1].tolist()
+        last = int(arrived[number].times[row])
+        runtime.time = begun
+        runtime.fire_before(last)
+        runtime.time = max(runtime.time, last - 1)
+        at = end
+
+
+def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> None:
+    """Show a run to its function; in pieces, where timers of its keys fire in between."""
+    while len(rows):
+        keys, times = part.keys[rows], part.times[rows]
+        now = np.ones(len(rows), np.bool_)
+        if runtime.heap:
+            first = dict(zip(keys[::-1].tolist(), times[::-1].tolist(), strict=True))
+            for key, time in first.items():
+                runtime.time = begun
+                runtime.fire_key_before(key, time)
+            limits = {key: runtime.next_timer(key) for key in first}
+            now = times <= np.array([limits[key] for key in keys.tolist()], np.int64)
+        runtime.time = begun
+        mine = rows[now]
+        runtime.batch(part.spec, part.rows.take(pa.array(mine)), keys[now], times[now])
+        rows = rows[~now]
+
+
+def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[tuple[int, Ints]]:
+    """The elements of keyed inputs as (input, rows): first every key's first run, then every key's second, and so on."""
+    parts, rows = order[:, 0], order[:, 1]
+    if len(np.unique(parts)) == 1:
+        yield int(parts[0]), rows
+        return
+    keys = np.empty(len(order), np.int64)
+    for number, part in enumerate(arrived):
+        mine = parts == number
+        keys[mine] = part.keys[rows[mine]]
+    by_key = np.argsort(keys, kind="stable")
+    sorted_keys, sorted_parts = keys[by_key], parts[by_key]
+    new_key = np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]])
+    new_run = new_key | np.concatenate([[True], sorted_parts[1:] != sorted_parts[:-1]])
+    runs = np.cumsum(new_run)
+    number_in_key = runs - runs[np.maximum.accumulate(np.where(new_key, np.arange(len(keys)), 0))]
+    run_of = np.empty(len(order), np.int64)
+    run_of[by_key] = number_in_key
+    for turn in range(int(run_of.max()) + 1):
+        for number in range(len(arrived)):
+            mine = (run_of == turn) & (parts == number)
+            if mine.any():
+                yield number, rows[mine]

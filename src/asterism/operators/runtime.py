@@ -1,0 +1,426 @@
+"""A user-defined operator at work in one call: its states, timers and outputs."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import described
+from asterism.columns.arrays import Ints
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
+from asterism.errors import OperatorError
+from asterism.operators.context import CLOCK, EVENT, ON_TIMER, Context, Element, Timer
+from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
+from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
+
+TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
+ENDLESS = 10_000
+"""How often a timer of a key may fire in one call without getting later, or when all inputs have ended: it would go on so."""
+
+
+NONE: Ints = np.empty(0, np.int64)
+
+
+# ---------------------------------------------------------------------- a call
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Ready elements of one input: the columns that the user sees, their times and the numbers of their keys (broadcast: -1)."""
+
+    spec: Input
+    rows: pa.Table
+    times: Ints
+    keys: Ints
+
+    def elements(self) -> list[Element]:
+        names = self.rows.column_names
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in self.rows.columns]
+        return [Element(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class Runtime:
+    """An operator at work in one call: who is processed now, and what time it is."""
+
+    def __init__(self, operator: StreamOperator, event_time: bool) -> None:
+        # What functions keep in the operator itself is theirs, and gone with this object.
+        operator = self.operator = copy.copy(operator)
+        self.event_time = event_time
+        self.ctx = Context(self)
+        self.states = {name: state.bound(self) for name, state in operator.declared(State).items()}
+        self.outputs = {name: _fresh(output, self) for name, output in operator.declared(Output).items()}
+        self.counters = {name: _fresh(counter, self) for name, counter in operator.declared(Counter).items()}
+        operator.__dict__["_states"] = self.states
+        operator.__dict__["_tools"] = self.outputs | self.counters
+        self.inputs: dict[str, Input] = operator.declared(Input)
+        self.input_name: str | None = None
+        self.timer_name: str | None = None
+        self.writes_broadcast = False
+        self.knows_keys: str | None = None
+        """What told the function of a broadcast input something that other key groups do not know."""
+        self.failed_at: tuple[Exception, int | None] | None = None
+        """What failed while keys were visited, and the key."""
+        self.key_number: int | None = None
+        self.element_time: int | None = None
+        self.batch_keys = self.batch_times = NONE
+        self.shown_clock = 0
+        self.running = False
+        self.answers = {
+            domain: getattr(type(operator), method) is not getattr(StreamOperator, method)
+            for domain, method in ON_TIMER.items()
+        }
+        """For which timers is there a function?"""
+
+    def begin(
+        self,
+        tables: Mapping[str, StateTable],
+        timers: StateTable,
+        keys: pa.Table,
+        *,
+        before: int,
+        clock: int,
+        ended: Callable[[str], bool],
+    ) -> None:
+        for output in self.outputs.values():
+            output.rows, output.tables = [], []
+        for counter in self.counters.values():
+            counter.count = 0
+        for name, state in self.states.items():
+            state.attach(tables.get(name))
+        self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
+        self.tables, self.timer_table, self.key_table = tables, timers, keys
+        self.clock, self.ended = clock, ended
+        self.left: dict[str, int] = {}
+        self.waiting: Waiting | None = None
+        self.time = before if self.event_time else self.shown_clock
+        self.heap: list[tuple[int, int, str]] = []
+        self.horizon = before
+        self.last_fired: dict[tuple[int, str], int] = {}
+        self.repeated: Counts[tuple[int, str]] = Counts()
+        self.only_timers = False
+        """Is this the end, and nothing left but timers?"""
+        self._key_values: list[Any] | None = None
+
+    def finish(self) -> None:
+        """After a call: its state is no longer there."""
+        self.running = False
+        for state in self.states.values():
+            state.attach(None)
+
+    # ------------------------------------------------------------------ who
+
+    def key_value(self) -> Any:
+        if self.key_number is None:
+            raise OperatorError(
+                "there is no key here",
+                hint="elements of broadcast inputs, late ones, batches, watermarks and ends of inputs have none",
+            )
+        if not self.key_table.num_columns:
+            return None
+        if self._key_values is None:
+            rows = self.key_table.to_pylist()
+            single = self.key_table.num_columns == 1
+            self._key_values = [next(iter(row.values())) if single else Element(row) for row in rows]
+        return self._key_values[self.key_number]
+
+    def key_for(self, what: str) -> int:
+        if self.key_number is None:
+            raise OperatorError(
+                f"{what} belongs to a key, and there is none here",
+                hint="in batches use the columns of a state; from a broadcast input use ctx.apply_to_keyed_state",
+            )
+        return self.key_number
+
+    def check_broadcast(self, spec: StateSpec) -> None:
+        if not self.writes_broadcast:
+            raise OperatorError(
+                f'the broadcast state "{spec.name}" cannot be changed here',
+                "Only elements of broadcast inputs may: every key group sees them, and so all stay alike.",
+                None if self.knows_keys is None else f"change it before {self.knows_keys}",
+            )
+        if self.knows_keys is not None:
+            raise OperatorError(
+                f'the broadcast state "{spec.name}" cannot be changed after {self.knows_keys}',
+                "What that tells differs between key groups, and broadcast state must not.",
+                "change it before",
+            )
+
+    def see_keys(self, keys: Ints, how: str) -> None:
+        """A function asks for something of *keys*, which are those of this key group."""
+        if self.writes_broadcast and len(keys):
+            self.knows_keys = how
+
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
+        if not self.writes_broadcast:
+            raise OperatorError("only a function of a broadcast input may visit all keys")
+        if not isinstance(state, State) or state.broadcast or self.states.get(state.name) is not state:
+            raise OperatorError(
+                f"not a keyed state of this operator: {getattr(state, 'name', state)!r}", hint="self.<name of a state>"
+            )
+        self.knows_keys = "ctx.apply_to_keyed_state"
+        rows = self.tables[state.name].settle(self.time)
+        # A function that fails may be caught by the one that called it.
+        self.writes_broadcast = False
+        try:
+            for key in np.unique(rows.column("key").to_numpy()).tolist():
+                self.key_number = key
+                function(self.key_value(), self.states[state.name])
+        except Exception as error:
+            self.failed_at = error, self.key_number
+            raise
+        finally:
+            self.key_number, self.writes_broadcast = None, True
+
+    # ------------------------------------------------------------------ timers
+
+    def set_timer(self, domain: str, name: str, time: int | None) -> None:
+        if domain == EVENT and not self.event_time:
+            raise OperatorError("there are no event-time timers in processing time", hint="give an input a time")
+        key = self.key_for("a timer")
+        if not isinstance(name, str):
+            raise OperatorError(f"the name of a timer is a text, not {type(name).__name__}")
+        if time is not None and not self.answers[domain]:
+            raise OperatorError(f'nothing would happen when the timer "{name}" fires', hint=f"write {ON_TIMER[domain]}")
+        entries = self.timer_table.entries(key)
+        if time is None:
+            entries.pop(domain + name, None)
+            return
+        entries[domain + name] = (time, FOREVER)
+        if domain == EVENT and time <= self.horizon:
+            heapq.heappush(self.heap, (time, key, name))
+
+    def load_timers(self, horizon: int) -> None:
+        """Queue the event-time timers that *horizon* passes."""
+        self.horizon = horizon
+        rows = self.timer_table.rows
+        times = rows.column("value").to_numpy()
+        due = np.flatnonzero(times <= horizon)
+        for key, name, time in zip(
+            self.timer_table.keys[due].tolist(), rows.column("name").take(pa.array(due)).to_pylist(), times[due].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            if name[0] == EVENT:
+                self.heap.append((time, key, name[1:]))
+        heapq.heapify(self.heap)
+
+    def has_ended(self, name: str) -> bool:
+        """Of the key at hand, if there is one: nothing of this input is still to be processed."""
+        if name not in self.inputs:
+            raise OperatorError(f"there is no input {name!r}", f"Inputs: {', '.join(self.inputs)}")
+        if self.writes_broadcast and not self.inputs[name].broadcast:
+            self.knows_keys = f'ctx.has_ended("{name}")'
+        held = self.waiting is not None and self.waiting.counts[self.key_number, name] > 0
+        return self.ended(name) and not self.left.get(name) and not held
+
+    def fire_before(self, limit: int) -> None:
+        """Fire the queued event-time timers before *limit*, in order of time."""
+        while self.heap and self.heap[0][0] < limit:
+            time, key, name = first = self.heap[0]
+            self.settle_waiting(key, time)
+            if self.heap[0] != first:
+                continue
+            heapq.heappop(self.heap)
+            if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else it was deleted, or moved
+                self._fire(key, EVENT + name, time)
+
+    def settle_waiting(self, key: int, time: int) -> None:
+        """Before something happens to a key at *time*, what waits and may come by then comes: as if a micro-batch ended there."""
+        if self.waiting is not None:
+            self.time = max(self.time, time - 1)
+            self.waiting.drain(self, key)
+
+    def fire_key_before(self, key: int, limit: int) -> None:
+        """Fire the event-time timers of one key before *limit*."""
+        while self.heap:  # else none is due
+            entries = self.timer_table.entries(key).items()
+            due = [(time, name) for name, (time, _) in entries if name[0] == EVENT and time < limit]
+            if not due:
+                return
+            time, name = min(due)
+            self._fire(key, name, time)
+
+    def next_timer(self, key: int) -> int:
+        """The time of the next event-time timer of a key."""
+        entries = self.timer_table.entries(key).items()
+        return min((time for name, (time, _) in entries if name[0] == EVENT), default=END_OF_TIME)
+
+    def fire_clock(self) -> bool:
+        """Fire the processing-time timers that are due, in order of time; were there any?"""
+        rows = self.timer_table.settle(0)
+        names = rows.column("name").to_pylist()
+        times = rows.column("value").to_numpy()
+        due = [at for at in np.flatnonzero(times <= self.clock).tolist() if names[at][0] == CLOCK]
+        keys = self.timer_table.keys
+        for time, key, name in sorted((int(times[at]), int(keys[at]), names[at]) for at in due):
+            if self.timer_table.entries(key).get(name, (None,))[0] == time:
+                self.shown_clock = max(self.shown_clock, time)
+                self._fire(key, name, time)
+        return bool(due)
+
+    def fire_all(self, limit: int) -> None:
+        """Fire event-time timers before *limit* and processing-time timers, until none is due."""
+        self.fire_before(limit)
+        while self.fire_clock():
+            self.fire_before(limit)
+
+    def _fire(self, key: int, name: str, time: int) -> None:
+        """*name*: with its domain."""
+        del self.timer_table.entries(key)[name]
+        self.key_number, self.element_time, self.input_name, self.timer_name = key, time, None, name[1:]
+        if self.only_timers or self.last_fired.get((key, name), BEFORE_TIME) >= time:
+            self.repeated[key, name] += 1
+            if self.repeated[key, name] > ENDLESS:
+                when = "after the end of all inputs" if self.only_timers else "without getting later"
+                raise OperatorError(
+                    f'the timer "{name[1:]}" does not come to an end',
+                    f"It fired {ENDLESS} times {when}, and was registered again each time.\n{self.place(None)}",
+                    'register it again only if not ctx.has_ended("name of an input")'
+                    if self.only_timers
+                    else "register it for a later time",
+                )
+        self.last_fired[key, name] = time
+        if name[0] == EVENT or not self.event_time:
+            self.time = max(self.time, time)
+        self.call(
+            ON_TIMER[name[0]],
+            Timer(name[1:], to_datetime(time)),
+        )
+        self.key_number = self.timer_name = None
+
+    # ------------------------------------------------------------------ functions
+
+    def place(self, function: str | None) -> str:
+        """Who is processed now, in words."""
+        known = {
+            "operator": type(self.operator).__name__,
+            "function": function,
+            "input": None if self.input_name is None else f'"{self.input_name}"',
+            "timer": None if self.timer_name is None else f'"{self.timer_name}"',
+            "key": None if self.key_number is None else repr(self.key_value()),
+        }
+        return ", ".join(f"{what} {value}" for what, value in known.items() if value is not None)
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self.operator, function)(*arguments, self.ctx)
+        except OperatorError as error:
+            self._back_to_the_key(error)
+            error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
+            raise
+        except Exception as error:
+            self._back_to_the_key(error)
+            raise OperatorError(
+                f"{type(self.operator).__name__}.{function} failed",
+                f"{described(error)}\n{self.place(function)}",
+            ) from error
+
+    def _back_to_the_key(self, error: Exception) -> None:
+        if self.failed_at is not None and self.failed_at[0] is error:
+            self.key_number = self.failed_at[1]
+
+    def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
+        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
+        self.key_number, self.element_time = key, time
+        if time is not None:
+            self.time = max(self.time, time - 1)
+        self.call(spec.functions["process_element"], element)
+        self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
+
+    def late(self, spec: Input, element: Element, time: int | None) -> None:
+        self.input_name, self.element_time = spec.name, time
+        self.call(spec.functions["process_late"], element)
+
+    def select(self, key: int) -> set[str] | frozenset[str]:
+        """What the key wants to read; empty: anything.
+
+        :raises OperatorError: its answer is no selection of keyed inputs
+        """
+        self.key_number, self.element_time, self.input_name = key, None, None
+        selection = self.call("select_inputs")
+        if not isinstance(selection, set | frozenset):
+            raise OperatorError(
+                f"{selection!r} is no selection of inputs",
+                self.place("select_inputs"),
+                'InputSelection.of("name of an input", ...), or InputSelection.ALL',
+            )
+        keyed = [name for name, declared in self.inputs.items() if not declared.broadcast]
+        unknown = sorted(str(name) for name in selection.difference(keyed))
+        if unknown:
+            raise OperatorError(
+                f"there is no keyed input {unknown[0]!r} to select",
+                f"Keyed inputs: {', '.join(keyed)}\n{self.place('select_inputs')}",
+            )
+        self.key_number = None
+        return selection
+
+    def watermark(self, function: str, *watermarks: int) -> None:
+        """Tell that an input's watermark has moved, or, without one, that it has ended."""
+        self.element_time = None
+        self.call(function, *map(to_datetime, watermarks))
+
+    def batch(self, spec: Input, rows: pa.Table, keys: Ints, times: Ints) -> None:
+        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
+        self.batch_keys, self.batch_times, self.element_time = keys, times, None
+        self.call(spec.functions["process_batch"], rows)
+        self.batch_keys = self.batch_times = NONE
+        self.writes_broadcast, self.knows_keys = False, None
+
+    def times_of(self, keys: Ints, *, last: bool) -> Ints:
+        """The operator's time at the first or *last* row that each of *keys* has in the batch at hand."""
+        step = -1 if last else 1
+        found, at = np.unique(self.batch_keys[::step], return_index=True)
+        times = np.maximum(self.batch_times[::step][at], self.time + 1) - 1
+        if not len(found):
+            return np.full(len(keys), self.time, np.int64)
+        place = np.minimum(np.searchsorted(found, keys), len(found) - 1)
+        return np.where(found[place] == keys, times[place], self.time)
+
+
+def _fresh(declared: Any, runtime: Runtime) -> Any:
+    kind = type(declared)
+    mine = kind(declared.schema) if isinstance(declared, Output) else kind()
+    mine.name, mine.runtime = declared.name, runtime
+    return mine
+
+
+class Waiting:
+    """Elements of inputs that are not selected, per key, in order."""
+
+    def __init__(self, inputs: Mapping[str, Input]) -> None:
+        self.inputs = inputs
+        self.elements: dict[int, list[tuple[Input, int | None, Element]]] = {}
+        self.counts: Counts[tuple[int | None, str]] = Counts()
+
+    def add(self, key: int, spec: Input, time: int | None, element: Element) -> None:
+        self.elements.setdefault(key, []).append((spec, time, element))
+        self.counts[key, spec.name] += 1
+
+    def add_row(self, key: int, spec: Input, time: int | None, row: Mapping[str, Any]) -> None:
+        self.add(key, spec, time, Element(row))
+
+    def drain_all(self, runtime: Runtime) -> None:
+        for key in list(self.elements):
+            self.drain(runtime, key)
+
+    def drain(self, runtime: Runtime, key: int) -> None:
+        """Process what the key wants to read, until there is none of that."""
+        mine = self.elements.get(key, [])
+        while mine:
+            selection = runtime.select(key)
+            wanted = selection or self.inputs.keys()
+            at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
+            if at is None:
+                if not all(runtime.has_ended(name) for name in wanted):
+                    return
+                at = 0
+            spec, time, element = mine.pop(at)
+            runtime.element(spec, element, time, key)
+            self.counts[key, spec.name] -= 1
+        self.elements.pop(key, None)

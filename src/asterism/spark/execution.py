@@ -1,0 +1,181 @@
+"""How a query runs: sinks, checkpoints, drain, and what it needs of the session."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect
+from asterism.errors import StateError, StreamDefinitionError
+from asterism.spark import signals
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
+from asterism.spark.upstream import has_upstream
+
+Sink = Callable[[DataFrame, int], None]
+
+
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+def check_checkpoint(checkpoint: str | None) -> None:
+    if checkpoint is None:
+        raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+
+
+def run(
+    results: Callable[[Use], DataFrame],
+    schemas: Mapping[str, pa.Schema],
+    sinks: Mapping[str, Sink],
+    *,
+    streams: Iterable[KeyedStream | BroadcastStream],
+    ends_by_itself: bool,
+    checkpoint: str | None,
+    drain: bool,
+    trigger: Mapping[str, Any] | None,
+    name: str | None,
+    spark: SparkSession,
+) -> StreamingQuery | None:
+    """Write the outputs of *results* to their *sinks*, computing once.
+
+    :param streams: where the elements come from
+    :param ends_by_itself: does the trigger *available now* end the query?
+    """
+    streams = list(streams)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if len(sinks) > 1:  # else nothing would be computed twice
+            rows.persist()
+        try:
+            for output, sink in sinks.items():
+                sink(unpacked(rows, output, schemas[output]), batch_id)
+        finally:
+            rows.unpersist()
+
+    if not any(stream.df.isStreaming for stream in streams):
+        write(results(Use(drain=False)), 0)
+        return None
+    check_checkpoint(checkpoint)
+    follows = any(has_upstream(stream.df) for stream in streams)
+
+    def start(ending: bool, observation: str | None = None, **how: Any) -> StreamingQuery:
+        unique = observation or (unique_observation() if follows else OBSERVATION)
+        try:
+            rows = results(Use(ending, observation=unique))
+            writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+            return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+        except AnalysisException as error:
+            # An operator comes before this one, and its mark was lost.
+            if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
+                raise
+        return start(ending, unique_observation(), **how)
+
+    if trigger is not None:
+        return _until_its_end(partial(start, True, **trigger)) if drain else start(False, **trigger)
+    if ends_by_itself:
+        with _without_empty_micro_batches(spark, drain):
+            query = start(False, availableNow=True)
+        query.awaitTermination()
+        if drain and len(_operators(query)) > 1 and not signals.is_seen():
+            raise _not_reached("Nothing was ended: the state is as the last micro-batch left it.")
+    elif not drain:
+        # Spark runs empty micro-batches for ever where timers are in processing time.
+        raise StreamDefinitionError(
+            "a stream in processing time that is not drained does not end by itself",
+            hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
+        )
+    if drain:
+        with signals.ending():
+            query = start(True, availableNow=True)
+            query.awaitTermination()
+            if not any(_operators(query).values()):  # its one micro-batch was one that a failure had left unfinished
+                query = start(True, availableNow=True)
+                query.awaitTermination()
+        if not all(_operators(query).values()):
+            raise _not_reached("The last operator has ended its input; those before it have not.")
+    return None
+
+
+def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query that ends its input, and goes on alone; while it runs the operators before its last one hear of it."""
+    with ExitStack() as stack:
+        stack.enter_context(signals.ending())
+        query = start()
+        signal = stack.pop_all()
+
+    def wait() -> None:
+        with signal, suppress(Exception):  # whoever has the query is told how it ended
+            query.awaitTermination()
+
+    threading.Thread(target=wait, name="asterism end of input", daemon=True).start()
+    return query
+
+
+def _not_reached(what: str) -> StateError:
+    return StateError(
+        "the end of input cannot reach the operators from which this stream comes",
+        f"It is told in a folder of this process, which Spark's driver does not see.\n{what}",
+        "run it where Spark's driver runs; or drain=False here, and drain=True for each operator of a last run",
+    )
+
+
+def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> None:
+    """What every ``run`` takes.
+
+    :raises StreamDefinitionError: one of them is of a wrong type
+    """
+    expect(StreamDefinitionError, sinks, Mapping, "sinks are functions by output", 'run({"matches": sink})')
+    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint is a path")
+    expect(StreamDefinitionError, drain, bool, "drain is True or False")
+    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger is a dict", 'trigger={"availableNow": True}')
+    expect(StreamDefinitionError, name, str | None, "the name of a query is a text")
+    if not sinks:
+        raise StreamDefinitionError(
+            "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
+        )
+    for output, sink in sinks.items():
+        if not callable(sink):
+            raise StreamDefinitionError(
+                f'the sink of "{output}" is {sink!r:.60}',
+                hint="a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
+            )
+
+
+def _operators(query: StreamingQuery) -> dict[int, bool]:
+    """The control sources of a query's operators, by their places: have they carried the end of input?"""
+    found: dict[int, bool] = {}
+    for progress in query.recentProgress:
+        for place, source in enumerate(progress.sources):
+            start, end = _offset(source.startOffset), _offset(source.endOffset)
+            if "definition" in end:
+                found[place] = found.get(place, False) or end["messages"] > start.get("messages", 0)
+    return found
+
+
+def _offset(text: str) -> dict[str, Any]:
+    with suppress(TypeError, ValueError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+@contextmanager
+def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
+    """A query that is started here and drained afterwards need not announce its last watermark in a micro-batch of its own."""
+    before = spark.conf.get(_EMPTY_BATCHES, "true")
+    try:
+        if drained:
+            spark.conf.set(_EMPTY_BATCHES, "false")
+        yield
+    finally:
+        spark.conf.set(_EMPTY_BATCHES, before or "true")

@@ -1,0 +1,78 @@
+"""Schemas of Spark and Arrow, names of columns in expressions, and the session's time zone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from asterism.arguments import expect, shown
+from asterism.columns.time import MILLISECONDS, TIME_UNIT
+from asterism.errors import StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE
+from asterism.operators.operator import Operator
+
+
+def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
+    """The columns that a function of a user returns.
+
+    :raises StreamDefinitionError: *schema* is none
+    """
+    expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function is a text", hint)
+    try:
+        struct = schema if isinstance(schema, T.StructType) else spark.createDataFrame([], schema).schema
+    except ParseException as error:
+        raise StreamDefinitionError(f"no schema: {shown(schema)}", str(error).strip(), hint) from None
+    return arrow_schema(spark, struct)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MILLISECONDS) -> pa.Schema:
+    """How Spark hands these columns to Python, with what their types do not tell: the session's time zone, and what an event
+    time counts that is an integer.
+    """
+    arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    # Without what else is said about the columns: it is no part of what a checkpoint belongs to.
+    return pa.schema(
+        [pa.field(field.name, field.type) for field in arrow], metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}
+    )
+
+
+def zone_asked(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
+    """The session's time zone, if what an operator computes depends on it; None otherwise.
+
+    :param build: makes the operator for events of a schema
+    """
+
+    def made_in(zone: str) -> bytes:
+        written = io.BytesIO()
+        pickler: Any = _WithoutMetadata(written)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+        pickler.dump(build(schema.with_metadata({**schema.metadata, TIME_ZONE: zone.encode()})))
+        return written.getvalue()
+
+    return schema.metadata[TIME_ZONE].decode() if made_in("UTC") != made_in("America/St_Johns") else None
+
+
+class _WithoutMetadata(cloudpickle.Pickler):
+    """Writes schemas without what they tell beside their columns."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, pa.Schema):
+            return str, (str(obj.remove_metadata()),)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """A timestamp without a zone is one in Spark, too, and not an instant in UTC."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

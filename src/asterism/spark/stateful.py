@@ -1,0 +1,259 @@
+"""How an operator of any kind becomes a Spark plan: hashing, exchange, stateful call, outputs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import micros
+from asterism.errors import StreamDefinitionError
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.operators.operator import Arrival, Operator
+from asterism.spark import CHUNKS, RESULTS, signals
+from asterism.spark.batch import BATCH_GROUP, run_groups
+from asterism.spark.control_source import ControlSource
+from asterism.spark.exchange import Batches, pack, unpack
+from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.row_schemas import quoted, spark_schema
+from asterism.spark.upstream import OTHER, OURS, goes_on, has_watermark, is_watermarked, marked
+
+DEFAULT_KEY_GROUPS = 32
+OBSERVATION = "asterism"
+"""Name of the observation that has an operator's counts, in a query's progress; where a query has several operators, those of
+the others begin with it."""
+WATERMARKS = "spark.asterism.watermarks"
+"""Setting of the session: may outputs that are DataFrames have a watermark of Spark's below them? Default: true."""
+_numbers = itertools.count(1)
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_MARKED_TIME = "__marked_time"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the plan of an operator is for.
+
+    :param drain: does it end its input?
+    :param final: do its results go to sinks, and not into a DataFrame, behind which another operator may come?
+    :param observation: the name of its counts
+    """
+
+    drain: bool
+    final: bool = True
+    observation: str = OBSERVATION
+
+    @classmethod
+    def as_dataframe(cls, drain: bool) -> Use:
+        return cls(drain, final=False, observation=unique_observation())
+
+
+def unique_observation() -> str:
+    """Spark allows a name once in a query, and nobody knows which DataFrames will meet in one."""
+    number = next(_numbers)
+    return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
+
+
+def observed(progress: StreamingQueryProgress) -> list[Any]:
+    """The counts of all operators of a query, as rows."""
+    return [row for name, row in progress.observedMetrics.items() if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)]
+
+
+def check_key_groups(key_groups: int) -> None:
+    if isinstance(key_groups, bool) or not isinstance(key_groups, int):
+        raise StreamDefinitionError(f"key_groups is a number, not {key_groups!r}", hint="key_groups=4")
+    if not 1 <= key_groups <= MAX_KEY_GROUPS:
+        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
+
+
+def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
+    """``mapInArrow``, also over columns that PySpark cannot name there: it takes a dot for the way into a struct."""
+    names = df.columns
+    if not any("." in name or "`" in name for name in names):
+        return df.mapInArrow(function, schema)
+
+    def renamed(batches: Batches) -> Batches:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
+
+
+def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """*columns*, and the hash of the *keys* as KEY_HASH."""
+    key_hash = F.xxhash64(*[F.col(quoted(key)) for key in keys]) if keys else F.lit(0).cast("long")
+    return df.select(*[F.col(quoted(name)) for name in columns], key_hash.alias(KEY_HASH))
+
+
+def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
+    """The key group of a row, for a run over a table."""
+    columns = [F.col(quoted(key)) for key in keys]
+    return F.pmod(F.xxhash64(*columns), F.lit(key_groups)).cast("int") if columns else F.lit(0)
+
+
+def bounded(
+    rows: DataFrame,
+    order: Sequence[str],
+    operator: Operator,
+    sent: Callable[[pa.Table], list[Arrival]],
+    first: Sequence[Arrival] = (),
+) -> DataFrame:
+    """The operator over a table, as RESULTS: *rows* by BATCH_GROUP and in *order*; Spark sorts, and spills.
+
+    :param sent, first: as for :func:`asterism.spark.batch.run_groups`
+    """
+    rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, *order)
+    return mapped(rows, run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
+
+
+def packed(
+    stream: KeyedStream | BroadcastStream,
+    operator: Operator,
+    name: str,
+    rows: DataFrame,
+    *,
+    key_groups: int,
+    use: Use,
+    watched: bool = False,
+) -> DataFrame:
+    """The *rows* (hashed) of a stream as CHUNKS of the operator's input *name*.
+
+    :param watched: has Spark a watermark of these rows already?
+    """
+    if has_watermark(stream.df):  # what comes from an operator is known by the watermark of that
+        return mapped(rows, pack(operator, key_groups, name, None), CHUNKS)
+    chunks = mapped(rows, pack(operator, key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+    if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
+        return chunks
+    # For operators that may come behind this one. Chunks are few; those without a watermark have none in Spark's either.
+    time = F.timestamp_micros("watermark")
+    return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
+
+
+def may_be_watched(df: DataFrame, use: Use) -> bool:
+    """May Spark have a watermark of this stream? It takes one, and a user may want to have it behind the operator."""
+    wanted = use.final or df.sparkSession.conf.get(WATERMARKS, "true") == "true"
+    return wanted and df.isStreaming and not is_watermarked(df)
+
+
+def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
+    """What Spark's watermark is behind an operator of these."""
+    timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
+    if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
+        return OURS
+    some = any(is_watermarked(stream.df) for stream in streams) or any(may_be_watched(df, use) for df in timed)
+    return OTHER if some else None
+
+
+def clock() -> Column:
+    """What the clock shows, in milliseconds: one time for all tasks of a micro-batch, the same when it is repeated."""
+    return F.unix_millis(F.current_timestamp())
+
+
+def stateful(
+    spark: SparkSession,
+    operator: Operator,
+    chunks: Sequence[DataFrame],
+    *,
+    streams: Mapping[str, KeyedStream | BroadcastStream],
+    use: Use,
+    key_groups: int,
+    time_mode: str,
+    zone: str | None = None,
+    first: DataFrame | None = None,
+    source: type[DataSource] = ControlSource,
+) -> DataFrame:
+    """The operator over its packed streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
+
+    :param streams: what its inputs are connected to
+    :param zone: the session's time zone, if the operator asks for it
+    :param source: the control source
+    """
+    if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
+        raise StreamDefinitionError(
+            "this stream is to end, and the operator from which it comes goes on",
+            "Its deadlines would not fire, and nobody would take what it still holds.",
+            "drain=True for that operator too; or run(..., drain=True), which ends all operators of the query",
+        )
+    upstream = {
+        name: micros(stream.max_out_of_orderness) for name, stream in streams.items() if has_watermark(stream.df)
+    }
+    if upstream and time_mode == NO_TIME:
+        time_mode = EVENT_TIME
+    configure_state_store(spark)
+    spark.dataSource.register(source)
+    reader = (
+        spark.readStream.format(source.name())
+        .option("keyGroups", key_groups)
+        .option("definition", operator.fingerprint.hex())
+        .option("drain", str(use.drain).lower())
+        .option("timers", str(time_mode == PROCESSING_TIME).lower())
+        .option("signals", signals.folder())
+    )
+    control = (reader if zone is None else reader.option("zone", zone)).load()
+    results = (
+        reduce(DataFrame.unionByName, [*chunks, control])
+        .withColumn("clock", clock())
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode=time_mode,
+            initialState=None if first is None else first.groupBy("key_group"),
+        )
+    )
+    if not operator.metrics:
+        return results
+    return results.observe(use.observation, *[_count(name) for name in operator.metrics])
+
+
+def _count(name: str) -> Column:
+    """A count as a column of the observation; a family of counts (``name/*``) as JSON, an object for each key group."""
+    if not name.endswith("/*"):
+        return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
+    family = name.removesuffix("*")
+    mine = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
+    return F.to_json(F.collect_list(F.when(F.size(mine) > 0, mine))).alias(name.removesuffix("/*"))
+
+
+def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+    struct = spark_schema(schema)
+    return results.where(F.col("output") == output).select("chunk").mapInArrow(unpack(schema), struct)
+
+
+def output_of(
+    results: DataFrame,
+    output: str,
+    schema: pa.Schema,
+    *,
+    streams: Iterable[KeyedStream | BroadcastStream],
+    use: Use,
+) -> DataFrame:
+    """The rows of one output, for whatever comes next.
+
+    :param streams: what the inputs of the operator are connected to
+    """
+    rows, streams = unpacked(results, output, schema), list(streams)
+    if not any(stream.df.isStreaming for stream in streams):
+        return rows
+    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain)
+
+
+def configure_state_store(spark: SparkSession) -> None:
+    """``transformWithState`` needs the RocksDB state store; with changelog checkpointing a commit writes what changed."""
+    spark.conf.set(_STATE_STORE, _ROCKSDB)
+    spark.conf.set(_CHANGELOG, "true")

@@ -1,0 +1,220 @@
+"""Compares matches with what is expected, and says what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_texts, shown
+from asterism.columns.time import BEFORE_TIME
+from asterism.errors import StreamDefinitionError
+from asterism.testing.literals import WORDS, Literals
+from asterism.testing.pattern_harness import Finding, PatternHarness, in_order
+
+# ---------------------------------------------------------------------- assertions
+
+Expected = str | Mapping[str, str | Sequence[str]]
+MAX_SHOWN = 40
+"""Events, and lines of a difference, that a message shows at most."""
+
+
+def assert_matches(
+    actual: PatternHarness | Sequence[Expected],
+    expected: Sequence[Expected],
+    *,
+    output: str = "matches",
+    in_any_order: bool = False,
+) -> None:
+    """Compare what was found with what should have been, and say what differs.
+
+    Matches are in order of time, for each key; among those of equal time the order is free.
+
+    :param actual: a harness, or its answers: then their order is compared as it stands
+    :param expected: each as text (``"a1 b2"``, with a time ``"a1 b2 @2s"``) or by stage (``{"a": "a1", "b": ["b2", "b3"]}``)
+    :param output: which output of the harness
+    :raises AssertionError: the difference, as text
+
+    >>> from asterism import Pattern
+    >>> from asterism.testing import match
+    >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
+    >>> assert_matches(match(pattern, "a1 b2 a3 b4"), ["a1 b2", {"a": "a3", "b": "b4"}])
+    >>> assert_matches(match(pattern, "a1 x2 b3 a4 b5"), ["a1 b3", "a4 b5"])
+    Traceback (most recent call last):
+    ...
+    AssertionError: matches: 1 missing
+    <BLANKLINE>
+        expected   found
+      - a1 b3
+        a4 b5      a4 b5 @5s
+    <BLANKLINE>
+      a1 b3: came as far as a1, until x2@2s
+      events: a1@1s x2@2s b3@3s a4@4s b5@5s
+    """
+    __tracebackhide__ = True
+    for one in (expected, actual):
+        if isinstance(one, str | bytes | Mapping) or not isinstance(one, Sequence | PatternHarness):
+            raise StreamDefinitionError(f"matches are a list of texts, not {shown(one)}", hint='["a1 b2"]')
+    expect(StreamDefinitionError, expected, Sequence, "what is expected is a list", '["a1 b2"]')
+    literals = actual.literals if isinstance(actual, PatternHarness) else WORDS
+    if isinstance(actual, PatternHarness):
+        found = [
+            one if one.time is not None else Finding(one.key, number, one.stages)
+            for number, one in enumerate(actual.found(output))
+        ]
+    else:
+        found = [Finding((), number, _expected(one, literals).stages) for number, one in enumerate(actual)]
+    wanted = [_expected(one, literals) for one in expected]
+    difference = Difference.of(wanted, in_order(found), in_any_order)
+    if difference.is_none:
+        return
+    notes = []
+    if isinstance(actual, PatternHarness):
+        if output == "matches" and actual.cep.event_time:
+            known = {one.text for one in found}  # these differ in their time or stages only
+            notes = list(_nearest(actual, [one.text for one in difference.missing if one.text not in known][:3]))
+        notes.append("events: " + _events_text(actual))
+    written = literals if isinstance(actual, PatternHarness) and output != "late" else None
+    by_stage = any(not isinstance(one, str) for one in expected)
+    raise AssertionError(difference.text(output, written, notes, by_stage=by_stage))
+
+
+def _expected(one: Expected, literals: Literals) -> Finding:
+    """What is expected; a time that is not said is None, stages that are not said are one without a name."""
+    expect(StreamDefinitionError, one, str | Mapping, "a match is a text, or its events by stage", '["a1 b2"]')
+    if isinstance(one, str):
+        words = one.split()
+        time = None
+        if words and words[-1].startswith("@"):
+            time = literals.micros(words.pop()[1:])
+        return Finding((), time, {"": words})
+    for texts in one.values():
+        if not isinstance(texts, str):
+            expect_texts(StreamDefinitionError, texts, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
+    return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
+
+
+@dataclass(slots=True)
+class Difference:
+    """Lines with what was expected beside what was found, each with a mark: - missing, + unexpected, ~ out of order."""
+
+    lines: list[tuple[str, Finding | None, Finding | None]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, wanted: Sequence[Finding], found: Sequence[Finding], in_any_order: bool) -> Difference:
+        difference = cls()
+        left = list(found)
+        last: dict[tuple[Any, ...], int] = {}
+        for one in wanted:
+            other = next((other for other in left if _fits(one, other)), None)
+            mark = "-"
+            if other is not None:
+                left.remove(other)
+                assert other.time is not None
+                mark = " " if in_any_order or last.get(other.key, other.time) <= other.time else "~"
+                last[other.key] = max(last.get(other.key, other.time), other.time)
+            difference.lines.append((mark, one, other))
+        difference.lines += [("+", None, other) for other in left]
+        return difference
+
+    @property
+    def is_none(self) -> bool:
+        return all(mark == " " for mark, _, _ in self.lines)
+
+    @property
+    def missing(self) -> list[Finding]:
+        return [one for mark, one, _ in self.lines if mark == "-" and one is not None]
+
+    def text(
+        self,
+        title: str,
+        literals: Literals | None,
+        notes: Sequence[str] = (),
+        titles: tuple[str, str] = ("expected", "found"),
+        by_stage: bool = False,
+    ) -> str:
+        """*literals*: how to write the times of what was found; None: leave them out."""
+        marks = Counter(mark for mark, _, _ in self.lines)
+        kinds = {"-": "missing", "+": "unexpected", "~": "out of order"}
+        counts = ", ".join(f"{marks[mark]} {kind}" for mark, kind in kinds.items() if marks[mark])
+        table = [(" ", *titles)]
+        for mark, one, other in self.lines[:MAX_SHOWN]:
+            right = "" if other is None else _found_text(other, by_stage, literals)
+            table.append((mark, "" if one is None else _found_text(one, by_stage, literals), right))
+        width = max(len(left) for _, left, _ in table)
+        lines = [f"  {mark} {left:{width}}   {right}".rstrip() for mark, left, right in table]
+        if len(self.lines) > MAX_SHOWN:
+            lines.append(f"    and {len(self.lines) - MAX_SHOWN} more")
+        said = ["", *(f"  {note}" for note in notes)] if notes else []
+        return "\n".join([f"{title}: {counts}", "", *lines, *said])
+
+
+def _fits(wanted: Finding, found: Finding) -> bool:
+    if wanted.time not in (None, found.time):
+        return False
+    return wanted.text == found.text if "" in wanted.stages or "" in found.stages else wanted.stages == found.stages
+
+
+def _found_text(found: Finding, by_stage: bool, literals: Literals | None) -> str:
+    if by_stage and "" not in found.stages:
+        text = " ".join(f"{stage}:[{' '.join(words)}]" for stage, words in found.stages.items())
+    else:
+        text = found.text
+    return text if literals is None or found.time is None else f"{text} @{literals.time_text(found.time)}"
+
+
+def _events_text(harness: PatternHarness) -> str:
+    words = _timed_words(harness)
+    return " ".join(word for _, word in words[:MAX_SHOWN]) + (
+        f" and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
+    )
+
+
+def _timed_words(harness: PatternHarness) -> list[tuple[int | None, str]]:
+    """The events that were sent, in order of arrival: their times, and words with these."""
+    words = []
+    for table in harness.sent:
+        for row, time in zip(table.to_pylist(), harness.times(table), strict=True):
+            moment = "null" if time is None else harness.literals.time_text(time)
+            words.append((time, f"{harness.literals.text(row)}@{moment}"))
+    return words
+
+
+def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
+    """For each match that was not found: how far a partial match came that is part of it, and what ended it.
+
+    The events are shown to the pattern again, in order of time, and its partial matches are looked at after each.
+    """
+    late, held = set(harness.late), harness.held_matches
+    again = harness.again(outputs=None)
+    events = pa.concat_tables([harness.cep.schema.empty_table(), *harness.sent])
+    times = [BEFORE_TIME if time is None else time for time in harness.times(events)]
+    moments: list[tuple[str, list[str]]] = []  # the events of a time, and the partial matches after them
+    words = _timed_words(harness)
+    for moment in sorted({time for time in times if time != BEFORE_TIME}):
+        rows = [row for row, time in enumerate(times) if time == moment]
+        again.feed(events.take(pa.array(rows))).move(watermark=moment)
+        moments.append((" ".join(words[row][1] for row in rows), again.partial_matches))
+    again.end()
+    expired = {one.text: one.time for one in again.found("timed_out")}
+    for text in texts:
+        wanted = Counter(text.split())
+        parts = [part for _, alive in moments for part in alive if not Counter(part.split()) - wanted]
+        best = max(parts, key=lambda part: len(part.split()), default=None)
+        if text in held:
+            yield f"{text}: complete, and held back by the skip strategy while an earlier partial match is alive"
+        elif late & wanted.keys():
+            yield f"{text}: {', '.join(sorted(late & wanted.keys()))} came late"
+        elif best is None:
+            yield f"{text}: no partial match began with its events"
+        elif best in expired:
+            deadline = expired[best]
+            assert deadline is not None
+            yield f"{text}: came as far as {best}, which timed out at {harness.literals.time_text(deadline)}"
+        else:
+            begun = next(at for at, (_, alive) in enumerate(moments) if best in alive)
+            end = next((came for came, alive in moments[begun:] if best not in alive), None)
+            yield f"{text}: came as far as {best}, " + ("and waits for more" if end is None else f"until {end}")

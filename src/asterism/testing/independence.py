@@ -1,0 +1,217 @@
+"""Asserts that answers do not depend on how elements arrive."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_number, shown
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.matching.outputs import MATCH_ID, OutputKind
+from asterism.operators.stream_operator import StreamOperator
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.testing.assertions import MAX_SHOWN, Difference
+from asterism.testing.literals import Events, Part, table_of
+from asterism.testing.operator_harness import OperatorHarness
+from asterism.testing.pattern_harness import PatternHarness, in_order
+from asterism.testing.stream_harness import Send, Step, StreamOperatorHarness
+
+H = TypeVar("H", StreamOperatorHarness, PatternHarness)
+Spread: TypeAlias = Sequence[tuple[int, int]]
+SPREAD: Spread = ((3, 1), (1, 4), (2, 3))
+"""Numbers of key groups, and of pages in each."""
+
+
+def check_operator_independence(
+    operator: StreamOperator,
+    steps: Sequence[Step],
+    inputs: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    cuts: int = 5,
+    seed: int = 0,
+    spread: Spread = SPREAD,
+) -> StreamOperatorHarness:
+    """Assert that what an operator gives depends on its elements and on time, not on how the elements are cut.
+
+    The *steps* are done, and the stream ends: with the elements of each step whole; one by one; cut at random; one by one, with
+    a snapshot that a new harness goes on from after each; and with keys spread over several key groups and pages.
+
+    An operator that keeps something outside of its declared state is what this finds, and one that puts different keys together.
+
+    :param inputs: as for :class:`StreamOperatorHarness`
+    :param cuts: how many random cuts, begun with *seed*
+    :param spread: numbers of key groups, and of pages in each; none for an operator that gives something once per key group
+    :return: the harness to which the elements were sent whole, at its end
+    :raises AssertionError: two ways give different rows, or counts
+
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
+    >>> class Number(StreamOperator):
+    ...     clicks = Input("user STRING")
+    ...     numbered = Output("user STRING, number BIGINT")
+    ...
+    ...     def open(self):
+    ...         self.seen = 0  # not a state
+    ...
+    ...     @clicks.process_element
+    ...     def click(self, click, ctx):
+    ...         self.seen += 1
+    ...         self.numbered.collect(user=click.user, number=self.seen)
+    >>> steps = [Send("clicks", [{"user": "ann"}, {"user": "ann"}])]
+    >>> check_operator_independence(Number(), steps, {"clicks": {"key": "user"}})
+    Traceback (most recent call last):
+    ...
+    AssertionError: numbered depends on how the elements arrive
+      whole, not restored after each:
+        {'user': 'ann', 'number': 2}
+      restored after each, not whole:
+        {'user': 'ann', 'number': 1}
+    """
+    __tracebackhide__ = True
+    _check_ways(cuts, seed)
+    whole = StreamOperatorHarness(operator, inputs)
+    pairs: Any = spread
+    if not isinstance(pairs, list | tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise StreamDefinitionError(f"spread is pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]")
+    if not isinstance(steps, Sequence):
+        raise InvalidEventError(f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]')
+    tabled = [
+        Send(step.input, whole.table(step.input, step.rows)) if isinstance(step, Send) else step for step in steps
+    ]
+    whole.play(tabled).end()
+    for name, harness in _ways(whole, tabled, StreamOperatorHarness.play, cuts, seed, spread):
+        for output in whole.outputs:
+            wanted, found = _counted(whole, output), _counted(harness, output)
+            if wanted != found:
+                lines = [f"{output} depends on how the elements arrive"]
+                for title, rows in ((f"whole, not {name}", wanted - found), (f"{name}, not whole", found - wanted)):
+                    texts = sorted(rows.elements())
+                    lines += [f"  {title}:", *(f"    {text}" for text in texts[:MAX_SHOWN])]
+                    lines += [f"    and {len(texts) - MAX_SHOWN} more"] * (len(texts) > MAX_SHOWN)
+                raise AssertionError("\n".join(lines))
+        if whole.metrics != harness.metrics:
+            raise AssertionError(
+                f"the counts depend on how the elements arrive\n  whole: {dict(whole.metrics)}\n"
+                f"  {name}: {dict(harness.metrics)}"
+            )
+    return whole
+
+
+def check_independence(
+    pattern: Pattern, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
+) -> PatternHarness:
+    """Assert that the answers depend on the events alone, not on how they arrive.
+
+    The events are sent whole; one by one; cut at random; one by one, with a snapshot that a new harness goes on from after
+    each; with keys spread over several key groups and pages; and, with default semantics and no times between the events,
+    with a watermark after each event.
+
+    A condition in Python that looks at its batch as a whole, or remembers something, is what this finds.
+
+    :param cuts: how many random cuts, begun with *seed*
+    :param options: those of :class:`PatternHarness`
+    :return: the harness to which the events were sent whole, at its end
+    :raises AssertionError: two ways give different answers
+
+    >>> import pyarrow.compute as pc
+    >>> from asterism import Pattern
+    >>> check_independence(Pattern.begin("a").where("value > 2"), "a1 a2 a3").matches
+    ['a3']
+    >>> more_than_most = Pattern.begin("a").where(lambda events: pc.greater(events["value"], pc.mean(events["value"])))
+    >>> check_independence(more_than_most, "a1 a2 a3")
+    Traceback (most recent call last):
+    ...
+    AssertionError: matches depend on how the events arrive: 1 missing
+    <BLANKLINE>
+        whole    one by one
+      - a3 @3s
+    """
+    __tracebackhide__ = True
+    _check_ways(cuts, seed)
+    if not isinstance(events, str) and "schema" not in options:
+        events = table_of(events)
+        options["schema"] = events.schema
+    whole = PatternHarness(pattern, **options)
+    parts = whole.parts(events)
+    whole.deliver(parts).end()
+    ways = _ways(whole, parts, PatternHarness.deliver, cuts, seed, SPREAD)
+    if (
+        whole.cep.matcher.semantics is Semantics.DEFAULT
+        and whole.cep.event_time
+        and all(isinstance(part, pa.Table) for part in parts)
+    ):
+        ways = itertools.chain(ways, [("a watermark after each", _with_watermarks(whole, parts))])
+    for name, harness in ways:
+        for output, spec in whole.cep.outputs.items():
+            # In processing time events that come together have positions, and those that do not have other times.
+            without = () if whole.cep.event_time else (MATCH_ID,)
+            if _counted(whole, output, without) == _counted(harness, output, without):
+                continue
+            title = f"{output} depend on how the events arrive"
+            if spec.measures is not None or spec.function is not None:
+                raise AssertionError(f"{title}\n  whole: {whole.rows(output)}\n  {name}: {harness.rows(output)}")
+            wanted, found = (in_order(one.found(output)) for one in (whole, harness))
+            literals = whole.literals if spec.kind is not OutputKind.LATE else None
+            difference = Difference.of(wanted, found, in_any_order=True)
+            raise AssertionError(difference.text(title, literals, titles=("whole", name)))
+    return whole
+
+
+def _check_ways(cuts: Any, seed: Any) -> None:
+    expect_number(StreamDefinitionError, cuts, "cuts", least=0, most=1000)
+    expect(StreamDefinitionError, seed, int, "seed is a number")
+
+
+def _ways(
+    whole: H, steps: Sequence[Any], play: Callable[[H, Sequence[Any]], H], cuts: int, seed: int, spread: Spread
+) -> Iterator[tuple[str, H]]:
+    """The same steps in other ways, to their end."""
+    rng = random.Random(seed)
+    ones = _cut(steps, lambda size: range(1, size))
+    yield "one by one", play(whole.again(), ones).end()
+    for number in range(1, cuts + 1):
+        pieces = _cut(steps, lambda size: sorted(rng.sample(range(1, size), rng.randint(0, size - 1))))
+        yield f"random cut {number}", play(whole.again(), pieces).end()
+    restored = whole.again()
+    for step in ones:
+        restored = whole.again().restore(play(restored, [step]).snapshot())
+    yield "restored after each", restored.end()
+    for key_groups, pages in spread:
+        spread_out = whole.again(key_groups=key_groups, pages=pages)
+        yield f"{key_groups} key groups of {pages} pages", play(spread_out, steps).end()
+
+
+def _with_watermarks(whole: PatternHarness, parts: Sequence[Part]) -> PatternHarness:
+    """A watermark after each event, as high as it may be: nothing that is still to come becomes late."""
+    watched = whole.again()
+    rows = _cut(parts, lambda size: range(1, size))
+    times = [END_OF_TIME if time is None else time for part in rows for time in whole.times(part)]
+    for number, part in enumerate(rows, 1):
+        watched.feed(part).move(watermark=min(times[number:], default=END_OF_TIME) - 1)
+    return watched.end()
+
+
+def _cut(steps: Sequence[Any], places: Callable[[int], Sequence[int]]) -> list[Any]:
+    """The steps, with the events of each cut at the *places* for their number."""
+    pieces: list[Any] = []
+    for step in steps:
+        table = step.rows if isinstance(step, Send) else step
+        if not isinstance(table, pa.Table) or not table.num_rows:
+            pieces.append(step)
+            continue
+        inner = places(table.num_rows)
+        for begin, end in zip([0, *inner], [*inner, table.num_rows], strict=True):
+            piece = table.slice(begin, end - begin)
+            pieces.append(Send(step.input, piece) if isinstance(step, Send) else piece)
+    return pieces
+
+
+def _counted(harness: OperatorHarness, output: str, without: Sequence[str] = ()) -> Counter[str]:
+    rows = harness.rows(output)
+    return Counter(repr({name: value for name, value in row.items() if name not in without}) for row in rows)

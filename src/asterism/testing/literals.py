@@ -1,0 +1,309 @@
+"""Events written as words, and times written as strings."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_number, expect_text, shown
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MICROSECOND, TimeColumn
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Row = dict[str, Any]
+Events: TypeAlias = "str | Sequence[Row] | pa.Table | pd.DataFrame"
+Time = str | timedelta | datetime
+Part: TypeAlias = pa.Table | int | None
+"""What a harness is told: a batch of events, or a time to move to (microseconds; None: the latest so far)."""
+EVENTS = pa.schema(
+    [("key", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string()), ("value", pa.int64())]
+)
+"""The columns of events that are written as words."""
+_TIMES = "10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
+_EVENTS = '"a1 b2", dicts, a pyarrow.Table or a pandas DataFrame'
+_SECOND = timedelta(seconds=1)
+
+
+# ---------------------------------------------------------------------- events as words
+
+_WORD = re.compile(
+    r"(?:(?P<key>\w+)\.)?(?P<kind>[^\W\d]+)(?P<value>-?\d+(?:\.\d+)?)?(?:\((?P<more>[^()]*)\))?(?:@(?P<time>\S+))?"
+)
+_DURATION = re.compile(r"-?(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?")
+_DURATION_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
+_CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{1,2}(?:\.\d{1,6})?)")
+_A_DATE = 10**14
+"""Microseconds since 1970, some three years, from which on a time is written as a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """How events are written as words: ``a1`` is an event of kind "a" with the value 1.
+
+    ==================  ================================================================================
+    word                the event
+    ==================  ================================================================================
+    ``a1``              kind "a", value 1, one *step* after the event before it; the first one after one
+                        *step*
+    ``add_to_cart``     kind "add_to_cart", its value is null
+    ``ann.a1``          the key is "ann"; without it, null
+    ``a1@10s``          at 10 seconds: also ``500ms``, ``1h30m``, ``00:10``, ``01:00:10``,
+                        ``2025-01-31T12:00:00``, and ``10``, ten steps; ``a1@null`` has no time
+    ``a1(price=2.5)``   values of other columns, separated by commas
+    ==================  ================================================================================
+
+    Between events, ``/`` ends a batch, ``|`` ends it and moves the watermark to the latest time so far, and ``|10s`` moves it
+    to that time (in processing time: the clock); ``|end`` is the end of input.
+
+    :param kind: the column of the letters; *value*, *key* and *time* likewise
+    :param step: the distance of events whose time is not written
+    :param timed_by_value: the time is the value, in *steps*: ``a7`` is at 7 s
+    :param label: in answers, write an event as the value of this column
+    """
+
+    kind: str = "kind"
+    value: str = "value"
+    key: str = "key"
+    time: str = "ts"
+    step: timedelta = _SECOND
+    timed_by_value: bool = False
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "value", "key", "time"):
+            expect_text(StreamDefinitionError, getattr(self, name), f"{name} is the name of a column")
+        expect(StreamDefinitionError, self.label, str | None, "label is the name of a column")
+        expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value is True or False")
+        expect(StreamDefinitionError, self.step, timedelta, "step is a timedelta", "timedelta(seconds=1)")
+        if self.step < MICROSECOND:
+            raise StreamDefinitionError(f"step must be positive, not {self.step}")
+
+    def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
+        """What *text* says, in order: batches of events, and times to move to (microseconds; None: the latest so far).
+
+        :param after: the time of the event before the first one, in microseconds
+        :raises InvalidEventError: a word is not an event, or a value is of another type
+        :raises ColumnNotFoundError: the events have no such column
+
+        >>> [batch] = Literals().parse("a1 b2@01:00", EVENTS)
+        >>> [row["ts"].minute for row in batch.to_pylist()]
+        [0, 1]
+        """
+        expect_text(InvalidEventError, text, "events as words are a text", '"a1 b2"')
+        expect(InvalidEventError, schema, pa.Schema, "the schema of events is a pyarrow.Schema")
+        check_micros(after)
+        parts: list[Part] = []
+        rows: list[Row] = []
+        for word in [*text.split(), "/"]:
+            if word != "/" and not word.startswith("|"):
+                row, after = self._event(word, schema, after)
+                rows.append(row)
+                continue
+            if rows:
+                parts.append(table_of(rows, schema))
+                rows = []
+            if word != "/":
+                parts.append(None if word == "|" else self.micros(word[1:]))
+        return parts
+
+    def _event(self, word: str, schema: pa.Schema, after: int) -> tuple[Row, int]:
+        found = _WORD.fullmatch(word)
+        if not found:
+            raise InvalidEventError(f"not an event: {word!r}", hint="a1, ann.a1, a1@10s, a1(price=2.5)")
+        texts = {self.kind: found["kind"], self.value: found["value"], self.key: found["key"]}
+        for part in filter(None, (found["more"] or "").split(",")):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise InvalidEventError(f"not an event: {word!r}", "In brackets are columns.", "a1(price=2.5,user=ann)")
+            texts[name] = value
+        row = {
+            name: None if text in (None, "null") else _typed(text, name, schema, word)
+            for name, text in texts.items()
+            if text is not None or name in schema.names
+        }
+        if found["time"] == "null":
+            return row, after
+        if found["time"] is not None:
+            after = self.micros(found["time"])
+        elif self.timed_by_value and found["value"] is not None:
+            after = self.micros(found["value"])
+        else:
+            after += self.step // MICROSECOND
+        if self.time in schema.names:
+            column = TimeColumn.of(self.time, schema)
+            row[self.time] = column.from_micros(np.array([after]))[0].as_py()
+        return row, after
+
+    def micros(self, time: str | timedelta | datetime) -> int:
+        """A point in time as microseconds since the epoch; a text as in a word, a datetime without a zone is in UTC.
+
+        >>> Literals().micros("1m30s"), Literals().micros("01:30"), Literals().micros(timedelta(seconds=90))
+        (90000000, 90000000, 90000000)
+        """
+        if time == "end":
+            return END_OF_TIME
+        try:
+            found = self._micros(time)
+        except (ValueError, OverflowError):
+            found = None
+        if found is None or not BEFORE_TIME < found < END_OF_TIME:
+            raise InvalidEventError(f"not a time: {shown(time)}", hint=_TIMES)
+        return found
+
+    def _micros(self, time: Any) -> int | None:
+        if isinstance(time, timedelta):
+            return time // MICROSECOND
+        if isinstance(time, datetime):
+            moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // MICROSECOND
+        if not isinstance(time, str):
+            return None
+        if re.fullmatch(r"-?\d+", time):
+            return int(time) * (self.step // MICROSECOND)
+        if found := _DURATION.fullmatch(time):
+            numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, found.groups(), strict=True)}
+            return timedelta(**numbers) // MICROSECOND * (-1 if time.startswith("-") else 1)
+        if found := _CLOCK.fullmatch(time):
+            clock = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
+            return clock // MICROSECOND
+        return self._micros(datetime.fromisoformat(time))
+
+    def time_text(self, micros: int) -> str:
+        """A point in time as one would write it in a word."""
+        check_micros(micros)
+        step = self.step // MICROSECOND
+        if micros == END_OF_TIME:
+            return "end"
+        if self.timed_by_value and micros % step == 0:
+            return str(micros // step)
+        if abs(micros) >= _A_DATE:
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+            return moment.replace(tzinfo=None).isoformat()
+        number, unit = next(
+            (micros // size, unit) for size, unit in ((10**6, "s"), (1000, "ms"), (1, "us")) if micros % size == 0
+        )
+        return f"{number}{unit}"
+
+    def text(self, event: Row) -> str:
+        """An event as a word, without its time: key, kind and value, or its *label*.
+
+        Without such columns, all that there is.
+
+        >>> Literals().text({"kind": "a", "value": 1, "key": "ann"})
+        'ann.a1'
+        >>> Literals().text({"user": "ann", "price": 2.5})
+        '(user=ann,price=2.5)'
+        """
+        expect(InvalidEventError, event, Mapping, "an event is a dict")
+        if self.label is not None:
+            if self.label not in event:
+                raise ColumnNotFoundError.from_missing_and_available(self.label, event, "the label of events")
+            return _written(event[self.label])
+        if self.kind not in event:
+            return (
+                "(" + ",".join(f"{name}={_written(value)}" for name, value in event.items() if value is not None) + ")"
+            )
+        key, value = event.get(self.key), event.get(self.value)
+        return ("" if key is None else f"{key}.") + str(event[self.kind]) + ("" if value is None else _written(value))
+
+
+WORDS = Literals()
+
+
+def check_micros(micros: Any) -> None:
+    expect_number(InvalidEventError, micros, "a time in microseconds", least=BEFORE_TIME, most=END_OF_TIME)
+
+
+def shown_name(name: Any) -> str:
+    return f'"{name}"' if isinstance(name, str) else shown(name)
+
+
+def check_table(events: Any) -> None:
+    expect(InvalidEventError, events, pa.Table, "a batch of events is a pyarrow.Table", "table_of(...) makes one")
+
+
+def _typed(text: str, name: str, schema: pa.Schema, word: str) -> Any:
+    if name not in schema.names:
+        raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {word}")
+    try:
+        return pa.scalar(text, pa.string()).cast(schema.field(name).type).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InvalidEventError(
+            f"{text!r} is not a value of {name}: {schema.field(name).type}", f"in: {word}"
+        ) from None
+
+
+def _written(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema | None = None) -> pa.Table:
+    """Events as a table: from dicts, a pandas DataFrame or a table, with the columns of *schema* or as they come.
+
+    :raises ColumnNotFoundError: a column is not in *schema*
+    :raises InvalidEventError: a value is of another type
+
+    >>> table_of([{"kind": "a"}], EVENTS).column_names
+    ['key', 'ts', 'kind', 'value']
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(events, pandas.DataFrame):
+        events = pa.Table.from_pandas(events, preserve_index=False)
+    table = events if isinstance(events, pa.Table) else None
+    rows = cast("Sequence[Row]", events)
+    expect(InvalidEventError, schema, pa.Schema | None, "the schema of events is a pyarrow.Schema")
+    if table is None:
+        check_rows(events)
+    if schema is None:
+        try:
+            return pa.Table.from_pylist(rows) if table is None else table
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidEventError(
+                "the events do not make a table", str(error), "say the types of their columns: schema="
+            ) from None
+    names = list(dict.fromkeys(name for row in rows for name in row)) if table is None else table.column_names
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise ColumnNotFoundError.from_missing_and_available(unknown[0], schema.names, "in the events that are sent")
+    try:
+        if table is None:
+            return _table_of_rows(rows, schema)
+        missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
+        columns = [missing[f.name] if f.name in missing else table.column(f.name).cast(f.type) for f in schema]
+        return pa.table(columns, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidEventError("an event does not fit the schema", str(error)) from None
+
+
+def check_rows(events: Any) -> None:
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Sequence):
+        raise InvalidEventError(f"these are no events: {shown(events)}", hint=_EVENTS)
+    for row in events:
+        expect(InvalidEventError, row, Mapping, "an event is a dict", _EVENTS)
+        for name in row:
+            expect_text(InvalidEventError, name, "the column of an event has a name")
+
+
+def _table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows, schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        for row in rows:
+            for name, value in row.items():
+                try:
+                    pa.array([value], schema.field(name).type)
+                except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                    raise InvalidEventError(
+                        f"{value!r} is not a value of {name}: {schema.field(name).type}", f"{error}\nin: {row}"
+                    ) from None
+        raise

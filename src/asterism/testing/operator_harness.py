@@ -1,0 +1,248 @@
+"""Runs any operator without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_number, expect_texts, shown
+from asterism.columns.groups import KEY_HASH, group_codes
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.matching.operator import EVENTS as EVENTS_INPUT
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.state_store import MemoryStore
+from asterism.testing.literals import Row, check_micros, check_table, shown_name
+
+# ---------------------------------------------------------------------- any operator
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a harness knows at one moment; its state is bytes, as in a checkpoint."""
+
+    now: Now
+    state: tuple[tuple[bytes | None, dict[int, bytes]], ...]
+    wakes: list[int | None]
+    clocks: list[int | None]
+    outputs: dict[str, list[pa.Table]]
+    sent: list[pa.Table]
+    metrics: Mapping[str, int]
+
+
+class OperatorHarness:
+    """Drives an operator as Spark would: carries batches, state and time, and collects what comes out.
+
+    Keys are spread over *key_groups*, each with a store of its own. All times are microseconds since the epoch.
+
+    :param keys: the key columns, for the hashes that tell a key's group and page; of each input, where they differ
+
+    >>> from datetime import UTC, datetime
+    >>> from asterism import Pattern
+    >>> from asterism.matching.operator import CepOperator
+    >>> from asterism.matching.outputs import OutputKind, OutputSpec
+    >>> from asterism.testing import EVENTS, table_of
+    >>> outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
+    >>> operator = CepOperator(Pattern.begin("a"), EVENTS, keys=["key"], time="ts", outputs=outputs)
+    >>> events = table_of([{"key": "ann", "ts": datetime(2025, 1, 1, tzinfo=UTC)}], EVENTS)
+    >>> OperatorHarness(operator, keys=["key"], key_groups=4).feed(events).end().output("matches").num_rows
+    1
+    """
+
+    def __init__(
+        self, operator: Operator, *, keys: Sequence[str] | Mapping[str, Sequence[str]] = (), key_groups: int = 1
+    ) -> None:
+        if not isinstance(getattr(operator, "inputs", None), Mapping) or isinstance(operator, type):
+            raise StreamDefinitionError(
+                f"what is tested is an operator, not {shown(operator)}", hint="PatternHarness(pattern)"
+            )
+        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
+        for columns in keys.values() if isinstance(keys, Mapping) else [keys]:
+            expect_texts(StreamDefinitionError, columns, "keys is a list of columns", 'keys=["user"]')
+        self.operator = operator
+        self.keys = [] if isinstance(keys, Mapping) else list(keys)
+        self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
+        self.stores = [MemoryStore() for _ in range(key_groups)]
+        self.wakes: list[int | None] = [None] * key_groups
+        self.clocks: list[int | None] = [None] * key_groups
+        self.now = Now()
+        self.outputs: dict[str, list[pa.Table]] = {name: [] for name in operator.output_schemas}
+        self.sent: list[pa.Table] = []
+        self.metrics: Counter[str] = Counter()
+        """What the operator counted."""
+        self._open = False
+
+    def feed(self, events: pa.Table, name: str = EVENTS_INPUT) -> Self:
+        """One batch of the input *name*, at the present time; each key group that has events of it is called once.
+
+        A broadcast input reaches every key group.
+
+        :raises InvalidEventError: the stream has ended
+        """
+        check_table(events)
+        self._check_input(name)
+        missing = [key for key in self._keys.get(name, ()) if key not in events.column_names]
+        if missing:
+            raise ColumnNotFoundError.from_missing_and_available(missing[0], events.column_names, "a key of the events")
+        if self.now == Now(END_OF_TIME, END_OF_TIME):
+            raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
+        self.sent.append(events)
+        broadcast = self.operator.inputs[name].broadcast
+        heard_by_all = any(spec.idle_after is not None for spec in self.operator.inputs.values())
+        hashes = np.zeros(events.num_rows, np.int64) if broadcast else key_hashes(events.select(self._keys[name]))
+        groups = hashes.view(np.uint64) % np.uint64(len(self.stores))
+        hashed = events.append_column(KEY_HASH, pa.array(hashes))
+        for group in range(len(self.stores)):
+            mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
+            if mine.num_rows:
+                self._call(group, [Arrival(name, self.operator.prepare(name, mine))])
+            elif heard_by_all:
+                self._call(group, [Arrival(name)])
+        return self
+
+    def feed_watermark(self, watermark: int, name: str = EVENTS_INPUT) -> Self:
+        """The watermark of one input: it reaches every key group."""
+        check_micros(watermark)
+        self._check_input(name)
+        for group in range(len(self.stores)):
+            self._call(group, [Arrival(name, watermark=watermark)])
+        return self
+
+    def _check_input(self, name: Any) -> None:
+        if not isinstance(name, str) or name not in self.operator.inputs:
+            raise InvalidEventError(
+                f"there is no input {shown_name(name)}", f"Inputs: {', '.join(self.operator.inputs) or 'none'}"
+            )
+
+    def move(self, *, watermark: int | None = None, processing_time: int | None = None) -> Self:
+        """Let time pass for all inputs; it never goes back. Every key group is called."""
+        for time in (watermark, processing_time):
+            if time is not None:
+                check_micros(time)
+        self.now = Now(
+            max(self.now.watermark, self.now.watermark if watermark is None else watermark),
+            max(self.now.processing_time, self.now.processing_time if processing_time is None else processing_time),
+        )
+        for group in range(len(self.stores)):
+            self._call(group, [])
+        return self
+
+    def tick(self, processing_time: int) -> Self:
+        """The clock moves; as on Spark, only the key groups are called that asked for it."""
+        check_micros(processing_time)
+        self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
+        for group, clock in enumerate(self.clocks):
+            if clock is not None and clock <= self.now.processing_time:
+                self._call(group, [])
+        return self
+
+    def end(self) -> Self:
+        """The end of input: every deadline fires, nothing waits any more."""
+        return self.move(watermark=END_OF_TIME, processing_time=END_OF_TIME).close()
+
+    def close(self) -> Self:
+        """Close the operator, as at the end of a task; what comes next opens it again."""
+        if self._open:
+            self._open = False
+            self.operator.close()
+        return self
+
+    def _call(self, group: int, arrivals: Sequence[Arrival]) -> None:
+        if not self._open:
+            self.operator.open()
+            self._open = True
+        result: Result = self.operator.process(self.stores[group], arrivals, self.now)
+        self.wakes[group] = result.wake if result.wake is not None else result.wake_processing
+        self.clocks[group] = result.wake_processing
+        self.metrics.update(result.metrics)
+        for name, rows in result.outputs.items():
+            self.outputs[name].append(rows)
+
+    @property
+    def wake(self) -> int | None:
+        """When the operator wants to be called next; None: only with events."""
+        return min((wake for wake in self.wakes if wake is not None), default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is remembered at all."""
+        return all(store.is_empty for store in self.stores)
+
+    def output(self, name: str) -> pa.Table:
+        """What came out so far, in order; likewise."""
+        if not isinstance(name, str) or name not in self.operator.output_schemas:
+            raise StreamDefinitionError(
+                f"there is no output {shown_name(name)}",
+                f"Outputs: {', '.join(self.operator.output_schemas) or 'none'}",
+            )
+        return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
+
+    def rows(self, name: str) -> list[Row]:
+        """What came out so far, as dicts.
+
+        :raises StreamDefinitionError: there is no such output
+        """
+        return python_rows(self.output(name))
+
+    def snapshot(self) -> Snapshot:
+        """State, time and what came out so far."""
+        return Snapshot(
+            self.now,
+            tuple((store.header, dict(store.pages)) for store in self.stores),
+            list(self.wakes),
+            list(self.clocks),
+            {name: list(tables) for name, tables in self.outputs.items()},
+            list(self.sent),
+            dict(self.metrics),
+        )
+
+    def restore(self, snapshot: Snapshot) -> Self:
+        """Go back, or on in a new harness for the same operator, as after a failure: only what the snapshot holds is known."""
+        expect(StreamDefinitionError, snapshot, Snapshot, "what is restored is a Snapshot", "harness.snapshot()")
+        self.close()
+        self.now = snapshot.now
+        self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]
+        self.wakes, self.clocks = list(snapshot.wakes), list(snapshot.clocks)
+        self.metrics = Counter(snapshot.metrics)
+        self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
+        self.sent = list(snapshot.sent)
+        return self
+
+
+def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A 64-bit hash for each row, the same in every process."""
+    codes, count = group_codes(keys)
+    if keys.num_columns == 0:
+        return np.zeros(keys.num_rows, np.int64)
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    texts = [repr(tuple(row.values())) for row in keys.take(pa.array(first)).to_pylist()]
+    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
+    hashes: np.ndarray[Any, np.dtype[np.int64]] = np.frombuffer(b"".join(digests), np.int64)[codes]
+    return hashes
+
+
+def python_rows(table: pa.Table) -> list[Row]:
+    try:
+        rows: list[Row] = table.to_pylist()
+    except OverflowError:
+        columns = [[_python(value) for value in column] for column in table.columns]
+        rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def _python(value: pa.Scalar) -> Any:
+    """A value as Python has it; of a time beyond the years of Python its number."""
+    try:
+        return value.as_py()
+    except OverflowError:
+        if isinstance(value, pa.StructScalar):
+            return {name: _python(part) for name, part in value.items()}
+        return [_python(part) for part in value] if isinstance(value, pa.ListScalar) else value.value

@@ -1,0 +1,260 @@
+"""Runs a user-defined operator without Spark, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
+from asterism.columns.schemas import schema_of
+from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.operators.key_group import MAX_PAGES
+from asterism.operators.multiple_input import MultipleInputOperator, Wire
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.stream_operator import Input, StreamOperator
+from asterism.testing.literals import WORDS, Row, Time, check_rows, table_of
+from asterism.testing.operator_harness import OperatorHarness
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CONNECTED = 'inputs={"orders": {"key": "id", "time": "ts"}}'
+
+
+# ---------------------------------------------------------------------- operators with any number of inputs
+
+Rows: TypeAlias = "Row | Sequence[Row] | pa.Table | pd.DataFrame"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A step of a test: elements of an input arrive."""
+
+    input: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A step of a test: event time has passed *to*, for one *input* or for all that have a time."""
+
+    to: Time
+    input: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A step of a test: the clock shows *to*."""
+
+    to: Time
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A step of a test: one *input* ends, or all do."""
+
+    input: str | None = None
+
+
+Step: TypeAlias = Send | Watermark | Clock | End
+
+
+class StreamOperatorHarness(OperatorHarness):
+    """A :class:`~asterism.operators.stream_operator.StreamOperator` with its state and time, to be fed step by step.
+
+    :param inputs: to what each input is connected, by name, with what ``KeyedStream`` and ``BroadcastStream`` are told: ``key``
+        (a column or several), ``time`` and ``idle_after``; and with ``columns``, Spark SQL or an Arrow schema, where the stream
+        has more columns than the operator reads: its key, or its time. An input that is not named has no key and no time.
+    :param key_groups: as on Spark; *pages*: pages of state per key group. The answers must not depend on them
+    :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
+
+    Times, also those in timestamp columns of rows, are texts as in words (``"10s"``, see :class:`Literals`), the time since 1970,
+    or datetimes.
+
+    >>> from asterism.operators.keyed_state import ValueState
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
+    >>> class Unpaid(StreamOperator):
+    ...     orders = Input("id BIGINT, ts TIMESTAMP")
+    ...     payments = Input("id BIGINT")
+    ...     paid = ValueState("BOOLEAN")
+    ...     reminders = Output("id BIGINT")
+    ...
+    ...     @orders.process_element
+    ...     def order(self, order, ctx):
+    ...         ctx.register_event_time_timer("due", order.ts + timedelta(minutes=30))
+    ...
+    ...     @payments.process_element
+    ...     def pay(self, payment, ctx):
+    ...         self.paid.update(True)
+    ...
+    ...     def on_event_time_timer(self, timer, ctx):
+    ...         if not self.paid.value():
+    ...             self.reminders.collect(id=ctx.key)
+    >>> inputs = {"orders": {"key": "id", "time": "ts"}, "payments": {"key": "id"}}
+    >>> harness = StreamOperatorHarness(Unpaid(), inputs)
+    >>> harness = harness.send("orders", [{"id": 1, "ts": "1m"}, {"id": 2, "ts": "2m"}]).send("payments", {"id": 1})
+    >>> harness.advance_watermark("orders", "40m").rows("reminders")
+    [{'id': 2}]
+    """
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        inputs: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        key_groups: int = 1,
+        pages: int = 1,
+    ) -> None:
+        expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
+        for name, said in (inputs or {}).items():
+            expect_text(StreamDefinitionError, name, "an input has a name", _CONNECTED)
+            expect(StreamDefinitionError, said, Mapping, f'of the input "{name}" the options are a dict', _CONNECTED)
+        self._options: dict[str, Any] = {
+            "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
+        }  # fmt: skip
+        declared: Mapping[str, Input] = operator.declared(Input)
+        connected: dict[str, Mapping[str, Any]] = {name: {} for name in declared} | dict(inputs or {})
+        wires = {name: _wire(name, declared.get(name), **_known(name, options)) for name, options in connected.items()}
+        self.streams = MultipleInputOperator(operator, wires, pages=pages)
+        super().__init__(self.streams, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
+
+    def again(self, **changes: Any) -> StreamOperatorHarness:
+        """A new harness for the same operator, with the same options but for *changes*."""
+        return StreamOperatorHarness(**self._options | changes)
+
+    def send(self, input: str, rows: Rows) -> Self:
+        """Elements of one input arrive: a dict, several, a table or a pandas DataFrame; each call is a batch.
+
+        Columns that are missing are null. Elements with an event time wait for the watermark.
+
+        :raises InvalidEventError: they do not fit the input, or it has ended
+        :raises ColumnNotFoundError: they have a column that the input has not
+        """
+        table = self.table(input, rows)
+        return self.feed(table, input) if table.num_rows else self
+
+    def table(self, input: str, rows: Rows) -> pa.Table:
+        """Elements as a table with the columns of an input."""
+        schema = self._wire(input).schema
+        timed = [field for field in schema if pa.types.is_timestamp(field.type) or field.name == self._wire(input).time]
+        if isinstance(rows, Mapping):
+            rows = [rows]
+        if isinstance(rows, Sequence):
+            check_rows(rows)
+            rows = [
+                row | {f.name: _as_time(row[f.name], f) for f in timed if isinstance(row.get(f.name), str | timedelta)}
+                for row in rows
+            ]
+        return table_of(rows, schema)
+
+    def _wire(self, input: str) -> Wire:
+        self._check_input(input)
+        return self.streams.wires[input]
+
+    @overload
+    def advance_watermark(self, input: Time, to: None = None) -> Self: ...
+    @overload
+    def advance_watermark(self, input: str, to: Time) -> Self: ...
+    def advance_watermark(self, input: Time, to: Time | None = None) -> Self:
+        """Event time has passed a point: ``("orders", "10s")`` for one input, ``("10s")`` for all that have a time.
+
+        A lower one than before changes nothing.
+        """
+        if to is None:
+            names = [name for name, spec in self.operator.inputs.items() if spec.timed]
+            return self._arrive([Arrival(name, watermark=WORDS.micros(input)) for name in names])
+        self._check_input(input)
+        assert isinstance(input, str)
+        return self._arrive([Arrival(input, watermark=WORDS.micros(to))])
+
+    def advance_processing_time(self, to: Time) -> Self:
+        """The clock shows *to*. It stands until the test moves it, and starts in 1970."""
+        return self.tick(WORDS.micros(to))
+
+    def end(self, input: str | None = None) -> Self:
+        """One input ends; or all do: then every deadline fires, nothing waits any more, and no state is left."""
+        if input is None:
+            last = self.now
+            for group in range(len(self.stores)):  # the end comes with a last micro-batch, at the time that it is
+                self.now = last
+                self._call(group, [])
+                self.now = Now(END_OF_TIME, END_OF_TIME)
+                self._call(group, [])
+            return self.close()
+        self._wire(input)
+        return self._arrive([Arrival(input, watermark=END_OF_TIME)])
+
+    def _arrive(self, arrivals: Sequence[Arrival]) -> Self:
+        """Watermarks arrive, in every key group."""
+        for group in range(len(self.stores)):
+            self._call(group, arrivals)
+        return self
+
+    def play(self, steps: Iterable[Step]) -> Self:
+        """Do one step after the other."""
+        if not isinstance(steps, Iterable):
+            raise InvalidEventError(
+                f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]'
+            )
+        for step in steps:
+            match step:
+                case Send(input, rows):
+                    self.send(input, rows)
+                case Watermark(to, None):
+                    self.advance_watermark(to)
+                case Watermark(to, input):
+                    self.advance_watermark(cast("str", input), to)
+                case Clock(to):
+                    self.advance_processing_time(to)
+                case End(input):
+                    self.end(input)
+                case _:
+                    raise InvalidEventError(f"no step of a test: {shown(step)}", hint="Send, Watermark, Clock or End")
+        return self
+
+
+def _wire(
+    name: str,
+    declared: Input | None,
+    *,
+    key: str | Sequence[str] = (),
+    time: str | None = None,
+    columns: str | pa.Schema | None = None,
+    idle_after: timedelta | None = None,
+) -> Wire:
+    if columns is None:
+        columns = pa.schema([]) if declared is None else declared.schema
+    schema = schema_of(columns)
+    what = f'of the input "{name}"'
+    expect(StreamDefinitionError, time, str | None, f"{what} the time is a column", _CONNECTED)
+    expect(StreamDefinitionError, idle_after, timedelta | None, f"{what} idle_after is a timedelta")
+    expect_texts(
+        StreamDefinitionError, [key] if isinstance(key, str) else key, f"{what} the key is columns", _CONNECTED
+    )
+    keys = [key] if isinstance(key, str) else list(key)
+    for column in [*keys, *([] if time is None else [time])]:
+        if column not in schema.names:
+            raise ColumnNotFoundError.from_missing_and_available(
+                column, schema.names, f'of the input "{name}"; if its stream has more columns, say them: columns="..."'
+            )
+    return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND)
+
+
+def _known(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = "key", "time", "idle_after", "columns"
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is not None:
+        raise StreamDefinitionError(f'the input "{name}" has no option {unknown!r}', hint=f"one of {', '.join(known)}")
+    return options
+
+
+def _as_time(time: str | timedelta, field: pa.Field) -> Any:
+    return TimeColumn(field.name, field.type).from_micros(np.array([WORDS.micros(time)]))[0].as_py()
