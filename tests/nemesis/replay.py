@@ -111,7 +111,7 @@ class Replay:
         for number in batch.sets:
             found = self.sets.get(number)
             self.store.put(found)
-            new.append(Arrival(PROCESSORS, prepared_set(found)))
+            new.append(Arrival(PROCESSORS, prepared_set(found.to_bytes())))
         arrivals: list[list[Arrival]] = [list(new) for _ in self.stores]
         called = bool(new) or batch.ends
         for source, paths in batch.files.items():

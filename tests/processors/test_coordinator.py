@@ -33,7 +33,6 @@ from asterism.rules.processor import (
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
-from asterism.rules.sets import text_of
 from asterism.rules.used_versions import UsedVersions
 from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor
@@ -425,9 +424,9 @@ def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_p
     manager.on_pattern_processors_updated([late])
     manager.on_pattern_processors_updated([version(2)])
     manager.committed(2)
-    told = text_of(late).replace("12:00:00+00:00", "14:00:00+02:00")
+    told = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
     versions = tmp_path / "versions.json"
-    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (text_of(late), told)]
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, told)]
     assert digests[0] in versions.read_text()
     versions.write_text(versions.read_text().replace(*digests))
     manager = coordinator(tmp_path)

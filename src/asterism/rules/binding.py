@@ -108,7 +108,7 @@ class ProcessorCompiler:
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`; kept for as long as the process lives, for processors that are one object.
 
-        (``processor_sets.processor_of`` makes equal ones one object, and to hash a pattern takes time.)
+        (:func:`asterism.rules.sets.processor_of` makes equal ones one object, and to compare patterns takes time.)
         """
         key = (self.definition, id(processor))
         found = _BOUND.get(key)

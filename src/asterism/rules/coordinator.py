@@ -40,7 +40,7 @@ from asterism.rules.processor import (
     duplicate,
     found_at,
 )
-from asterism.rules.sets import ProcessorSet
+from asterism.rules.sets import ProcessorSet, digest_of, stored
 from asterism.rules.used_versions import UsedVersions
 
 KEPT_FILES = 100
@@ -157,17 +157,38 @@ class FolderStore:
 
     def get(self, number: int) -> ProcessorSet:
         if number not in self._cache:
-            value = self._read(f"sets/{number}.json")
-            if value is None:
-                raise PatternProcessorError(
-                    f"the set {number} of pattern processors is missing",
-                    self.location,
-                    "restore the folder beside the checkpoint",
-                )
-            name = f"sets/{number}.json"
-            found = self._decoded(name, value, ProcessorSet.from_bytes, _RESTORE)
-            self._cache[number] = found
+            value = self._stored(number)
+            self._cache[number] = self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
         return self._cache[number]
+
+    def _stored(self, number: int) -> bytes:
+        value = self._read(f"sets/{number}.json")
+        if value is None:
+            raise PatternProcessorError(
+                f"the set {number} of pattern processors is missing",
+                self.location,
+                "restore the folder beside the checkpoint",
+            )
+        return value
+
+    def digest(self, number: int) -> bytes:
+        """By which :meth:`stored` knows a set again.
+
+        :raises StateError: it cannot be read
+        """
+        value = self._stored(number)
+        self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
+        return digest_of(value)
+
+    def stored(self, number: int, digest: bytes) -> bytes:
+        """A set as it was written, unread: whoever told its *digest* has read it.
+
+        :raises StateError: it is another one
+        """
+        value = self._stored(number)
+        if digest_of(value) != digest:
+            raise StateError(f"{self.location}/sets/{number}.json is not the set that was announced", hint=_RESTORE)
+        return value
 
     def retained(self) -> list[ProcessorSet]:
         numbers = self.numbers()
@@ -348,7 +369,8 @@ class Coordinator(PatternProcessorManager):
         """What was found last,"""
         self._taken_with = self._killed
         """and what was killed when a set was made of it."""
-        self._checked: dict[PatternProcessor, AsterismError | None] = {}
+        self._checked: dict[str, AsterismError | None] = {}
+        """By their texts, what is wrong with the processors that were found last."""
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
         """What cannot be done now, and has been told."""
@@ -503,10 +525,8 @@ class Coordinator(PatternProcessorManager):
                 raise PatternProcessorError(
                     f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
                 )
-        # Without what a class of the user's own adds: that would not come back from the store.
-        found = [found_at(one, one.place) if isinstance(one, PatternProcessor) else one for one in pattern_processors]
         with self._updating:
-            self._take(found)
+            self._take([_as_data(one) for one in pattern_processors])
         self._enter(VALID, looked=True, write=True)
 
     def on_nothing_changed(self) -> None:
@@ -569,10 +589,10 @@ class Coordinator(PatternProcessorManager):
                 if self.status.refused.get(one.id) != reasons[one.id]:
                     self._tell(logging.WARNING, f"refused: {one}")
         out = self._named_by(killed, after)
-        changed = [p.id for p in after] != list(before) or any(before[p.id] != p for p in after)
+        changed = [p.id for p in after] != list(before) or any(before[p.id].text != p.text for p in after)
         if not self._set.version or changed or out != self._set.killed:
             self._check_owner()
-            new = ProcessorSet(self._set.version + 1, tuple(after), out)
+            new = ProcessorSet(self._set.version + 1, tuple(map(stored, after)), out)
             used = self._used.with_(after)
             if used is not self._used or not self._knows_used:
                 self.store.write_used_versions(used)
@@ -675,29 +695,45 @@ class Coordinator(PatternProcessorManager):
             refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place)
             if item.id in before:  # the last good version stays
                 after.setdefault(item.id, before[item.id])
-        self._checked = {item: self._checked[item] for item in found if item in self._checked}
+        texts = {item.text for item in found if isinstance(item, PatternProcessor)}
+        self._checked = {text: error for text, error in self._checked.items() if text in texts}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
             after = {**before, **after}  # it may have been any of those that are missing
         return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
-        if old is not None and new.version == old.version and new != old:
+        same = old is not None and new.text == old.text
+        if old is not None and new.version == old.version and not same:
             return PatternProcessorError(
                 f"its definition has changed, and its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old one are dropped then",
             )
-        if new == old and (new.function is None or new.function in self.compiler.functions):
+        if same and (new.function is None or new.function in self.compiler.functions):
             return None  # it was good when it was taken, perhaps by an earlier run
-        if new not in self._checked:
+        if new.text not in self._checked:
             try:
-                new.to_dict()  # first, for it tells what of a pattern made in Python is no data
                 self.compiler.try_out(new)
-                self._checked[new] = None
-            except AsterismError as error:
-                self._checked[new] = error
-            except Exception as error:  # whatever a rule from outside brings about, it is alone in it
-                self._checked[new] = PatternProcessorError("it cannot be used", described(error))
-        return self._checked[new] or self._used.check(new)
+                self._checked[new.text] = None
+            except Exception as error:
+                self._checked[new.text] = _told(error)
+        return self._checked[new.text] or self._used.check(new)
+
+
+def _as_data(one: Discovered) -> Discovered:
+    """What comes back from the store: without what a class of the user's own adds, and with conditions that are text."""
+    if isinstance(one, RefusedProcessor):
+        return one
+    try:
+        return found_at(one, one.place).as_data()
+    except Exception as error:
+        return RefusedProcessor(one.id, _told(error), one.version, one.place)
+
+
+def _told(error: Exception) -> AsterismError:
+    """Whatever a rule from outside brings about, it is alone in it."""
+    if isinstance(error, AsterismError):
+        return error
+    return PatternProcessorError("it cannot be used", described(error))
 
 
 def _too_long() -> TimeoutError:

@@ -6,19 +6,20 @@ Source: FLIP-200, ``PatternProcessor``, ``PatternProcessorManager``, ``PatternPr
 from __future__ import annotations
 
 import difflib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from asterism.arguments import described, expect
 from asterism.columns.time import EPOCH
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.patterns.json_graph import graph_of
 from asterism.patterns.pattern import Pattern
 from asterism.text.printable import one_line
-from asterism.text.strict_json import decode
 
 MAX_PROCESSORS = 10_000
 MAX_ID = 200
@@ -70,6 +71,14 @@ class PatternProcessor:
     timed_out: bool = False
     max_partial_matches: int | None = None
     place: str | None = field(default=None, compare=False, repr=False)
+    _is_data: bool = field(default=False, init=False, compare=False, repr=False)
+    """Was the pattern read from JSON? Then it can be written as it is."""
+    _text: str | None = field(default=None, init=False, compare=False, repr=False)
+    """What :attr:`text` is, once it has been asked for."""
+
+    def __hash__(self) -> int:
+        # A set has an id once; to hash a pattern takes as long as to write it.
+        return hash((self.id, self.version))
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not 1 <= len(self.id) <= MAX_ID or not self.id.isprintable():
@@ -106,14 +115,36 @@ class PatternProcessor:
         """*timestamp* in microseconds."""
         return None if self.timestamp is None else (self.timestamp - EPOCH) // timedelta(microseconds=1)
 
+    @property
+    def text(self) -> str:
+        """Its JSON form as text, by which it is known in sets and in state; the same for processors that are equal.
+
+        :raises PatternError: the pattern cannot be written as JSON
+        """
+        if self._text is None:
+            object.__setattr__(self, "_text", canonical_text(self.to_dict()))
+        assert self._text is not None
+        return self._text
+
+    def as_data(self) -> PatternProcessor:
+        """As it comes back when it has been written as JSON and read again.
+
+        :raises PatternError: the pattern cannot be written as JSON
+        """
+        return self if self._is_data else _read(replace(self, pattern=Pattern.from_json(_pattern_text(self.pattern))))
+
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form, the same for processors that are equal: the timestamp is in UTC, in whatever zone it was given."""
+        """Its JSON form, the same for processors that are equal: the timestamp is in UTC, in whatever zone it was given.
+
+        :raises PatternError: the pattern cannot be written as JSON
+        """
+        pattern = self.as_data().pattern
         found: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
             found["timestamp"] = _in_utc(self.timestamp).isoformat()
         if self.key is not None:
             found["key"] = list(self.key)
-        found["pattern"] = decode(self.pattern.to_json())
+        found["pattern"] = graph_of(pattern)
         if self.select:
             found["select"] = list(self.select)
         if self.function is not None:
@@ -148,7 +179,7 @@ class PatternProcessor:
         if not isinstance(pattern, Mapping | str):
             raise PatternProcessorError("pattern must be a pattern graph")
         key = fields.get("key")
-        return cls(
+        found = cls(
             id=fields["id"],
             version=fields["version"],
             pattern=Pattern.from_json(pattern),
@@ -159,6 +190,25 @@ class PatternProcessor:
             timed_out=bool(fields.get("timedOut")),
             max_partial_matches=fields.get("maxPartialMatches"),
         )
+        return _read(found)
+
+
+_P = TypeVar("_P", bound=PatternProcessor)
+
+
+def _read(processor: _P) -> _P:
+    """*processor*, whose pattern has been read from JSON."""
+    object.__setattr__(processor, "_is_data", True)
+    return processor
+
+
+def _pattern_text(pattern: Pattern) -> str:
+    return json.dumps(graph_of(pattern), ensure_ascii=False)
+
+
+def canonical_text(fields: Mapping[str, Any]) -> str:
+    """JSON, the same for objects that are equal."""
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
@@ -169,8 +219,11 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     """
     if type(processor) is PatternProcessor and processor.place == place:
         return processor
-    values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor)}
-    return PatternProcessor(**values | {"place": place})
+    values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor) if each.init}
+    found = PatternProcessor(**values | {"place": place})
+    if type(processor) is PatternProcessor and processor._is_data:
+        _read(found)
+    return found
 
 
 def _unknown_field(name: Any) -> PatternProcessorError:

@@ -256,7 +256,7 @@ class PatternProcessorStream:
         copies = mapped(events, copied(operator, EVENTS), copied_schema)
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
         rows = copies.select(group, *map(quoted, schema.names))
-        first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
+        first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
         return bounded(rows, [TIME], operator, partial(_arrived, schema), first)
 
 
