@@ -589,7 +589,7 @@ class Coordinator(PatternProcessorManager):
                 if self.status.refused.get(one.id) != reasons[one.id]:
                     self._tell(logging.WARNING, f"refused: {one}")
         out = self._named_by(killed, after)
-        changed = [p.id for p in after] != list(before) or any(before[p.id].text != p.text for p in after)
+        changed = [p.id for p in after] != list(before) or not all(_are_equal(before[p.id], p) for p in after)
         if not self._set.version or changed or out != self._set.killed:
             self._check_owner()
             new = ProcessorSet(self._set.version + 1, tuple(map(stored, after)), out)
@@ -702,7 +702,7 @@ class Coordinator(PatternProcessorManager):
         return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
-        same = old is not None and new.text == old.text
+        same = old is not None and _are_equal(old, new)
         if old is not None and new.version == old.version and not same:
             return PatternProcessorError(
                 f"its definition has changed, and its version has not ({new.version})",
@@ -717,6 +717,11 @@ class Coordinator(PatternProcessorManager):
             except Exception as error:
                 self._checked[new.text] = _told(error)
         return self._checked[new.text] or self._used.check(new)
+
+
+def _are_equal(one: PatternProcessor, other: PatternProcessor) -> bool:
+    # An earlier release may have written another text.
+    return one.text == other.text or one == other
 
 
 def _as_data(one: Discovered) -> Discovered:

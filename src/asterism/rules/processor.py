@@ -211,6 +211,13 @@ def canonical_text(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
+def from_text(text: str) -> PatternProcessor:
+    """What :attr:`PatternProcessor.text` was. It keeps that text: an earlier release may have written another one."""
+    found = PatternProcessor.from_dict(json.loads(text))
+    object.__setattr__(found, "_text", text)
+    return found
+
+
 def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
     """*processor*, found at *place*, with the fields that are stored, and no others.
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at, from_text
 
 MAX_SETS = 64
 _K = TypeVar("_K")
@@ -58,7 +58,7 @@ def digest_of(value: bytes) -> bytes:
 
 def processor_of(text: str) -> PatternProcessor:
     """The processor with that :attr:`~PatternProcessor.text`, which was checked when it was accepted."""
-    return _PROCESSORS.get(text) or _known(text, PatternProcessor.from_dict(json.loads(text)))
+    return _PROCESSORS.get(text) or _known(text, from_text(text))
 
 
 def stored(processor: PatternProcessor) -> PatternProcessor:
