@@ -23,7 +23,7 @@ from asterism.matching.operator import PROCESSING_TIME
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator, FolderStore, store_at
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.processor import (
     Discovered,
     PatternProcessor,
@@ -35,6 +35,7 @@ from asterism.rules.processor import (
     processors_from,
     without_duplicates,
 )
+from asterism.rules.set_store import FolderStore, store_at
 from tests.errors.conftest import GOLDEN, Golden
 
 PATTERN = Pattern.begin("a").where("price > 1")

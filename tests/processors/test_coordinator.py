@@ -22,7 +22,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules import coordinator as coordinators
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import KEPT_FILES, Coordinator, FolderStore
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
 from asterism.rules.processor import (
     Discovered,
@@ -33,6 +33,7 @@ from asterism.rules.processor import (
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
+from asterism.rules.set_store import KEPT_FILES, FolderStore
 from asterism.rules.used_versions import UsedVersions
 from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor

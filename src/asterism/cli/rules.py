@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asterism.discovery.editing import Addition, Rule, Rules
-    from asterism.rules.coordinator import FolderStore
+    from asterism.rules.set_store import FolderStore
     from asterism.rules.validation import CheckedProcessor
 
 
@@ -274,7 +274,7 @@ def _change(
 
 
 def _store_at(checkpoint: str) -> FolderStore:
-    from asterism.rules.coordinator import store_at
+    from asterism.rules.set_store import store_at
 
     return store_at(checkpoint)
 

@@ -165,14 +165,18 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
         chain = chains.get(processor.id, [])
         in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
         if in_force is not None and _same(in_force.processor, processor):
-            found.append(replace(in_force, until=None))
+            found.append(_until(None, in_force))
             continue
         waiting = next((entry for entry in chain if entry is not in_force and _same(entry.processor, processor)), None)
         newest = Entry(processor, new.version, processor.effective_from) if waiting is None else waiting
         if in_force is not None and newest.first_time > horizon:
-            found.append(replace(in_force, until=newest.begins))
-        found.append(replace(newest, until=None))
+            found.append(_until(newest.begins, in_force))
+        found.append(_until(None, newest))
     return found
+
+
+def _until(time: int | None, entry: Entry) -> Entry:
+    return entry if entry.until == time else replace(entry, until=time)
 
 
 def _same(one: PatternProcessor, other: PatternProcessor) -> bool:

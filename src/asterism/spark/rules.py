@@ -20,11 +20,12 @@ from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
-from asterism.rules.coordinator import STORE, Coordinator, FolderStore, OneSet
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessorDiscovererFactory
+from asterism.rules.set_store import STORE, FolderStore, OneSet
 from asterism.spark.exchange import BATCH_GROUP, copied
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
@@ -162,7 +163,7 @@ class PatternProcessorStream:
         )
 
     def status(self, checkpoint: str | None = None) -> Status:
-        """How discovery is, and what is in force; from another process: :func:`asterism.rules.coordinator.status_of`."""
+        """How discovery is, and what is in force; from another process: :func:`asterism.rules.set_store.status_of`."""
         return self._store(checkpoint).read_status()
 
     @staticmethod
