@@ -38,8 +38,7 @@ if TYPE_CHECKING:
         StreamOperator,
         Timer,
     )
-    from asterism.rules.processor import (
-        PatternProcessor,
+    from asterism.rules.interfaces import (
         PatternProcessorDiscoverer,
         PatternProcessorDiscovererFactory,
         PatternProcessorManager,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
+    from asterism.rules.processor import PatternProcessor
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
     from asterism.spark.operators import OperatorStream, connect
@@ -151,10 +151,11 @@ _LATE = {
     "operators.stream_operator": [
         "BroadcastInput", "Context", "Counter", "Element", "Input", "InputSelection", "Output", "StreamOperator", "Timer",
     ],
-    "rules.processor": [
-        "PatternProcessor", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+    "rules.interfaces": [
+        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
+    "rules.processor": ["PatternProcessor"],
     "spark.operators": ["OperatorStream", "connect"],
     "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],

@@ -23,7 +23,7 @@ from asterism.errors import PatternProcessorError
 from asterism.rules import coordinator as coordinators
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, INTERRUPTED, OFF, STALE, VALID, Status
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,

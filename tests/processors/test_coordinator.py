@@ -24,15 +24,15 @@ from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import KEPT_FILES, FolderStore
 from asterism.rules.used_versions import UsedVersions
 from tests.discovery.kit import SOON, until

@@ -22,8 +22,9 @@ from asterism.rules import operator as operators
 from asterism.rules import sets
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
+from asterism.rules.interfaces import processors_from
 from asterism.rules.operator import EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.rules.processor import PatternProcessor, processors_from
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
 from tests.processors.driver import SCHEMA, Event, chain, processor, table_of
 from tests.processors.test_coordinator import coordinator, version

@@ -77,7 +77,8 @@ def list_(source: str, table: str) -> None:
 
 def _row(rule: Rule) -> tuple[str, ...]:
     """Its id, version and state, when it begins, its key, and what it looks for or what is wrong."""
-    from asterism.rules.processor import PatternProcessor, without_flag
+    from asterism.rules.interfaces import without_flag
+    from asterism.rules.processor import PatternProcessor
     from asterism.rules.validation import summary
 
     head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))

@@ -16,7 +16,7 @@ from sqlglot import exp
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import ExpressionError, PatternProcessorError
-from asterism.expressions.evaluation import TRIAL, Vectorized
+from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.matching.matcher import Matcher
@@ -106,7 +106,8 @@ class ProcessorCompiler:
         self.definition = repr((semantics, self.keys, time, columns, max_partial_matches))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`; kept for as long as the process lives, for processors that are one object.
+        """As :meth:`compile`, of a processor that was tried out; kept for as long as the process lives, for processors that are
+        one object.
 
         (:func:`asterism.rules.sets.processor_of` makes equal ones one object, and to compare patterns takes time.)
         """
@@ -115,7 +116,8 @@ class ProcessorCompiler:
         if found is None or found.processor is not processor:
             while len(_BOUND) > 2 * MAX_PROCESSORS:
                 _BOUND.pop(next(iter(_BOUND)))
-            found = _BOUND[key] = self.compile(processor)
+            with tried_before():
+                found = _BOUND[key] = self.compile(processor)
         return found
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:

@@ -20,17 +20,16 @@ from asterism.errors import AsterismError, PatternProcessorError, StateError, pr
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.discovery_status import HEARTBEAT, INTERRUPTED, MAX_LOG, OFF, VALID, Status, now_text
 from asterism.rules.durable_files import NotWrittenError
-from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
     duplicate,
-    found_at,
 )
+from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
+from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import ProcessorSet, stored
 

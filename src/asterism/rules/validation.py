@@ -29,7 +29,8 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
 from asterism.patterns.warnings import surprises
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.processor import PatternProcessor, without_flag
+from asterism.rules.interfaces import without_flag
+from asterism.rules.processor import PatternProcessor
 from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
 

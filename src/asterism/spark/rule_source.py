@@ -27,7 +27,7 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     from asterism.rules.binding import ProcessorCompiler
     from asterism.rules.coordinator import Coordinator
-    from asterism.rules.processor import PatternProcessorDiscovererFactory
+    from asterism.rules.interfaces import PatternProcessorDiscovererFactory
     from asterism.rules.set_store import FolderStore
 
 

@@ -22,9 +22,9 @@ from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.rules.processor import PatternProcessorDiscovererFactory
 from asterism.rules.set_store import STORE, FolderStore, OneSet
 from asterism.spark.exchange import BATCH_GROUP, copied
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
