@@ -138,7 +138,7 @@ def test_summary_is_short() -> None:
     [
         (["--column", "price"], "write its name and its type, as in price:double"),
         (["--column", ":double"], "write its name and its type"),
-        (["--column", "price:money"], "'money' is not a type"),
+        (["--column", "price:money"], "not a type of Spark SQL: 'money'"),
         (["--column", "x:int", "--column", "x:int"], "--column names 'x' twice"),
         (["--column", "x:int", "--input", "pattern.json"], "use one of them"),
         (["--time", "ts"], "--time goes with --input"),

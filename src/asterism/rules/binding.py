@@ -161,7 +161,8 @@ class ProcessorCompiler:
 
         :raises AsterismError: also if that takes longer than a rule may take
         """
-        bound = self.compile(processor)
+        with tried_before():  # all at once, below
+            bound = self.compile(processor)
         expressions = [bound.matcher.vectorized, self.key_expressions(bound.selector)[0]]
         for output in bound.outputs.values():
             if output.measures is not None:

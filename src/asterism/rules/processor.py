@@ -116,6 +116,9 @@ class PatternProcessor:
         """Its JSON form as text, by which it is known in sets and in state; the same for processors that are equal.
 
         :raises PatternError: the pattern cannot be written as JSON
+
+        >>> PatternProcessor("a", 1, Pattern.begin("x")).text[:20]
+        '{"id":"a","pattern":'
         """
         if self._text is None:
             object.__setattr__(self, "_text", canonical_text(self.to_dict()))
@@ -123,9 +126,12 @@ class PatternProcessor:
         return self._text
 
     def as_data(self) -> PatternProcessor:
-        """As it comes back when it has been written as JSON and read again.
+        """As it comes back when it has been written as JSON and read again: with each condition as one SQL text.
 
         :raises PatternError: the pattern cannot be written as JSON
+
+        >>> PatternProcessor("a", 1, Pattern.begin("x").where("y > 1").where("z")).as_data().pattern.stages[0].condition
+        SqlCondition(text='(y > 1) AND (z)')
         """
         return self if self._is_data else _read(replace(self, pattern=Pattern.from_json(_pattern_text(self.pattern))))
 
