@@ -162,6 +162,7 @@ def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
     assert (manager.status.error or "").startswith("SystemExit: \\x1b[31menough!")
     assert len(manager.status.error or "") < 2100
     assert manager.status.processors == {"ab": 1}
+    manager.close()  # or it goes on in the log of other tests
 
 
 # ---------------------------------------------------------------------- what is looked at does not answer
