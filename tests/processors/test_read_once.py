@@ -94,7 +94,7 @@ def test_each_rule_is_read_once_per_process_and_change(tmp_path: Path, counted: 
     store = FolderStore(str(tmp_path))
     operator = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=store)
     manager = Coordinator(operator.compiler, store)
-    found = processors_from(old)
+    found = processors_from(old, "rules.json")
     assert counted == {"read": 20}
     manager.on_pattern_processors_updated(found)
     manager.committed(1)
@@ -102,7 +102,7 @@ def test_each_rule_is_read_once_per_process_and_change(tmp_path: Path, counted: 
     assert counted == {"read": 20, "bound": 20, "written": 20}
     counted.clear()
     # Discoverers read again what has changed.
-    changed = [*found[:3], *processors_from(new[3:5]), *found[5:]]
+    changed = [*found[:3], *processors_from(new[3:5], "rules.json"), *found[5:]]
     for _ in range(2):
         manager.on_pattern_processors_updated(changed)
     manager.committed(1)

@@ -558,7 +558,7 @@ def _entries_from(value: bytes | None) -> tuple[int, list[Entry]]:
     return version, list(entries)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)
 def _entries_to(version: int, entries: tuple[Entry, ...]) -> bytes:
     found = {"version": version, "entries": [entry.to_dict() for entry in entries]}
     return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())

@@ -230,8 +230,9 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
         return processor
     values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor) if each.init}
     found = PatternProcessor(**values | {"place": place})
-    if type(processor) is PatternProcessor and processor._is_data:
-        _read(found)
+    if type(processor) is PatternProcessor:
+        for name in ("_is_data", "_text"):
+            object.__setattr__(found, name, getattr(processor, name))
     return found
 
 
