@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,23 @@ import pytest
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StateError
 from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.patterns import json_graph
 from asterism.rules import operator as operators
 from asterism.rules import sets
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
-from asterism.rules.interfaces import processors_from
+from asterism.rules.interfaces import (
+    Discovered,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+    processors_from,
+)
 from asterism.rules.operator import EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
+from asterism.spark.rule_source import Payload, ProcessorReader
 from tests.processors.driver import SCHEMA, Event, chain, processor, table_of
 from tests.processors.test_coordinator import coordinator, version
 
@@ -175,3 +183,39 @@ def test_conditions_that_were_joined_in_python_are_the_same_after_a_restart(tmp_
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([processor("ab", 1, pattern)])
     assert (manager.status.refused, manager.version) == ({}, 1)
+
+
+class Fixed(PatternProcessorDiscovererFactory, PatternProcessorDiscoverer):
+    """Finds one rule."""
+
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+        return self
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        return [version(1)]
+
+    def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+        """There are none."""
+
+
+def test_the_control_source_announces_the_stored_bytes(tmp_path: Path, counted: Counter[str]) -> None:
+    """It reads them where the coordinator is, and sends them from anywhere."""
+    store = FolderStore(str(tmp_path))
+    operator = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=store)
+    payload = pickle.dumps(Payload(Fixed(), operator.compiler, store))
+    reader = ProcessorReader(GROUPS, "definition", payload)
+    try:
+        start = reader.initialOffset()
+        end = reader.announced(start)
+        assert end["set"] == 1
+        (partition,) = [one for one in reader.partitions(start, end) if one.value is not None]
+        forget()
+        counted.clear()
+        executor, task = pickle.loads(pickle.dumps((reader, partition)))
+        rows = list(executor.read(task))
+    finally:
+        reader.stop()
+    assert counted == {}
+    assert [(row[1], row[2]) for row in rows] == [(PROCESSORS, 1)] * GROUPS
+    (value,) = batch_from_bytes(rows[0][4], operator.inputs[PROCESSORS].prepared).column("set").to_pylist()
+    assert zlib.decompress(value) == (tmp_path / "sets" / "1.json").read_bytes()
