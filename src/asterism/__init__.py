@@ -36,8 +36,7 @@ if TYPE_CHECKING:
         Output,
         StreamOperator,
     )
-    from asterism.rules.processor import (
-        PatternProcessor,
+    from asterism.rules.interfaces import (
         PatternProcessorDiscoverer,
         PatternProcessorDiscovererFactory,
         PatternProcessorManager,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
+    from asterism.rules.processor import PatternProcessor
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
     from asterism.spark.operators import OperatorStream, connect
@@ -150,10 +150,11 @@ _LATE = {
     "operators.stream_operator": [
         "BroadcastInput", "Counter", "Input", "InputSelection", "Output", "StreamOperator",
     ],
-    "rules.processor": [
-        "PatternProcessor", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+    "rules.interfaces": [
+        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
+    "rules.processor": ["PatternProcessor"],
     "spark.operators": ["OperatorStream", "connect"],
     "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],

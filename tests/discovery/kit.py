@@ -11,14 +11,14 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
 )
+from asterism.rules.processor import PatternProcessor
 
 Rule = dict[str, Any]
 SOON = 15.0

@@ -21,7 +21,7 @@ from asterism.discovery import (
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.rules.processor import PatternProcessorDiscovererFactory
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from tests.discovery.kit import INTERVAL, Rule
 from tests.discovery.postgresql import Server
 

@@ -15,7 +15,7 @@ import pytest
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery import file as module
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import PatternProcessorDiscoverer
+from asterism.rules.interfaces import PatternProcessorDiscoverer
 from tests.discovery.kit import INTERVAL, Rule, refused, rule, versions, watching
 
 

@@ -27,7 +27,8 @@ from asterism.discovery.rule_file import RuleSet
 from asterism.errors import PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator, FolderStore
+from asterism.rules.coordinator import Coordinator
+from asterism.rules.set_store import FolderStore
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, until, versions, watching
 
 TOKEN = "correct-horse-battery-staple"

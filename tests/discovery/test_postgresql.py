@@ -16,7 +16,8 @@ from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_patt
 from asterism.discovery import sql_table as module
 from asterism.discovery.database import Database, parsed_url
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import PatternProcessor, ProcessorRegistry
+from asterism.rules.interfaces import ProcessorRegistry
+from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import PostgresqlPlace
 from tests.discovery.postgresql import USER, Server

@@ -18,7 +18,8 @@ from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.durable_files import LOCK
-from asterism.rules.processor import PatternProcessor, PatternProcessorDiscovererFactory
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import Rule, graph, rule, versions
 from tests.discovery.postgresql import Server
 from tests.processors.test_coordinator import coordinator

@@ -16,7 +16,8 @@ from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_patt
 from asterism.discovery import sql_table as module
 from asterism.discovery.rows import called
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import Discovered, PatternProcessor, ProcessorRegistry
+from asterism.rules.interfaces import Discovered, ProcessorRegistry
+from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import INSERT, SqlitePlace, row
 

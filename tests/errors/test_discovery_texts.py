@@ -28,12 +28,8 @@ from asterism.discovery import (
 from asterism.discovery.rule_file import RuleSet
 from asterism.errors import AsterismError
 from asterism.patterns.pattern import Pattern
-from asterism.rules.processor import (
-    PatternProcessor,
-    PatternProcessorDiscovererFactory,
-    ProcessorRegistry,
-    RefusedProcessor,
-)
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
+from asterism.rules.processor import PatternProcessor
 from tests.errors.conftest import GOLDEN, Golden
 from tests.errors.test_error_texts import graph, node
 

@@ -23,10 +23,9 @@ from asterism.matching.operator import PROCESSING_TIME
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator, FolderStore, store_at
-from asterism.rules.processor import (
+from asterism.rules.coordinator import Coordinator
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
@@ -35,6 +34,8 @@ from asterism.rules.processor import (
     processors_from,
     without_duplicates,
 )
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore, store_at
 from tests.errors.conftest import GOLDEN, Golden
 
 PATTERN = Pattern.begin("a").where("price > 1")

@@ -21,14 +21,15 @@ from asterism.discovery import HttpPatternProcessorDiscovererFactory, file
 from asterism.discovery import http_endpoint as http
 from asterism.errors import PatternProcessorError
 from asterism.rules import coordinator as coordinators
-from asterism.rules.coordinator import Coordinator, FolderStore, status_of
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, INTERRUPTED, OFF, STALE, VALID, Status
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
 )
+from asterism.rules.set_store import FolderStore, status_of
 from tests.discovery.kit import INTERVAL, Rule, graph, rule, until
 from tests.discovery.places import FilePlace, FolderPlace, Place, SqlitePlace, UrlPlace
 from tests.faults.kit import EIO, ENOSPC, Faults

@@ -13,10 +13,11 @@ import pytest
 from asterism.discovery.rule_file import ConflictError, RuleSet
 from asterism.errors import AsterismError
 from asterism.rules import kill_list
-from asterism.rules.coordinator import Coordinator, FolderStore
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, VALID
 from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore
 from tests.discovery.kit import graph, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
 from tests.processors.test_coordinator import version

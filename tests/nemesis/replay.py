@@ -25,8 +25,8 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
-from asterism.rules.coordinator import STORE, FolderStore
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.set_store import STORE, FolderStore
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
 from asterism.spark.partitioning import group_of
@@ -111,7 +111,7 @@ class Replay:
         for number in batch.sets:
             found = self.sets.get(number)
             self.store.put(found)
-            new.append(Arrival(PROCESSORS, prepared_set(found)))
+            new.append(Arrival(PROCESSORS, prepared_set(found.to_bytes())))
         arrivals: list[list[Arrival]] = [list(new) for _ in self.stores]
         called = bool(new) or batch.ends
         for source, paths in batch.files.items():

@@ -49,7 +49,7 @@ def test_a_life_with_faults(tmp_path: Path) -> None:
 
 PROGRAM = """
 import pathlib
-from asterism.rules.coordinator import FolderStore
+from asterism.rules.set_store import FolderStore
 from asterism.rules.discovery_status import Status
 store = FolderStore({store!r})
 for version in range(9):

@@ -99,8 +99,8 @@ class Driver:
         """A micro-batch: perhaps a set (and others *between* it and the last one), events, and a watermark after them
         (seconds). *killed* are the names that the set says are.
         """
-        new = [prepared_set(self.sets.put(found)) for found in between]
-        new += [] if sets is None else [prepared_set(self.sets.put(sets, killed))]
+        new = [prepared_set(self.sets.put(found).to_bytes()) for found in between]
+        new += [] if sets is None else [prepared_set(self.sets.put(sets, killed).to_bytes())]
         events = list(events)
         prepared = self.operator.prepare(EVENTS, table_of(events)) if events else None
         for number, store in enumerate(self.stores):

@@ -22,18 +22,18 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules import coordinator as coordinators
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import KEPT_FILES, Coordinator, FolderStore
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
-from asterism.rules.sets import text_of
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import KEPT_FILES, FolderStore
 from asterism.rules.used_versions import UsedVersions
 from tests.discovery.kit import SOON, until
 from tests.processors.driver import SCHEMA, at, chain, processor
@@ -162,6 +162,7 @@ def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
     assert (manager.status.error or "").startswith("SystemExit: \\x1b[31menough!")
     assert len(manager.status.error or "") < 2100
     assert manager.status.processors == {"ab": 1}
+    manager.close()  # or it goes on in the log of other tests
 
 
 # ---------------------------------------------------------------------- what is looked at does not answer
@@ -425,9 +426,9 @@ def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_p
     manager.on_pattern_processors_updated([late])
     manager.on_pattern_processors_updated([version(2)])
     manager.committed(2)
-    told = text_of(late).replace("12:00:00+00:00", "14:00:00+02:00")
+    told = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
     versions = tmp_path / "versions.json"
-    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (text_of(late), told)]
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, told)]
     assert digests[0] in versions.read_text()
     versions.write_text(versions.read_text().replace(*digests))
     manager = coordinator(tmp_path)

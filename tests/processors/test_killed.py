@@ -10,9 +10,10 @@ import pytest
 from asterism import Pattern
 from asterism.errors import PatternProcessorError, StreamDefinitionError
 from asterism.rules import kill_list
-from asterism.rules.coordinator import Coordinator, FolderStore
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.kill_list import ALWAYS
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore
 from tests.processors.driver import Driver, Event, at, chain, processor
 from tests.processors.test_coordinator import coordinator, version
 

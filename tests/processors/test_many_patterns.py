@@ -61,7 +61,7 @@ def together(patterns: dict[str, Pattern], case: Case, semantics: Semantics, see
     only = ProcessorSet(1, processors)
     operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only), semantics=semantics)
     store, found = MemoryStore(), {name: Found() for name in patterns}
-    arrivals = [Arrival(PROCESSORS, prepared_set(only))]
+    arrivals = [Arrival(PROCESSORS, prepared_set(only.to_bytes()))]
     for ids, watermark in pieces(case, "random", random.Random(seed)):
         if ids:
             copies = operator.prepare(EVENTS, events_of(case, ids)).drop_columns([KEY_HASH])

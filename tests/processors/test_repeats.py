@@ -91,7 +91,7 @@ class Attempts:
         prepared = self.operator.prepare(EVENTS, table_of(events)) if events else None
         results = []
         for number, store in enumerate(stores):
-            arrivals = [] if announced is None else [Arrival(PROCESSORS, prepared_set(announced))]
+            arrivals = [] if announced is None else [Arrival(PROCESSORS, prepared_set(announced.to_bytes()))]
             if prepared is not None:
                 hashes = prepared.column(KEY_HASH).to_numpy().view(np.uint64)
                 mine = prepared.filter(pa.array(hashes % np.uint64(len(stores)) == np.uint64(number)))

@@ -18,9 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.coordinator import STORE, FolderStore
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import PatternProcessor, PatternProcessorDiscovererFactory
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import STORE, FolderStore
 from asterism.spark.rules import PatternProcessorStream
 from tests.spark.streams import Collect
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
+from asterism.rules.interfaces import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
 from tests.contracts.ledger import kill_everything
 from tests.spark.dynamic import INTERVAL, Watch, e, rule
 

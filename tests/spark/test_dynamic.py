@@ -24,9 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 import tests.spark.dynamic_victim
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
-from asterism.rules.coordinator import STORE, FolderStore
 from asterism.rules.discovery_status import INTERRUPTED, OFF
-from asterism.rules.processor import PatternProcessor, ProcessorRegistry
+from asterism.rules.interfaces import ProcessorRegistry
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import STORE, FolderStore
 from asterism.spark.rules import PatternProcessorStream
 from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from asterism import Pattern
 from asterism.cli.main import main
-from asterism.rules.coordinator import status_of
 from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import status_of
 from tests.spark.dynamic import Watch, e, rule, until
 
 pytestmark = pytest.mark.spark

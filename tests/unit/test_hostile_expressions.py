@@ -14,7 +14,14 @@ from sqlglot import exp
 
 from asterism import Pattern
 from asterism.columns.time import TimeColumn
-from asterism.errors import AsterismError, ExpressionError, ExpressionSyntaxError, InvalidEventError, printable
+from asterism.errors import (
+    AsterismError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    printable,
+)
 from asterism.expressions import evaluation, values
 from asterism.expressions import parsing as expressions
 from asterism.expressions.evaluation import Vectorized, sample
@@ -453,6 +460,16 @@ def test_a_rule_is_tried_out_before_it_is_taken(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("asterism.rules.binding.TRIAL", 0.0)
     with pytest.raises(ExpressionError, match=r"took \d+\.\d s of CPU time for 8 events"):
         compiler().try_out(rule)
+
+
+def test_what_duckdb_does_not_take_is_found_out_where_a_rule_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again where it is bound after that."""
+    rule = PatternProcessor("r", 1, Pattern.begin("a").where("n > 1"), select=("SUM(a.n + 1) AS m",))
+    monkeypatch.setattr("asterism.expressions.evaluation._query", lambda texts, name: "SELECT unknown_function(1)")
+    assert compiler().bind(rule).processor is rule
+    for asked in (compiler().compile, compiler().try_out):
+        with pytest.raises(ExpressionTypeError, match="unknown_function"):
+            asked(rule)
 
 
 def test_made_up_events_fit_any_schema() -> None:

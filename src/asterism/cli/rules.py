@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asterism.discovery.editing import Addition, Rule, Rules
-    from asterism.rules.coordinator import FolderStore
+    from asterism.rules.set_store import FolderStore
     from asterism.rules.validation import CheckedProcessor
 
 
@@ -77,7 +77,8 @@ def list_(source: str, table: str) -> None:
 
 def _row(rule: Rule) -> tuple[str, ...]:
     """Its id, version and state, when it begins, its key, and what it looks for or what is wrong."""
-    from asterism.rules.processor import PatternProcessor, without_flag
+    from asterism.rules.interfaces import without_flag
+    from asterism.rules.processor import PatternProcessor
     from asterism.rules.validation import summary
 
     head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))
@@ -274,7 +275,7 @@ def _change(
 
 
 def _store_at(checkpoint: str) -> FolderStore:
-    from asterism.rules.coordinator import store_at
+    from asterism.rules.set_store import store_at
 
     return store_at(checkpoint)
 

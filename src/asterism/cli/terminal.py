@@ -79,15 +79,16 @@ class Column(click.ParamType[tuple[str, Any]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
         if isinstance(value, tuple):
             return value
-        from asterism.rules.validation import arrow_type
+        from asterism.columns.schemas import type_of
+        from asterism.errors import StreamDefinitionError
 
         name, _, kind = value.partition(":")
         if not name or not kind:
             self.fail(f"{value!r} is not a column: write its name and its type, as in price:double", param, ctx)
         try:
-            return name, arrow_type(kind)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+            return name, type_of(kind)
+        except StreamDefinitionError as error:
+            self.fail(error.message, param, ctx)
 
 
 def distinct(columns: Sequence[tuple[str, Any]]) -> None:

@@ -33,7 +33,8 @@ from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql_table import TABLE, Table
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
-from asterism.rules.processor import PatternProcessor, without_flag
+from asterism.rules.interfaces import without_flag
+from asterism.rules.processor import PatternProcessor
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"

@@ -16,9 +16,8 @@ from asterism.arguments import expect
 from asterism.discovery.documents import MAX_BYTES, MAX_TOTAL, SUFFIXES, WHOLE, read_document, read_file
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     RefusedProcessor,
@@ -26,6 +25,7 @@ from asterism.rules.processor import (
     duplicate,
     good_first,
 )
+from asterism.rules.processor import PatternProcessor
 
 MAX_FILES = 10_000
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

@@ -46,7 +46,7 @@ from asterism.discovery.documents import MAX_BYTES, Document, read_document
 from asterism.discovery.rule_file import ChangedError, Condition, ConflictError, RuleSet, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError, printable
 from asterism.rules.durable_files import NotWrittenError
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,

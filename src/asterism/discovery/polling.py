@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from asterism.rules.processor import Discovered, PeriodicPatternProcessorDiscoverer, processor_from, processors_from
+from asterism.rules.interfaces import Discovered, PeriodicPatternProcessorDiscoverer, processor_from, processors_from
 
 
 class Items:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import Discovered, RefusedProcessor, processor_from
+from asterism.rules.interfaces import Discovered, RefusedProcessor, processor_from
 from asterism.text.strict_json import JsonTextError, decode, text_of
 
 COLUMNS = (

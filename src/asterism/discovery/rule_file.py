@@ -21,14 +21,8 @@ from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
-from asterism.rules.processor import (
-    MAX_PROCESSORS,
-    Discovered,
-    PatternProcessor,
-    RefusedProcessor,
-    processors_from,
-    without_flag,
-)
+from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from, without_flag
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.used_versions import UsedVersions
 
 

@@ -19,18 +19,17 @@ from asterism.discovery.documents import MAX_TOTAL
 from asterism.discovery.polling import PollingDiscoverer
 from asterism.discovery.rows import COLUMNS, FLIP_COLUMNS, LONG, MAX_SHORT, Row, called, processors_of
 from asterism.errors import AsterismError, PatternProcessorError
-from asterism.rules.processor import (
+from asterism.rules.interfaces import (
     Discovered,
-    PatternProcessor,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     ProcessorRegistry,
     RefusedProcessor,
     checked_interval,
-    found_at,
     without_duplicates,
 )
+from asterism.rules.processor import PatternProcessor, found_at
 from asterism.text.strict_json import MAX_BYTES
 
 TABLE = "pattern_processors"

@@ -565,6 +565,15 @@ def pattern_to_json(pattern: PatternSequence) -> str:
     >>> graph["edges"], graph["window"]["time"]
     ([{'source': 'a', 'target': 'b', 'type': 'SKIP_TILL_NEXT'}], {'unit': 'MINUTES', 'size': 5})
     """
+    text = json.dumps(graph_of(pattern), ensure_ascii=False, indent=2)
+    pattern_from_json(type(pattern), text)  # its limits hold for what is written, too
+    return text
+
+
+def graph_of(pattern: PatternSequence) -> Json:
+    """As :func:`pattern_to_json`, as an object, and it is not read again: for patterns that were read from JSON, which are within
+    its limits, or that are read from it next.
+    """
     pattern.validate()
     root: Json = {"name": "root", "type": "COMPOSITE", "version": VERSION}
     root["quantifier"] = {"consumingStrategy": Contiguity.SKIP_TILL_NEXT.value, "properties": ["SINGLE"]}
@@ -572,10 +581,7 @@ def pattern_to_json(pattern: PatternSequence) -> str:
     *first, last = pattern.stages
     window = _window_json(replace(last, gap_window=None)) or _window_json(last)
     root |= _graph_json((*first, replace(last, window=None) if last.window else replace(last, gap_window=None)))
-    root |= window | {"afterMatchStrategy": _skip_json(pattern.skip)}
-    text = json.dumps(root, ensure_ascii=False, indent=2)
-    pattern_from_json(type(pattern), text)  # its limits also apply to the output
-    return text
+    return root | window | {"afterMatchStrategy": _skip_json(pattern.skip)}
 
 
 def _graph_json(stages: Sequence[Stage]) -> Json:

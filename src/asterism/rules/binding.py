@@ -16,7 +16,7 @@ from sqlglot import exp
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import ExpressionError, PatternProcessorError
-from asterism.expressions.evaluation import TRIAL, Vectorized
+from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.matching.matcher import Matcher
@@ -106,16 +106,18 @@ class ProcessorCompiler:
         self.definition = repr((semantics, self.keys, time, columns, max_partial_matches))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`; kept for as long as the process lives, for processors that are one object.
+        """As :meth:`compile`, of a processor that was tried out; kept for as long as the process lives, for processors that are
+        one object.
 
-        (``processor_sets.processor_of`` makes equal ones one object, and to hash a pattern takes time.)
+        (:func:`asterism.rules.sets.processor_of` makes equal ones one object, and to compare patterns takes time.)
         """
         key = (self.definition, id(processor))
         found = _BOUND.get(key)
         if found is None or found.processor is not processor:
             while len(_BOUND) > 2 * MAX_PROCESSORS:
                 _BOUND.pop(next(iter(_BOUND)))
-            found = _BOUND[key] = self.compile(processor)
+            with tried_before():
+                found = _BOUND[key] = self.compile(processor)
         return found
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
@@ -159,7 +161,8 @@ class ProcessorCompiler:
 
         :raises AsterismError: also if that takes longer than a rule may take
         """
-        bound = self.compile(processor)
+        with tried_before():  # all at once, below
+            bound = self.compile(processor)
         expressions = [bound.matcher.vectorized, self.key_expressions(bound.selector)[0]]
         for output in bound.outputs.values():
             if output.measures is not None:

@@ -57,7 +57,7 @@ from asterism.rules.event_copies import (
 from asterism.rules.kill_list import is_named
 from asterism.rules.matcher import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import Entry, ProcessorSet, ProcessorSource, passed, updated, without
+from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, passed, updated, without
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
@@ -199,7 +199,7 @@ class DynamicCepOperator(KeyGroupOperator):
             if stored is not None:
                 store.write_page(SETS_PAGE, None)
         elif (self._version, self._entries) != self._before:
-            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries))
+            store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries)))
         yield result
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
@@ -528,16 +528,19 @@ def float_text(value: np.floating[Any]) -> str:
     return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
 
 
-def prepared_set(found: ProcessorSet) -> pa.Table:
-    """A set as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their size."""
-    return pa.table([[BEFORE_TIME], [zlib.compress(found.to_bytes())]], schema=_SETS)
+def prepared_set(stored: bytes) -> pa.Table:
+    """A set, as it is stored, as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their
+    size.
+    """
+    return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=_SETS)
 
 
 def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
     return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
 
 
-@lru_cache(maxsize=64)
+# Key groups have the same sets, and mostly the same entries: in a process each is written, and read, once.
+@lru_cache(maxsize=MAX_SETS)
 def _set_from(value: bytes) -> ProcessorSet:
     return ProcessorSet.from_bytes(zlib.decompress(value))
 
@@ -555,7 +558,8 @@ def _entries_from(value: bytes | None) -> tuple[int, list[Entry]]:
     return version, list(entries)
 
 
-def _entries_to(version: int, entries: Sequence[Entry]) -> bytes:
+@lru_cache(maxsize=8)
+def _entries_to(version: int, entries: tuple[Entry, ...]) -> bytes:
     found = {"version": version, "entries": [entry.to_dict() for entry in entries]}
     return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
 

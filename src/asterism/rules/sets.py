@@ -6,15 +6,20 @@ event times. Given the sets in order, the entries are the same in every key grou
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at, from_text
+
+MAX_SETS = 64
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +31,56 @@ class ProcessorSet:
     killed: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        found = {"version": self.version, "processors": [text_of(processor) for processor in self.processors]}
+        found = {"version": self.version, "processors": [processor.text for processor in self.processors]}
         killed = {"killed": self.killed} if self.killed else {}
         return json.dumps(found | killed, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
-        """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted."""
+        """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted.
+
+        Equal bytes are the same object for as long as the process lives, or until there are many others; and so are the
+        processors that sets have in common.
+        """
+        key = digest_of(value)
+        return _SETS.get(key) or _keep(_SETS, MAX_SETS, key, cls._read(value))
+
+    @classmethod
+    def _read(cls, value: bytes) -> ProcessorSet:
         found = json.loads(value)
         processors = tuple(processor_of(text) for text in found["processors"])
         return cls(found["version"], processors, tuple(found.get("killed", ())))
 
 
-@lru_cache(maxsize=MAX_PROCESSORS)
-def text_of(processor: PatternProcessor) -> str:
-    """A processor as text, by which it is known in sets and in state."""
-    return canonical_text(processor.to_dict())
+def digest_of(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()
 
 
-def canonical_text(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-
-
-@lru_cache(maxsize=MAX_PROCESSORS)
 def processor_of(text: str) -> PatternProcessor:
-    """What :func:`text_of` wrote: it was checked when it was accepted."""
-    return PatternProcessor.from_dict(json.loads(text))
+    """The processor with that :attr:`~PatternProcessor.text`, which was checked when it was accepted."""
+    return _PROCESSORS.get(text) or _known(text, from_text(text))
+
+
+def stored(processor: PatternProcessor) -> PatternProcessor:
+    """*processor* as :func:`processor_of` gives it."""
+    text = processor.text
+    return _PROCESSORS.get(text) or _known(text, found_at(processor.as_data(), None))
+
+
+def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
+    return _keep(_PROCESSORS, 2 * MAX_PROCESSORS, text, processor)
+
+
+def _keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
+    with _LOCK:
+        while len(cache) >= most:
+            del cache[next(iter(cache))]
+        return cache.setdefault(key, value)
+
+
+_LOCK = threading.Lock()
+_PROCESSORS: dict[str, PatternProcessor] = {}
+_SETS: dict[bytes, ProcessorSet] = {}
 
 
 class ProcessorSource(Protocol):
@@ -103,7 +132,7 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
         found["killed"] = self.killed
-        return {"processor": text_of(self.processor), **{k: v for k, v in found.items() if v}}
+        return {"processor": self.processor.text, **{k: v for k, v in found.items() if v}}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Entry:
@@ -136,14 +165,18 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
         chain = chains.get(processor.id, [])
         in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
         if in_force is not None and _same(in_force.processor, processor):
-            found.append(replace(in_force, until=None))
+            found.append(_until(None, in_force))
             continue
         waiting = next((entry for entry in chain if entry is not in_force and _same(entry.processor, processor)), None)
         newest = Entry(processor, new.version, processor.effective_from) if waiting is None else waiting
         if in_force is not None and newest.first_time > horizon:
-            found.append(replace(in_force, until=newest.begins))
-        found.append(replace(newest, until=None))
+            found.append(_until(newest.begins, in_force))
+        found.append(_until(None, newest))
     return found
+
+
+def _until(time: int | None, entry: Entry) -> Entry:
+    return entry if entry.until == time else replace(entry, until=time)
 
 
 def _same(one: PatternProcessor, other: PatternProcessor) -> bool:

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import canonical_text, text_of
+from asterism.rules.processor import PatternProcessor, canonical_text
 
 MAX_VERSIONS = 100_000
 """Versions of all ids together that are known. Those that were accepted first are forgotten first, but none that is in use."""
@@ -37,7 +36,7 @@ class UsedVersions:
         """Why *new* is refused: its version was another processor."""
         known = self._digests.get((new.id, new.version))
         # The earlier text is written only where the digest is another one: it is not kept, as the other is.
-        if known is None or known == _digest(text_of(new)) or known == _digest(_earlier_text_of(new)):
+        if known is None or known == _digest(new.text) or known == _digest(_earlier_text_of(new)):
             return None
         return PatternProcessorError(
             f"version {new.version} of {new.id!r} was another definition before",
@@ -51,7 +50,7 @@ class UsedVersions:
         :param in_use: id and version of others that are not to be forgotten
         """
         keys = {(one.id, one.version): one for one in accepted}
-        new = {key: _digest(text_of(one)) for key, one in keys.items() if key not in self._digests}
+        new = {key: _digest(one.text) for key, one in keys.items() if key not in self._digests}
         if not new:
             return self
         found = self._digests | new

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import ParseError
 
 from asterism.columns.time import TimeColumn
 from asterism.errors import (
@@ -29,7 +28,8 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
 from asterism.patterns.warnings import surprises
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.processor import PatternProcessor, without_flag
+from asterism.rules.interfaces import without_flag
+from asterism.rules.processor import PatternProcessor
 from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
 
@@ -157,57 +157,6 @@ def summary(pattern: Pattern) -> str:
     words.append(skip.kind.value + (f" {printable(skip.stage)}" if skip.stage is not None else ""))
     return ", ".join(words)
 
-
-def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type in which Spark hands over columns of a type; ValueError, if there is no such type.
-
-    >>> arrow_type("array<decimal(10, 2)>"), arrow_type("TIMESTAMP")
-    (ListType(list<item: decimal128(10, 2)>), TimestampType(timestamp[us, tz=UTC]))
-    """
-    try:
-        return _arrow_type(exp.DataType.build(text, dialect="spark"))
-    except (ParseError, _UnknownTypeError):
-        raise ValueError(f"{text!r} is not a type") from None
-
-
-class _UnknownTypeError(Exception):
-    pass
-
-
-def _arrow_type(found: exp.Expr | None) -> pa.DataType:
-    parts = [] if found is None else found.expressions
-    match found.this if found is not None else None, len(parts):
-        case (_KIND.ARRAY, 1):
-            return pa.list_(_arrow_type(parts[0]))
-        case (_KIND.MAP, 2):
-            return pa.map_(_arrow_type(parts[0]), _arrow_type(parts[1]))
-        case (_KIND.STRUCT, _) if parts:
-            return pa.struct([(part.name, _arrow_type(part.args.get("kind"))) for part in parts])
-        case (_KIND.DECIMAL, _):
-            return pa.decimal128(*(int(part.name) for part in parts)) if parts else pa.decimal128(10)
-        case (kind, _) if kind in _TYPES:
-            return _TYPES[kind]
-    raise _UnknownTypeError
-
-
-_KIND = exp.DataType.Type
-_TYPES = {
-    _KIND.BOOLEAN: pa.bool_(),
-    _KIND.TINYINT: pa.int8(),
-    _KIND.SMALLINT: pa.int16(),
-    _KIND.INT: pa.int32(),
-    _KIND.BIGINT: pa.int64(),
-    _KIND.FLOAT: pa.float32(),
-    _KIND.DOUBLE: pa.float64(),
-    _KIND.TEXT: pa.string(),
-    _KIND.VARCHAR: pa.string(),
-    _KIND.BINARY: pa.binary(),
-    _KIND.DATE: pa.date32(),
-    _KIND.TIMESTAMP: pa.timestamp("us", "UTC"),
-    _KIND.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-    _KIND.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
-    _KIND.TIMESTAMPNTZ: pa.timestamp("us"),
-}
 
 # ---------------------------------------------------------------------- what is looked at
 

@@ -23,8 +23,8 @@ from asterism.patterns.compiler import check_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
-from asterism.rules.processor import PatternProcessorDiscovererFactory
 from asterism.spark import RESULTS
 from asterism.spark.batch import run_sorted
 from asterism.spark.execution import Sink, check_run, run

@@ -26,8 +26,9 @@ from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from asterism.rules.binding import ProcessorCompiler
-    from asterism.rules.coordinator import Coordinator, FolderStore
-    from asterism.rules.processor import PatternProcessorDiscovererFactory
+    from asterism.rules.coordinator import Coordinator
+    from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+    from asterism.rules.set_store import FolderStore
 
 
 NAME = "asterism_processors"
@@ -143,7 +144,8 @@ class _Announces(Reader):
         # With the end of input key groups forget the set, too: a run that goes on tells it again.
         if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
             # The newest alone: what came and went between two micro-batches is nobody's business.
-            found.append(InputPartition((self.coordinator.store, end["set"])))
+            store = self.coordinator.store
+            found.append(InputPartition((store, end["set"], store.digest(end["set"]))))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -153,8 +155,8 @@ class _Announces(Reader):
         from asterism.operators.state_store import batch_to_bytes
         from asterism.rules.operator import prepared_set
 
-        store, number = partition.value
-        chunk = batch_to_bytes(prepared_set(store.get(number)))
+        store, number, digest = partition.value
+        chunk = batch_to_bytes(prepared_set(store.stored(number, digest)))
         for group in range(self.key_groups):
             yield label(group), PROCESSORS, number, None, chunk
 

@@ -20,11 +20,12 @@ from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
-from asterism.rules.coordinator import STORE, Coordinator, FolderStore, OneSet
+from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.rules.processor import PatternProcessorDiscovererFactory
+from asterism.rules.set_store import STORE, FolderStore, OneSet
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -148,7 +149,7 @@ class PatternProcessorStream:
         )
 
     def status(self, checkpoint: str | None = None) -> Status:
-        """How discovery is, and what is in force; from another process: :func:`asterism.rules.coordinator.status_of`."""
+        """How discovery is, and what is in force; from another process: :func:`asterism.rules.set_store.status_of`."""
         return self._store(checkpoint).read_status()
 
     @staticmethod
@@ -242,7 +243,7 @@ class PatternProcessorStream:
         copies = mapped(events, copied(operator, EVENTS), copied_schema)
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
         rows = copies.select(group, *map(quoted, schema.names))
-        first = [Arrival(PROCESSORS, prepared_set(found)) for found in store.retained()]
+        first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
         return bounded(
             rows, [TIME], operator, lambda rows: sorted_arrival(EVENTS, rows.select(schema.names).cast(schema)), first
         )

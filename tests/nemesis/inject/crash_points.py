@@ -51,9 +51,11 @@ FUNCTIONS = {
         "state.flush": ["_SparkStore.flush"],
     },
     "asterism.rules.coordinator": {
-        "rules.claim": ["FolderStore.claim"],
         "rules.updated": ["Coordinator.on_pattern_processors_updated"],
         "rules.committed": ["Coordinator.committed"],
+    },
+    "asterism.rules.set_store": {
+        "rules.claim": ["FolderStore.claim"],
         "store.put": ["FolderStore.put"],
         "store.write": ["FolderStore._write"],
         "store.status": ["FolderStore.write_status"],
@@ -164,7 +166,7 @@ def _wrap_all(module: ModuleType) -> None:
             holder, _, function = name.partition(".")
             found = getattr(module, holder)
             setattr(found, function, _wrapped(getattr(found, function), point))
-    if module.__name__ == "asterism.rules.coordinator":
+    if module.__name__ == "asterism.rules.set_store":
         _in_the_move(module)
 
 

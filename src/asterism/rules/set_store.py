@@ -1,0 +1,336 @@
+"""Where a query keeps its sets of pattern processors, and what belongs to them: a folder that all who act on a set can read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.rules import kill_list
+from asterism.rules.discovery_status import Status
+from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
+from asterism.rules.kill_list import KillList, is_named
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import ProcessorSet, digest_of
+from asterism.rules.used_versions import UsedVersions
+
+KEPT_FILES = 100
+"""Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
+STORE = "pattern_processors"
+"""The store's folder in the checkpoint."""
+_OWNER = re.compile(rb"[0-9a-f]{32}")
+_RESTORE = "restore the folder as it was beside the checkpoint"
+_T = TypeVar("_T")
+
+
+class FolderStore:
+    """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
+
+    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json``
+    which processors of older sets are, as key groups said last; ``versions.json`` what each version was; ``killed.json`` what a
+    person has taken out; ``status.json`` how discovery is. One coordinator writes them: the last that has claimed the folder,
+    which ``owner`` tells. ``replaced.json`` is written by the tasks, and ``killed.json`` by people.
+
+    A file is replaced whole. On a local path it is there after a power failure, too; elsewhere that is up to the file system.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._files: fs.FileSystem | None = None
+        self._folder = ""
+        self._cache: dict[int, ProcessorSet] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "_files": None, "_folder": "", "_cache": {}}
+
+    def _open(self) -> fs.FileSystem:
+        if self._files is None:
+            if "://" in self.location or self.location.startswith("file:"):
+                self._files, self._folder = fs.FileSystem.from_uri(self.location)
+            else:
+                self._files, self._folder = fs.LocalFileSystem(), self.location
+        return self._files
+
+    def local_folder(self) -> str | None:
+        """The folder, if it is on this machine's own file system."""
+        return self._folder if isinstance(self._open(), fs.LocalFileSystem) else None
+
+    def _read(self, name: str) -> bytes | None:
+        files = self._open()
+        try:
+            if isinstance(files, fs.LocalFileSystem):
+                with Path(f"{self._folder}/{name}").open("rb") as local:
+                    return local.read()
+            with files.open_input_file(f"{self._folder}/{name}") as file:
+                found: bytes = file.readall()
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _write(self, name: str, value: bytes) -> None:
+        """A reader sees the old content or the new one, never a part."""
+        files = self._open()
+        path = f"{self._folder}/{name}"
+        folder = path.rpartition("/")[0]
+        if isinstance(files, fs.LocalFileSystem):
+            make_folder(Path(folder))
+            replace_file(Path(path), value)
+            return
+        files.create_dir(folder, recursive=True)
+        with files.open_output_stream(path + ".new") as file:
+            file.write(value)
+        files.move(path + ".new", path)
+
+    def _decoded(self, name: str, value: bytes, decode: Callable[[bytes], _T], hint: str) -> _T:
+        try:
+            return decode(value)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
+            reason = printable(f"{type(error).__name__}: {error}"[:200])
+            raise StateError(f"{self.location}/{name} cannot be read", reason, hint) from None
+
+    def exists(self) -> bool:
+        return self._read("owner") is not None or self._read("retained.json") is not None
+
+    def claim(self, owner: str) -> None:
+        self._write("owner", owner.encode())
+
+    def belongs_to(self, owner: str) -> bool:
+        found = self._read("owner")
+        if found is None or not _OWNER.fullmatch(found):
+            self.claim(owner)  # it was lost
+            return True
+        return found == owner.encode()
+
+    def numbers(self) -> list[int]:
+        """The numbers of the retained sets, in order. If that list is lost, all sets that are there: too many do no harm."""
+        value = self._read("retained.json")
+        if value is not None:
+            with suppress(ValueError, RecursionError):
+                found = json.loads(value)
+                if isinstance(found, list) and all(type(number) is int and number > 0 for number in found):
+                    return sorted(found)
+        return self._numbers_of_sets()
+
+    def _numbers_of_sets(self) -> list[int]:
+        files = self._open()
+        found = files.get_file_info(fs.FileSelector(f"{self._folder}/sets", allow_not_found=True))
+        names = [re.fullmatch(r"([1-9][0-9]{0,17})\.json", one.base_name) for one in found]
+        return sorted(int(name[1]) for name in names if name)
+
+    def get(self, number: int) -> ProcessorSet:
+        if number not in self._cache:
+            value = self._stored(number)
+            self._cache[number] = self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
+        return self._cache[number]
+
+    def _stored(self, number: int) -> bytes:
+        value = self._read(f"sets/{number}.json")
+        if value is None:
+            raise PatternProcessorError(
+                f"the set {number} of pattern processors is missing",
+                self.location,
+                "restore the folder beside the checkpoint",
+            )
+        return value
+
+    def digest(self, number: int) -> bytes:
+        """By which :meth:`stored` knows a set again.
+
+        :raises StateError: it cannot be read
+        """
+        value = self._stored(number)
+        self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
+        return digest_of(value)
+
+    def stored(self, number: int, digest: bytes) -> bytes:
+        """A set as it was written, unread: whoever told its *digest* has read it.
+
+        :raises StateError: it is another one
+        """
+        value = self._stored(number)
+        if digest_of(value) != digest:
+            raise StateError(f"{self.location}/sets/{number}.json is not the set that was announced", hint=_RESTORE)
+        return value
+
+    def retained(self) -> list[ProcessorSet]:
+        numbers = self.numbers()
+        self._cache = {number: found for number, found in self._cache.items() if number in numbers}
+        return [self.get(number) for number in numbers]
+
+    def put(self, new: ProcessorSet) -> None:
+        """Durably, before anybody is told of it."""
+        numbers = self.numbers()
+        self._cache.pop(new.version, None)  # of an attempt that failed
+        self._write(f"sets/{new.version}.json", new.to_bytes())
+        self._write("retained.json", json.dumps(sorted({*numbers, new.version})).encode())
+        old = new.version - KEPT_FILES
+        if old > 0 and old not in numbers:
+            with suppress(OSError):
+                self._open().delete_file(f"{self._folder}/sets/{old}.json")
+
+    def committed(self, number: int) -> None:
+        """No micro-batch will announce a set up to this one any more: those before it go, unless they have processors that are
+        in force until the time of their successor.
+        """
+        numbers = self.numbers()
+        if len(numbers) < 2:
+            return
+        kept = [n for n in numbers if n >= number] or numbers[-1:]
+        kept = sorted({*kept, *self._replaced_later(numbers, number)})
+        if kept != numbers:
+            self._write("retained.json", json.dumps(kept).encode())
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        with suppress(OSError, NotWrittenError):  # then more is retained than is needed
+            self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
+
+    def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
+        """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
+        more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the sets after it;
+        those of a later one have not begun yet.)
+        """
+        said, in_force = 0, set[tuple[str, int]]()
+        value = self._read("replaced.json")
+        if value is not None:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # what cannot be read says nothing
+                told = json.loads(value)
+                said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
+        found: dict[str, dict[int, PatternProcessor]] = {}
+        last = 0
+        before: dict[str, PatternProcessor] = {}
+        for number in numbers:
+            now = {processor.id: processor for processor in self.get(number).processors}
+            for name, old in before.items():
+                new = now.get(name)
+                if new is None or (new.version != old.version and new.timestamp is None):
+                    found.pop(name, None)
+                elif new.version != old.version and (number > said or (name, old.version) in in_force):
+                    found.setdefault(name, {})[last] = old
+            last, before = number, now
+        killed = {number: self.get(number).killed for number in numbers if number <= committed}
+        return {
+            number
+            for replaced in found.values()
+            for number, old in replaced.items()
+            if not any(is_named(old, names) for later, names in killed.items() if later > number)
+        }
+
+    def used_versions(self) -> tuple[UsedVersions, bool]:
+        """What each version was, and whether the store knows it: one that an earlier release has made does not."""
+        value = self._read("versions.json")
+        if value is None:
+            return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
+        hint = "restore it, or remove it: then versions that are not in use any more may come again with another definition"
+        return self._decoded("versions.json", value, UsedVersions.from_bytes, hint), True
+
+    def write_used_versions(self, used: UsedVersions) -> None:
+        self._write("versions.json", used.to_bytes())
+
+    def _read_or_tell(self, name: str) -> bytes | None:
+        """:raises StateError: it is there, and cannot be read"""
+        try:
+            return self._read(name)
+        except OSError as error:
+            raise StateError(f"{self.location}/{name} cannot be read", error.strerror or str(error)) from None
+
+    def killed(self) -> KillList:
+        """What a person has taken out.
+
+        :raises StateError: the list cannot be read
+        """
+        value = self._read_or_tell("killed.json")
+        hint = "remove it, and kill again what must stay out: `asterism rules kill`"
+        return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
+
+    def write_killed(self, killed: KillList) -> None:
+        self._write("killed.json", kill_list.to_bytes(killed))
+
+    def read_status(self) -> Status:
+        """How discovery is, as it was told last; ``stale`` if whoever tells it is silent for too long.
+
+        :raises StateError: it cannot be read
+        """
+        value = self._read_or_tell("status.json")
+        if value is None:
+            return Status()
+        hint = "a query that runs writes it anew within seconds"
+        return self._decoded("status.json", value, Status.from_bytes, hint).seen_at(datetime.now(UTC))
+
+    def write_status(self, status: Status) -> None:
+        self._write("status.json", status.to_bytes())
+
+
+class OneSet(FolderStore):
+    """In place of a folder where a run sees one set, which travels to the workers with it: over a table."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self._value: bytes | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_cache": {}}
+
+    def claim(self, owner: str) -> None:
+        """Nobody else has it."""
+
+    def belongs_to(self, owner: str) -> bool:
+        return True
+
+    def put(self, new: ProcessorSet) -> None:
+        self._value, self._cache = new.to_bytes(), {}
+
+    def retained(self) -> list[ProcessorSet]:
+        if self._value is not None and not self._cache:
+            found = ProcessorSet.from_bytes(self._value)
+            self._cache[found.version] = found
+        return list(self._cache.values())
+
+    def used_versions(self) -> tuple[UsedVersions, bool]:
+        return UsedVersions(), True
+
+    def write_used_versions(self, used: UsedVersions) -> None:
+        """It is the only set."""
+
+    def killed(self) -> KillList:
+        return {}
+
+    def write_status(self, status: Status) -> None:
+        """Nobody will ask."""
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        """Nothing is ever removed."""
+
+
+def store_at(place: str) -> FolderStore:
+    """The store of a query, by its checkpoint or by the store's own folder.
+
+    :raises StateError: there is none
+    """
+    for location in (f"{place.rstrip('/')}/{STORE}", place):
+        store = FolderStore(location)
+        try:
+            if store.exists():
+                return store
+        except (OSError, pa.ArrowException) as error:
+            raise StateError(f"{location} cannot be read", str(error)) from None
+    raise StateError(
+        f"{place} is no checkpoint of a query with pattern processors",
+        f"It has no folder {STORE}, and is none itself.",
+        "give the folder that is the query's checkpoint=, or its store=",
+    )
+
+
+def status_of(place: str) -> Status:
+    """How the discovery of a query is, from any process: *place* is its checkpoint, or its ``store``.
+
+    :raises StateError: there is no such query, or its status cannot be read
+    """
+    return store_at(place).read_status()
