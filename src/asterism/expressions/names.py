@@ -190,9 +190,17 @@ def aggregate_of(node: exp.Expr) -> Aggregate:
     return Aggregate(function, stage, argument, _offset(node, function, ""))
 
 
+COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")
+"""A column in a text for DuckDB, with its number; or a string constant, without one."""
+
+
 def columns_of(text: str) -> set[int]:
-    """The numbers of the columns that an expression of :class:`Vectorized` reads."""
-    return {int(number) for number in re.findall(r"\bc(\d+)\b", text)}
+    """The numbers of the columns that an expression of :class:`Vectorized` reads.
+
+    >>> columns_of("(c3 = 'it''s c4')")
+    {3}
+    """
+    return {int(number) for number in COLUMN.findall(text) if number}
 
 
 def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
