@@ -236,7 +236,7 @@ def combined(
 
 def made_by(name: str, value: Sql, *operands: Sql) -> Sql:
     """The value, with the operation that makes it."""
-    return replace(value, operation=Operation(name, operands))
+    return replace(value, operation=Operation(name, operands), node=None)
 
 
 _FREE = Cost()

@@ -46,7 +46,7 @@ from asterism.expressions.types import (
     is_temporal,
     name_of,
 )
-from asterism.expressions.values import Cost, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
+from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
 from asterism.matching.instructions import STACK, Func, Instruction, Op, Programs
 
 MAX_OPERATIONS = 5000  # of one program; what is used twice is computed twice
@@ -146,12 +146,12 @@ class StageTranslator(Translator):
         data_type = aggregate_type(name, content.type)
         if data_type is None:
             raise UnsupportedError(f"{name} needs numbers, not {name_of(content.type)}")
-        value = replace(content, type=data_type, constant=None, operation=None, node=node, strict=True)
+        value = replace(content, type=data_type, constant=None, operation=None, strict=True)
         computed = name in ("COUNT", "SUM", "AVG")
         if computed:
             value = made_by(name, value, content)
         self.picks[self._next] = None if computed else Pick(Func[name], stage, offset)
-        return self._as_column(value, content)
+        return self._as_column(replace(value, node=node), content)
 
     @property
     def _next(self) -> int:
@@ -216,6 +216,8 @@ _ON_DOUBLES = {
 }  # fmt: skip
 _ARITHMETIC = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}
 _CHOICES = ("CASE", "COALESCE", "GREATEST", "LEAST")
+_PARTS = (">=", "<=", "IS NOT NULL")
+"""What BETWEEN and NVL2 are made of; it is not computed in advance, for the slots of stored events would be others."""
 
 
 class _Emitter:
@@ -236,6 +238,8 @@ class _Emitter:
 
     def code(self, value: Sql) -> Code:
         if self.translator.is_pure(value):
+            if value.node is None and value.operation is not None and value.operation.name in _PARTS:
+                return self.computed(value)
             if value.raises and _divides(value):  # what divides is computed here: it may not matter
                 with contextlib.suppress(UnsupportedError, ExpressionError):
                     return self.computed(value)
@@ -244,7 +248,7 @@ class _Emitter:
             try:
                 return self.computed(value)
             except (UnsupportedError, ExpressionError):
-                instead = self.in_advance(value)
+                instead = None if self.is_cast_of_computed(value) else self.in_advance(value)
                 if instead is None:
                     raise
                 return instead
@@ -252,6 +256,13 @@ class _Emitter:
             if value.node is None:
                 raise
             raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
+
+    def is_cast_of_computed(self, value: Sql) -> bool:
+        """Is it an implicit cast of what the machine computes? Then the operation as a whole can be computed in advance."""
+        given = _given(value)
+        with contextlib.suppress(UnsupportedError, ExpressionError):
+            return given is not value and bool(self.computed(given))
+        return False
 
     # ------------------------------------------------------------------ values from events
 
@@ -373,7 +384,7 @@ class _Emitter:
             case "AND" | "OR":
                 return self.junction(name, operands)
             case "BETWEEN":
-                return _chain([self.computed(test) for test in operands], Op.AND)
+                return _chain([self.code(test) for test in operands], Op.AND)
             case "NOT":
                 return _not(self.code(operands[0]))
             case "IS NULL":
@@ -403,7 +414,8 @@ class _Emitter:
                 return self.arithmetic(name, value, *operands)
             case "SUM" | "COUNT" | "AVG":
                 return self.over_all(value, operands[0])
-        return self.compare(name, *self.both(*self.alike(operands)), operands[0].type)
+        a, b = self.alike(operands)
+        return self.compare(name, *self.both(a, b), a.type)
 
     def unsupported(self, node: exp.Expr | None) -> UnsupportedError:
         name, inside = "this", "f(a.x)"
@@ -468,17 +480,18 @@ class _Emitter:
 
     def choice_cast(self, value: Sql) -> tuple[str, Sequence[Sql], Sequence[Sql]] | None:
         """A choice whose result is cast, as one of results that are cast: often that can be done in advance."""
-        name, operands = value.operation or ("", ())
+        name, operands = value.operation or Operation("", ())
         if name in _CHOICES:
             return name, operands, operands
-        found = self.choice_cast(operands[0]) if name == "CAST" else None
-        if found is None:
+        choice = self.choice_cast(operands[0]) if name == "CAST" else None
+        if choice is None:
             return None
-        name, operands, results = found
-        ends = range(1, len(results), 2) if name == "CASE" else range(len(results))
-        chosen = {*ends, len(results) - 1}
-        cast_too = [cast(r, value.type, self.zone) if at in chosen else r for at, r in enumerate(results)]
-        return name, operands, cast_too
+        asked, last = choice[0] == "CASE", len(choice[2]) - 1
+        results = [
+            part if asked and at % 2 == 0 and at < last else cast(part, value.type, self.zone)
+            for at, part in enumerate(choice[2])
+        ]
+        return choice[0], choice[1], results
 
     def case(self, operands: Sequence[Sql]) -> Code:
         branches = []
@@ -506,8 +519,9 @@ class _Emitter:
         (best, result), *others = [(self.code(a), self.code(b)) for a, b in zip(operands, results, strict=True)]
         for code, chosen in others:
             better = self.compare(operator, best, code, operands[0].type)
-            result = self.select(better, chosen, _chain([result, chosen], Op.COALESCE))
-            best = self.select(better, code, _chain([best, code], Op.COALESCE))
+            first = _is_null(best)
+            result = self.select(first, chosen, self.select(better, chosen, result))
+            best = self.select(first, code, self.select(better, code, best))
         return result
 
     def select(self, condition: Code, yes: Code, no: Code) -> Code:
@@ -542,7 +556,7 @@ class _Emitter:
             return False
         name, operands = value.operation
         if name == "CASE":
-            operands = (*operands[1:-1:2], operands[-1])
+            operands = (*operands[1:-1:2], operands[-1])  # without the conditions
         return name not in (*_CHOICES, "CAST") or any(map(self.is_computed, operands))
 
     def compare(self, operator: str, a: Code, b: Code, data_type: pa.DataType) -> Code:
@@ -550,8 +564,8 @@ class _Emitter:
         return lambda: [*a(), *b(), *ends]
 
     def same(self, a: Sql, b: Sql) -> Code:
-        x, y = (self.code(value) for value in self.alike([a, b]))
-        equal = _or_else(self.compare("=", x, y, a.type), False)
+        x, y = self.alike([a, b])
+        equal = _or_else(self.compare("=", self.code(x), self.code(y), x.type), False)
         return self.select(_is_null(self.code(_given(a))), _is_null(self.code(_given(b))), equal)
 
     def is_in(self, value: Sql, *choices: Sql) -> Code:
