@@ -216,8 +216,6 @@ _ON_DOUBLES = {
 }  # fmt: skip
 _ARITHMETIC = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}
 _CHOICES = ("CASE", "COALESCE", "GREATEST", "LEAST")
-_PARTS = (">=", "<=", "IS NOT NULL")
-"""What BETWEEN and NVL2 are made of; it is not computed in advance, for the slots of stored events would be others."""
 
 
 class _Emitter:
@@ -238,8 +236,8 @@ class _Emitter:
 
     def code(self, value: Sql) -> Code:
         if self.translator.is_pure(value):
-            if value.node is None and value.operation is not None and value.operation.name in _PARTS:
-                return self.computed(value)
+            if value.node is None and value.operation is not None and value.operation.name == "IS NOT NULL":
+                return self.computed(value)  # of NVL2: in advance, the slots of stored events would be others
             if value.raises and _divides(value):  # what divides is computed here: it may not matter
                 with contextlib.suppress(UnsupportedError, ExpressionError):
                     return self.computed(value)
@@ -353,7 +351,7 @@ class _Emitter:
     def aggregate(self, func: Func, stage: str, content: Sql | None, offset: int = 0) -> Code:
         number = self.programs.scope.stages.index(stage)
         held = None if content is None else _held(content)
-        floating = content is not None and content.type in FLOATS
+        floating = content is not None and content.type in FLOATS and func is not Func.COUNT
 
         def code() -> list[Instruction]:
             slot = -1 if held is None else self.programs.slot(held, self.text)
@@ -384,7 +382,7 @@ class _Emitter:
             case "AND" | "OR":
                 return self.junction(name, operands)
             case "BETWEEN":
-                return _chain([self.code(test) for test in operands], Op.AND)
+                return self.between(*operands)
             case "NOT":
                 return _not(self.code(operands[0]))
             case "IS NULL":
@@ -473,10 +471,11 @@ class _Emitter:
     def choice(self, name: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
         """One of *results*, as it would be among *operands*."""
         if name == "CASE":
-            return self.case(results)
+            chosen = iter(self.as_long([*results[1:-1:2], results[-1]]))
+            return self.case([*itertools.chain.from_iterable(zip(results[:-1:2], chosen, strict=False)), *chosen])
         if name == "COALESCE":
-            return self.coalesce(results)
-        return self.extreme("<" if name == "GREATEST" else ">", operands, results)
+            return self.coalesce(self.as_long(results))
+        return self.extreme("<" if name == "GREATEST" else ">", self.as_long(operands), self.as_long(results))
 
     def choice_cast(self, value: Sql) -> tuple[str, Sequence[Sql], Sequence[Sql]] | None:
         """A choice whose result is cast, as one of results that are cast: often that can be done in advance."""
@@ -543,12 +542,29 @@ class _Emitter:
 
     def alike(self, values: Sequence[Sql]) -> Sequence[Sql]:
         """Values that are compared: decimals for which the stack has no room as doubles, where that is as exact."""
-        kind = values[0].type
-        if is_decimal(kind) and (not _is_narrow(kind) or any(map(_is_longer, values))):
+        values, kind = self.as_long(values), values[0].type
+        if is_decimal(kind) and (not _is_narrow(kind) or any(map(self.is_longer, values))):
             given = [_given(value) for value in values]
             if any(map(self.is_computed, given)) and all(map(_is_exact, given)):
                 return [cast(value, DOUBLE, self.zone) for value in given]
         return values
+
+    def as_long(self, values: Sequence[Sql]) -> Sequence[Sql]:
+        """Integers that stand beside one that was computed, with 64 bits."""
+        if values[0].type in INTEGERS and any(self.is_long(_given(value)) for value in values):
+            return [cast(_given(value), BIGINT, self.zone) for value in values]
+        return values
+
+    def is_long(self, value: Sql) -> bool:
+        """Is it an integer that the machine computes? It has 64 bits, whatever its type."""
+        if value.type not in INTEGERS or value.operation is None or self.translator.is_pure(value):
+            return False
+        return value.operation.name in _ARITHMETIC or any(map(self.is_long, value.operation.operands))
+
+    def is_longer(self, value: Sql) -> bool:
+        """Is it a decimal made of such an integer, which may have more digits than an integer of its type?"""
+        given = _given(value)
+        return given is not value and is_decimal(value.type) and self.is_long(given)
 
     def is_computed(self, value: Sql) -> bool:
         """Is it computed on the stack, rather than for each event in advance?"""
@@ -558,6 +574,14 @@ class _Emitter:
         if name == "CASE":
             operands = (*operands[1:-1:2], operands[-1])  # without the conditions
         return name not in (*_CHOICES, "CAST") or any(map(self.is_computed, operands))
+
+    def between(self, *tests: Sql) -> Code:
+        codes = []
+        for test in tests:
+            assert test.operation is not None
+            a, b = self.alike(test.operation.operands)
+            codes.append(self.compare(test.operation.name, self.code(a), self.code(b), a.type))
+        return _chain(codes, Op.AND)
 
     def compare(self, operator: str, a: Code, b: Code, data_type: pa.DataType) -> Code:
         ends = [_typed(operation, data_type) for operation in _COMPARISONS[operator]]
@@ -603,7 +627,7 @@ class _Emitter:
         if is_decimal(have) and have.precision <= _EXACT and to == DOUBLE:
             divide = [_op(Op.TO_FLOAT), self.push(10.0**have.scale), _op(Op.DIV_F, 1)]
             return lambda: [*code(), *divide]
-        if _is_narrow(to) and (is_decimal(have) or have in INTEGERS) and not _is_longer(value):
+        if _is_narrow(to) and (is_decimal(have) or have in INTEGERS) and not self.is_longer(value):
             shift = to.scale - (have.scale if is_decimal(have) else 0)
             if shift >= 0:
                 return lambda: [*code(), _op(Op.CONST, 10**shift), _op(Op.MUL)]
@@ -646,7 +670,7 @@ class _Emitter:
         if kind in INTEGERS:  # they have 64 bits here
             a, b = (cast(_given(part), BIGINT, self.zone) for part in (a, b))
         elif is_decimal(kind):
-            if kind.precision > _DIGITS or _is_longer(a) or _is_longer(b):
+            if kind.precision > _DIGITS or self.is_longer(a) or self.is_longer(b):
                 raise UnsupportedError(
                     f"{operator} would need more than {_DIGITS} digits over events of a stage",
                     "CAST one side to DOUBLE, or a BIGINT to INT",
@@ -720,18 +744,6 @@ def _divides(value: Sql) -> bool:
     if value.node is not None:
         return value.node.find(exp.Div) is not None
     return value.operation is not None and any(map(_divides, value.operation.operands))
-
-
-def _is_longer(value: Sql) -> bool:
-    """Does it make a decimal of an integer that may have more digits than its type, for it was computed with 64 bits?"""
-    given = _given(value)
-    return given is not value and is_decimal(value.type) and _is_long(given)
-
-
-def _is_long(value: Sql) -> bool:
-    if value.type not in INTEGERS or value.operation is None:
-        return False
-    return value.operation.name in _ARITHMETIC or any(map(_is_long, value.operation.operands))
 
 
 def _is_exact(value: Sql) -> bool:
