@@ -552,8 +552,13 @@ class _Emitter:
     def as_long(self, values: Sequence[Sql]) -> Sequence[Sql]:
         """Integers that stand beside one that was computed, with 64 bits."""
         if values[0].type in INTEGERS and any(self.is_long(_given(value)) for value in values):
-            return [cast(_given(value), BIGINT, self.zone) for value in values]
+            return [self.long(value) for value in values]
         return values
+
+    def long(self, value: Sql) -> Sql:
+        """An integer as the machine computes with it."""
+        given = _given(value)
+        return given if self.is_long(given) else cast(given, BIGINT, self.zone)
 
     def is_long(self, value: Sql) -> bool:
         """Is it an integer that the machine computes? It has 64 bits, whatever its type."""
@@ -668,7 +673,7 @@ class _Emitter:
                 "an interval in months has no fixed length", "put it inside: LAST(a.x + INTERVAL 1 MONTH)"
             )
         if kind in INTEGERS:  # they have 64 bits here
-            a, b = (cast(_given(part), BIGINT, self.zone) for part in (a, b))
+            a, b = (self.long(part) for part in (a, b))
         elif is_decimal(kind):
             if kind.precision > _DIGITS or self.is_longer(a) or self.is_longer(b):
                 raise UnsupportedError(
