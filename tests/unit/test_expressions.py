@@ -431,6 +431,12 @@ LATER = datetime(2024, 7, 1, 12, 1, tzinfo=UTC)
         ("CASE WHEN LAST(a.n) <> 3 THEN 1 / (LAST(a.n) - 3) ELSE 0 END = 0", True),
         ("LAST(a.n) > 2.5 AND LAST(a.n) - 0.5 = 2.5", True),
         ("TRUE AND LAST(a.n) = 3", True),
+        # operations that the machine has for other types too
+        ("-LAST(a.f) = -2.5 AND abs(-LAST(a.f)) = x - 0.5", True),
+        ("LAST(a.f) + 0.5D = x", True),
+        ("FIRST(a.n) BETWEEN 1 AND LAST(a.n) AND nvl2(x, LAST(a.n), 0) = 3", True),
+        ("greatest(LAST(z.n), LAST(a.n), FIRST(a.n)) = 3 AND least(LAST(a.n), NULL, n) = 3", True),
+        ("LAST(a.s) = 'c99' OR concat(LAST(a.s), 'c3') = 'c2c3'", True),
     ],
 )
 def test_condition_over_a_stage(text: str, expected: bool) -> None:

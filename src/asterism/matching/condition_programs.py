@@ -50,6 +50,7 @@ from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, 
 from asterism.matching.instructions import STACK, Func, Instruction, Op, Programs
 
 MAX_OPERATIONS = 5000  # of one program; what is used twice is computed twice
+_MAX_STEPS = 4 * MAX_OPERATIONS  # to compile it
 _DIGITS = 18  # decimals of so many digits are integers on the stack
 _EXACT = 15  # decimals and integers of so many digits compare as doubles as they do themselves
 _MAX_COMPUTED = 500  # each takes a query
@@ -365,6 +366,8 @@ class _Emitter:
         """What the machine computes, by the operation that makes the value."""
         key = (id(value), self.guards)
         if key not in self.known:
+            if len(self.known) >= _MAX_STEPS:
+                raise self.too_long()
             try:
                 self.known[key] = value, self._computed(value)
             except (UnsupportedError, ExpressionError) as problem:
@@ -533,10 +536,13 @@ class _Emitter:
         def checked() -> list[Instruction]:
             written = code()
             if len(written) > MAX_OPERATIONS:
-                raise ExpressionSyntaxError.at("the expression is too long once it is written out", self.text)
+                raise self.too_long()
             return written
 
         return checked
+
+    def too_long(self) -> ExpressionSyntaxError:
+        return ExpressionSyntaxError.at("the expression is too long once it is written out", self.text)
 
     # -- comparison
 
