@@ -431,6 +431,10 @@ LATER = datetime(2024, 7, 1, 12, 1, tzinfo=UTC)
         ("CASE WHEN LAST(a.n) <> 3 THEN 1 / (LAST(a.n) - 3) ELSE 0 END = 0", True),
         ("LAST(a.n) > 2.5 AND LAST(a.n) - 0.5 = 2.5", True),
         ("TRUE AND LAST(a.n) = 3", True),
+        # operations that the machine has for other types too
+        ("-LAST(CAST(a.x AS FLOAT)) = x - 7 AND abs(-LAST(CAST(a.x AS FLOAT))) = x + 1", True),
+        ("FIRST(a.n) BETWEEN 1 AND LAST(a.n) AND nvl2(x, LAST(a.n), 0) = 3", True),
+        ("greatest(LAST(z.n), LAST(a.n), FIRST(a.n)) = 3 AND least(LAST(a.n), NULL, n) = 3", True),
     ],
 )
 def test_condition_over_a_stage(text: str, expected: bool) -> None:
@@ -458,12 +462,31 @@ def test_condition_over_a_stage(text: str, expected: bool) -> None:
         ("LAST(a.b)", True),
         ("b AND NOT LAST(a.b)", False),
         ("upper(s) = upper('b') AND LAST(a.s) <> upper(s)", True),
+        ("concat(LAST(a.s), 'c3') = 'a''bc3' AND LAST(a.s) <> 'c99'", True),
     ],
 )
 def test_condition_over_a_stage_on_times_and_texts(text: str, expected: bool) -> None:
     """Times keep their zone: noon UTC is 14:00 in Madrid, where the column is."""
     before = {"at": NOON, "s": "a'b", "b": True, "day": date(2024, 7, 1)}
     assert over(text, before, now={"at": LATER, "s": "b", "b": True, "day": date(2024, 7, 2)}) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "CAST(MIN(a.n) AS BOOLEAN)",
+            "MIN of BIGINT cannot become BOOLEAN",
+        ),  # -1 is less than 0, TRUE is not less than FALSE
+        ("CAST(MIN(a.n) AS STRING) < '5'", "MIN of BIGINT cannot become STRING"),
+        ("CAST(LAST(a.n) + n AS FLOAT) = 1", "BIGINT cannot become FLOAT"),  # the machine has doubles only
+        ("day + n > LAST(a.day)", "a number of days cannot be a BIGINT"),
+        ("CASE WHEN NULL THEN LAST(a.b) END", "CASE needs BOOLEAN, not NULL"),
+    ],
+)
+def test_what_would_differ_from_spark_over_a_stage_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ExpressionTypeError, match=problem):
+        over(text, {"n": 1})
 
 
 def test_nan_over_a_stage() -> None:

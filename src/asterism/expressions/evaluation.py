@@ -1,4 +1,12 @@
-"""Expressions over Arrow tables, evaluated by DuckDB with Spark's answers."""
+"""Evaluates expressions over Arrow tables by DuckDB, for a whole batch of events at once, with Spark's answers.
+
+:class:`Vectorized` collects the distinct expressions of a pattern, in the words of :mod:`asterism.expressions.translation`, and
+evaluates those that are no plain column in one query. They read the current event only; conditions that read earlier events
+are programs of the kernel, which take the values of such expressions from *slots*
+(:mod:`asterism.matching.condition_programs`).
+
+An expression is tried out on no rows when it is added, and what its texts may need is bounded (``docs/sql.md``).
+"""
 
 from __future__ import annotations
 
@@ -26,14 +34,19 @@ from asterism.expressions.translation import Translator
 from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
-# ---------------------------------------------------------------------------------------------------- pure expressions
-
-
 AT_ONCE = 64 * 1024 * 1024  # bytes of texts that are made at a time; of one event more is an error
 MAX_RULE_GROWTH = 10 * MAX_GROWTH  # of all expressions of a pattern together
 _VECTOR = 2048  # rows that DuckDB computes at a time
 _PREPARED = 16  # statements that a thread keeps
 _SMALL = 65_536  # rows of a batch for which they are used
+
+
+TRIAL = 5.0
+"""Seconds of CPU time that the expressions of a rule may take for a few made-up events. It is a net below the limits that are
+known in advance, so it is generous: an expression takes some milliseconds, most of them to be planned."""
+_TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
+
+# ---------------------------------------------------------------------------------------------------- DuckDB
 
 
 class _Source:
@@ -44,6 +57,10 @@ class _Source:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class _DuckDBError(Exception):
+    """What DuckDB said, without its decoration."""
 
 
 class _Database:
@@ -132,9 +149,7 @@ def _database() -> _Database:
     return found
 
 
-TRIAL = 5.0
-"""Seconds of CPU time that the expressions of a rule may take for a few made-up events. It is a net below the limits that are
-known in advance, so it is generous: an expression takes some milliseconds, most of them to be planned."""
+# ---------------------------------------------------------------------------------------------------- made-up events
 
 
 def sample(schema: pa.Schema) -> pa.Table:
@@ -169,6 +184,8 @@ def _example(kind: pa.DataType, number: int) -> Any:
     return number if types.is_integer(kind) or types.is_temporal(kind) else None
 
 
+# ---------------------------------------------------------------------------------------------------- evaluation
+
 _TRIED = ContextVar("tried", default=False)
 
 
@@ -182,13 +199,6 @@ def tried_before() -> Iterator[None]:
         yield
     finally:
         _TRIED.reset(token)
-
-
-_TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
-
-
-class _DuckDBError(Exception):
-    """What DuckDB said, without its decoration."""
 
 
 @dataclass(slots=True)

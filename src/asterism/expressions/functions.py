@@ -59,6 +59,7 @@ from asterism.expressions.values import (
     error,
     instant_near,
     limited,
+    made_by,
     micros_of,
     null,
     number_constant,
@@ -212,7 +213,7 @@ def _coalesce(zone: str, first: Sql, *others: Sql) -> Sql:
     values = unify([first, *others], zone, "COALESCE")
     joined = ", ".join(value.text for value in values)
     nulls = tuple(text for value in values for text in value.null_texts) if len(values) == 1 else None
-    return combined(f"COALESCE({joined})", values[0].type, values, nulls)
+    return made_by("COALESCE", combined(f"COALESCE({joined})", values[0].type, values, nulls), *values)
 
 
 @function("Choices and NULL", "ifnull(a, b)", "nvl", note="as coalesce(a, b)")
@@ -260,7 +261,7 @@ def _extreme(name: str, values: list[Sql], zone: str) -> Sql:
         raise UnsupportedError(f"{name} does not take arrays, maps and structs")
     values = unify(values, zone, name, texts=False)
     joined = ", ".join(value.text for value in values)
-    return combined(f"{name}({joined})", values[0].type, values)
+    return made_by(name.upper(), combined(f"{name}({joined})", values[0].type, values), *values)
 
 
 @function("Choices and NULL", "isnan(x)", note="FALSE for NULL")
@@ -281,10 +282,9 @@ def _nanvl(zone: str, x: Sql, y: Sql) -> Sql:
 
 @function("Numbers", "abs(x)", note="fails for the smallest integer of a type")
 def _abs(zone: str, x: Sql) -> Sql:
-    if x.type in INTERVALS:
-        return strict("abs({0})", x.type, x, raises=True)
-    x = number(x, zone, DOUBLE if x.type == NULL else x.type)
-    return strict("abs({0})", x.type, x, raises=x.type in INTEGERS)
+    if x.type not in INTERVALS:
+        x = number(x, zone, DOUBLE if x.type == NULL else x.type)
+    return made_by("ABS", strict("abs({0})", x.type, x, raises=x.type in (*INTEGERS, *INTERVALS)), x)
 
 
 @function("Numbers", "sign(x)", "signum", note="a DOUBLE")

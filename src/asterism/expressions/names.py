@@ -1,4 +1,8 @@
-"""The names of an expression: columns, stages, offsets and aggregates."""
+"""What the names of an expression mean: columns of the events, stages of the pattern, and aggregates over the events of a stage.
+
+:class:`Scope` resolves a syntax tree, :func:`aggregate_of` reads an aggregate of a resolved one, and :func:`columns_of` tells
+which columns the text of a translated expression reads.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from asterism.expressions.functions import NOT_PURE
 from asterism.expressions.parsing import AGGREGATES, not_pure
 from asterism.expressions.translation import position_of
 
-# ---------------------------------------------------------------------------------------------------- names
+MAX_OFFSET = 10_000
+"""How far FIRST and LAST may look; kept events are looked through one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +147,25 @@ def _balanced(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
     return parts[0]
 
 
+def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
+    """What can be said of the names in *text* where only the stages are known: whatever may be a column is one.
+
+    :raises ExpressionError: a function or a stage is unknown, or cannot stand where it does
+    """
+    columns: dict[str, pa.DataType] = {}
+    for column in tree.find_all(exp.Column):
+        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
+        parts = column.parts[of_stage:]
+        columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
+    Scope(pa.schema(columns), tuple(stages)).resolve(tree, text)
+
+
+# ---------------------------------------------------------------------------------------------------- aggregates
+
+
 def has_aggregate(node: exp.Expr) -> bool:
     return node.find(*AGGREGATES) is not None
-
-
-MAX_OFFSET = 10_000
-"""How far FIRST and LAST may look; kept events are looked through one by one."""
 
 
 def _offset(node: exp.Expr, kind: str, text: str) -> int:
@@ -190,23 +208,19 @@ def aggregate_of(node: exp.Expr) -> Aggregate:
     return Aggregate(function, stage, argument, _offset(node, function, ""))
 
 
+# ---------------------------------------------------------------------------------------------------- translated texts
+
+COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")
+"""A column in a text for DuckDB, with its number; or a string constant, without one."""
+
+
 def columns_of(text: str) -> set[int]:
-    """The numbers of the columns that an expression of :class:`Vectorized` reads."""
-    return {int(number) for number in re.findall(r"\bc(\d+)\b", text)}
+    """The numbers of the columns that an expression of :class:`Vectorized` reads.
 
-
-def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
-    """What can be said of the names in *text* where only the stages are known: whatever may be a column is one.
-
-    :raises ExpressionError: a function or a stage is unknown, or cannot stand where it does
+    >>> columns_of("(c3 = 'it''s c4')")
+    {3}
     """
-    columns: dict[str, pa.DataType] = {}
-    for column in tree.find_all(exp.Column):
-        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
-        of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
-        parts = column.parts[of_stage:]
-        columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
-    Scope(pa.schema(columns), tuple(stages)).resolve(tree, text)
+    return {int(number) for number in COLUMN.findall(text) if number}
 
 
 def plain_column(text: str) -> int | None:

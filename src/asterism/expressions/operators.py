@@ -45,7 +45,9 @@ from asterism.expressions.values import (
     error,
     exact_decimal,
     instant_near,
+    is_fixed,
     limited,
+    made_by,
     micros_of,
     null,
     strict,
@@ -89,7 +91,7 @@ OPERATORS: dict[str, str] = {
 
 def compare(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     a, b = _comparable(operator, [a, b], zone)
-    return strict(f"({{0}} {operator} {{1}})", BOOLEAN, a, b)
+    return made_by(operator, strict(f"({{0}} {operator} {{1}})", BOOLEAN, a, b), a, b)
 
 
 def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
@@ -101,30 +103,34 @@ def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
 
 def null_safe(a: Sql, b: Sql, zone: str, *, distinct: bool) -> Sql:
     a, b = _comparable("<=>", [a, b], zone)
-    text = f"({a.text} IS {'' if distinct else 'NOT '}DISTINCT FROM {b.text})"
-    return combined(text, BOOLEAN, [a, b], ())
+    name = "IS DISTINCT FROM" if distinct else "IS NOT DISTINCT FROM"
+    return made_by(name, combined(f"({a.text} {name} {b.text})", BOOLEAN, [a, b], ()), a, b)
 
 
 def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
     value, *choices = _comparable("IN", [value, *choices], zone)
     if any(choice.raises for choice in choices):
         # Spark stops at the first that is equal.
-        return disjunction([compare("=", value, choice, zone) for choice in choices])
-    text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
-    return combined(text, BOOLEAN, [value, *choices])
+        found = disjunction([compare("=", value, choice, zone) for choice in choices])
+    else:
+        text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
+        found = combined(text, BOOLEAN, [value, *choices])
+    return made_by("IN", found, value, *choices)
 
 
 def between(value: Sql, low: Sql, high: Sql, zone: str) -> Sql:
-    return conjunction([compare(">=", value, low, zone), compare("<=", value, high, zone)])
+    tests = [compare(">=", value, low, zone), compare("<=", value, high, zone)]
+    return made_by("BETWEEN", conjunction(tests), *tests)
 
 
 def is_null(value: Sql, *, negated: bool) -> Sql:
-    return combined(f"({value.text} IS {'NOT ' if negated else ''}NULL)", BOOLEAN, [value], ())
+    name = "IS NOT NULL" if negated else "IS NULL"
+    return made_by(name, combined(f"({value.text} {name})", BOOLEAN, [value], ()), value)
 
 
 def is_truth(value: Sql, truth: bool) -> Sql:
-    value = boolean(value, "IS")
-    return combined(f"({value.text} IS NOT DISTINCT FROM {'TRUE' if truth else 'FALSE'})", BOOLEAN, [value], ())
+    value, name = boolean(value, "IS"), "TRUE" if truth else "FALSE"
+    return made_by(f"IS {name}", combined(f"({value.text} IS NOT DISTINCT FROM {name})", BOOLEAN, [value], ()), value)
 
 
 # ---------------------------------------------------------------------------------------------------- logic
@@ -139,7 +145,8 @@ def boolean(value: Sql, where: str) -> Sql:
 
 
 def negation(value: Sql) -> Sql:
-    return strict("(NOT {0})", BOOLEAN, boolean(value, "NOT"))
+    value = boolean(value, "NOT")
+    return made_by("NOT", strict("(NOT {0})", BOOLEAN, value), value)
 
 
 def conjunction(parts: Sequence[Sql]) -> Sql:
@@ -162,7 +169,7 @@ def _joined(parts: Sequence[Sql], operator: str, decisive: str) -> Sql:
         if any(unit.raises for unit in units[number + 1 :]):
             text = f"(CASE WHEN {before} IS NOT DISTINCT FROM {decisive} THEN {decisive} ELSE {text} END)"
         limited(Sql(text, BOOLEAN))
-    return combined(text, BOOLEAN, parts)
+    return made_by(operator, combined(text, BOOLEAN, parts), *parts)
 
 
 def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
@@ -171,7 +178,7 @@ def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
 
 
 def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str, where: str = "CASE") -> Sql:
-    """The value of the first branch whose condition is TRUE."""
+    """The value of the first branch whose condition is TRUE: the operands are conditions and values by turns, and the last."""
     conditions = [boolean(condition, where) for condition, _ in branches]
     if any(condition.type == NULL for condition, _ in branches) and where == "CASE":
         raise UnsupportedError("CASE needs BOOLEAN, not NULL")
@@ -180,7 +187,8 @@ def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str
     found = last.type
     chosen = f"CASE {text} ELSE {last.text} END"
     text = f"({chosen})" if is_nested(found) else f"CAST({chosen} AS {duckdb_type(found)})"
-    return combined(text, found, [*conditions, *values, last])
+    operands = [part for branch in zip(conditions, values, strict=True) for part in branch]
+    return made_by("CASE", combined(text, found, [*conditions, *values, last]), *operands, last)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -211,11 +219,12 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         kind = BIGINT
     a, b = cast(a, kind, zone), cast(b, kind, zone)
     if operator in "+-*":
-        return strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=kind in INTEGERS)
+        return made_by(operator, strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=kind in INTEGERS), a, b)
     if operator == "%":
         return remainder(a, b)
-    symbol = "//" if operator == "DIV" else "/"
-    return _unless_zero(f"({{a}} {symbol} {{b}})", kind, a, b)
+    if operator == "DIV":
+        return _unless_zero("({a} // {b})", kind, a, b)
+    return made_by("/", _unless_zero("({a} / {b})", kind, a, b), a, b)
 
 
 def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
@@ -242,12 +251,15 @@ def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
     """NULL where b is 0."""
     if a.type in INTERVALS or MONTHS in (a.type, b.type):
         raise UnsupportedError("TRY_DIVIDE needs numbers, not an interval")
+    divisor = b
     if b.constant == 0:
-        b = null(exact_decimal(b) if is_decimal(a.type) else b.type)
+        divisor = null(exact_decimal(b) if is_decimal(a.type) else b.type)
     elif b.constant is None and is_numeric(b.type):
-        b = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
-    divided = arithmetic("/", a, b, zone)
-    return replace(divided, nulls=None)
+        divisor = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
+    divided = replace(arithmetic("/", a, divisor, zone), nulls=None)
+    if is_decimal(divided.type):
+        return divided
+    return made_by("TRY_DIVIDE", divided, *(cast(value, divided.type, zone) for value in (a, b)))
 
 
 _LONG_DIGITS = 18  # that fit into 64 bits
@@ -280,7 +292,8 @@ def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         sides = "CAST({a} AS VARCHAR), CAST({b} AS VARCHAR)"
         template = f"CAST(decimal_result('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {result})"
     if operator in "+-*":
-        return strict(template.replace("{a}", "{0}").replace("{b}", "{1}"), kind, a, b, raises=not native)
+        template = template.replace("{a}", "{0}").replace("{b}", "{1}")
+        return made_by(operator, strict(template, kind, a, b, raises=not native), a, b)
     return _unless_zero(template, kind, a, b)
 
 
@@ -289,10 +302,12 @@ def negative(value: Sql, zone: str) -> Sql:
     if kind == NULL:
         return null(DOUBLE)
     if kind in INTEGERS or kind in INTERVALS or kind == MONTHS:
-        return strict(f"(CAST(0 AS {duckdb_type(kind)}) - {{0}})", kind, value, raises=True)
-    if not is_numeric(kind):
+        found = strict(f"(CAST(0 AS {duckdb_type(kind)}) - {{0}})", kind, value, raises=True)
+    elif is_numeric(kind):
+        found = strict("(- {0})", kind, value)
+    else:
         raise UnsupportedError(f"- needs a number, not {name_of(kind)}")
-    return strict("(- {0})", kind, value)
+    return made_by("NEGATIVE", found, value)
 
 
 def bitwise(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
@@ -320,27 +335,29 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         if b.type in INTERVALS:
             a, b = b, a
         if a.type in INTERVALS and b.type in INTEGERS:
-            return strict("({0} * {1})", TIME, a, cast(b, BIGINT, zone), raises=True)
+            return made_by("*", strict("({0} * {1})", TIME, a, cast(b, BIGINT, zone), raises=True), a, b)
+    elif operator == "+" and ((a.type in intervals and is_temporal(b.type)) or (a.type in INTEGERS and b.type == DATE)):
+        return _time_arithmetic(operator, b, a, zone)
     elif is_temporal(a.type) and b.type in intervals:
-        return shift(a, replace(negative(b, zone), raises=b.raises) if operator == "-" else b, zone)
-    elif operator == "+" and a.type in intervals and is_temporal(b.type):
-        return shift(b, a, zone)
+        moved = shift(a, replace(negative(b, zone), raises=b.raises) if operator == "-" else b, zone)
+        return made_by(operator, moved, cast(a, moved.type, zone), b)
     elif a.type == DATE and b.type in INTEGERS:
-        return add_days(a, b, zone, operator)
-    elif operator == "+" and a.type in INTEGERS and b.type == DATE:
-        return add_days(b, a, zone)
+        return made_by(operator, add_days(a, b, zone, operator), a, b)
     elif operator == "-" and a.type == b.type == DATE:
-        return strict(f"(({{0}} - {{1}}) * {_DAY})", DAYS, a, b)
+        return made_by("-", strict(f"(({{0}} - {{1}}) * {_DAY})", DAYS, a, b), a, b)
     elif operator == "-" and is_temporal(a.type) and is_temporal(b.type):
         if {is_instant(a.type), is_instant(b.type)} == {True, False} and NTZ in (a.type, b.type):
             raise UnsupportedError("- cannot take TIMESTAMP and TIMESTAMP_NTZ together", "CAST one of them")
         kind = common_type(a.type, b.type)
         # Spark takes the difference of what the clocks show.
-        a, b = (micros_of(wall_clock(cast(value, kind, zone), zone)) for value in (a, b))
-        return strict("({0} - {1})", TIME, a, b, raises=True)
+        a, b = (cast(value, kind, zone) for value in (a, b))
+        if not is_fixed(zone):
+            a, b = cast(a, NTZ, zone), cast(b, NTZ, zone)
+        micros = [micros_of(wall_clock(value, zone)) for value in (a, b)]
+        return made_by("-", strict("({0} - {1})", TIME, *micros, raises=True), a, b)
     elif a.type in intervals and b.type in intervals and (a.type == MONTHS) == (b.type == MONTHS):
         kind = a.type if a.type == b.type else TIME
-        return strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=True)
+        return made_by(operator, strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=True), a, b)
     raise UnsupportedError(f"{operator} cannot take {name_of(a.type)} and {name_of(b.type)} together")
 
 

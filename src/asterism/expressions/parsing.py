@@ -1,12 +1,8 @@
-"""SQL text over events: parsed by sqlglot, checked against a schema, and evaluated.
+"""Reads the text of an expression: sqlglot makes a syntax tree of it, of which only what is known to mean here what it means to
+Spark is accepted.
 
-A text falls into two parts. What reads only the current event is *pure*:
-:class:`~asterism.expressions.evaluation.Vectorized` evaluates it by DuckDB for a whole batch at once, each distinct expression
-once, as :mod:`asterism.expressions.translation` translates it. What reads earlier events of the match, by an aggregate over a
-stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel runs
-(:mod:`asterism.matching.condition_programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
-
-Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
+Expressions come from outside, so :func:`parse` refuses whatever is not listed in this file, and bounds the length and the depth
+of texts. Each word of a text must be found again in its tree: what the parser leaves out would be lost without a word.
 """
 
 from __future__ import annotations
@@ -139,8 +135,6 @@ class _Dialect(Spark):
     Tokenizer = _Tokenizer
     Parser = _Parser
 
-
-# ---------------------------------------------------------------------------------------------------- parsing
 
 _SETTING = re.compile(r"\$\{\S+?\}")
 

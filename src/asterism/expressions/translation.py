@@ -1,4 +1,4 @@
-"""From the syntax tree of a pure expression to DuckDB's words."""
+"""From the syntax tree of an expression to its value: the type of each part in Spark, and its text for DuckDB."""
 
 from __future__ import annotations
 
@@ -114,11 +114,12 @@ class Translator:
     def translate(self, node: exp.Expr) -> Sql:
         """The value of *node*; an :class:`~asterism.errors.ExpressionError` where it has none that would be Spark's."""
         try:
-            return limited(self._visit(node))
+            return limited(self.visit(node))
         except UnsupportedError as problem:
             raise ExpressionTypeError.at(problem.problem, self.source, position_of(node), problem.hint) from None
 
-    def _visit(self, node: exp.Expr) -> Sql:
+    def visit(self, node: exp.Expr) -> Sql:
+        """The value of one node, made of those that :meth:`translate` gives for its parts."""
         kind = type(node)
         if isinstance(node, exp.Paren):
             return self.translate(node.this)
@@ -263,7 +264,7 @@ class Translator:
         if isinstance(node, exp.ILike):
             value, pattern = FUNCTIONS["lower"](self.zone, [value]), pattern.lower()
         found = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, text_constant(patterns.like(pattern, escape)))
-        return operators.negation(found) if node.args.get("negate") else found
+        return strict("(NOT {0})", BOOLEAN, found) if node.args.get("negate") else found
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
         pattern, any_end, program = patterns.regex(self._constant_text(node.expression, "the pattern of RLIKE"))

@@ -204,6 +204,21 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def aggregate_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
+    """The type of an aggregate over the events of a stage; None: it does not take values of this type.
+
+    >>> name_of(aggregate_type("SUM", pa.int32()))
+    'BIGINT'
+    """
+    if function == "COUNT":
+        return BIGINT
+    if function in ("SUM", "AVG"):
+        if not is_numeric(data_type) and data_type != NULL:
+            return None
+        return BIGINT if function == "SUM" and data_type in INTEGERS else DOUBLE
+    return data_type
+
+
 def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     if is_decimal(a) or is_decimal(b):
         if a in FLOATS or b in FLOATS:

@@ -1,4 +1,4 @@
-"""A value of an expression in DuckDB's words, and its conversion to another type as Spark converts it.
+"""A value of an expression: its type in Spark, the operation that makes it, and its text for DuckDB; casts and common types.
 
 Spark skips what it does not need: the right side of an operator whose left side is NULL, of an AND whose left side is FALSE.
 DuckDB computes both sides. That makes a difference only where the right side can fail, so each value knows whether it can.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
+from sqlglot import exp
 
 from asterism.columns.time_zones import zone_of
 from asterism.expressions import udfs
@@ -88,6 +90,16 @@ class Cost:
         return self.made * longest + self.fixed
 
 
+class Operation(NamedTuple):
+    """An operation and its operands, which have been brought to the types that it takes.
+
+    The names are those of SQL, in capitals: ``=``, ``+``, ``AND``, ``CASE`` ...
+    """
+
+    name: str
+    operands: tuple[Sql, ...]
+
+
 _SHORT = Cost(fixed=64)  # of what is no text
 _WORTH_COUNTING = 256  # bytes
 
@@ -112,6 +124,10 @@ class Sql:
     """is it NULL where all that it reads is NULL"""
     number: int | None = None
     """of a date or time that stands literally in the expression: days or microseconds since 1970"""
+    operation: Operation | None = None
+    """what makes it, where that can be computed in other ways than by DuckDB"""
+    node: exp.Expr | None = field(default=None, compare=False)
+    """the part of a syntax tree that it is the value of, where that is kept; None: an implicit cast, for example"""
 
     @property
     def null_texts(self) -> tuple[str, ...]:
@@ -219,6 +235,11 @@ def combined(
     return limited(Sql(text, data_type, nulls, raises or any(part.raises for part in parts), size, cost))
 
 
+def made_by(name: str, value: Sql, *operands: Sql) -> Sql:
+    """The value, with the operation that makes it."""
+    return replace(value, operation=Operation(name, operands), node=None)
+
+
 _FREE = Cost()
 
 
@@ -263,7 +284,7 @@ def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
         # How Java writes floating point numbers depends on its version.
         hint = "CAST(CAST(... AS DECIMAL(20,6)) AS STRING)" if value.type in FLOATS and to == STRING else None
         raise UnsupportedError(f"CAST from {name_of(value.type)} to {name_of(to)} is not supported", hint)
-    return replace(converted, nulls=None) if safe else converted
+    return replace(converted, nulls=None) if safe else made_by("CAST", converted, value)
 
 
 def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
@@ -453,7 +474,7 @@ def is_fixed(zone: str) -> bool:
 
 def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
     """The same value as another type, with a text of its own: values with one text are computed once."""
-    return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts)
+    return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts, operation=None)
 
 
 def wall_clock(value: Sql, zone: str) -> Sql:

@@ -1,5 +1,8 @@
 """Conditions over the events of a stage, compiled for the kernel's stack machine.
 
+The types are settled by :class:`~asterism.expressions.translation.Translator`, as for any other expression: it gives a tree of
+operations whose operands have the types that they need. Here instructions are emitted for it.
+
 A value on the stack has 64 bits: integers, Booleans, dates (days), times and intervals (microseconds) are held as integers,
 floating point numbers as doubles, texts by their rank, decimals of up to 18 digits as integers of their last digit. What the
 machine cannot compute can often be computed for each event in advance: ``upper(LAST(a.x))`` is ``LAST(upper(a.x))``.
@@ -10,37 +13,32 @@ from __future__ import annotations
 import contextlib
 import decimal
 import itertools
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
-from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.names import aggregate_of, columns_of, has_aggregate
+from asterism.expressions.names import COLUMN, aggregate_of, columns_of, plain_column
 from asterism.expressions.parsing import AGGREGATES
-from asterism.expressions.translation import ARITHMETIC, COMPARISONS, DOCUMENTATION, Translator, position_of
+from asterism.expressions.translation import ARITHMETIC, DOCUMENTATION, Translator, position_of
 from asterism.expressions.types import (
     BIGINT,
     BOOLEAN,
     DATE,
-    DAYS,
     DOUBLE,
     FLOAT,
     FLOATS,
     INTEGERS,
     INTERVALS,
     MONTHS,
-    NTZ,
     NULL,
     STRING,
-    TIME,
-    bounded,
-    common_type,
-    decimal_of,
+    aggregate_type,
     is_decimal,
     is_instant,
     is_nested,
@@ -48,10 +46,11 @@ from asterism.expressions.types import (
     is_temporal,
     name_of,
 )
-from asterism.expressions.values import Sql, UnsupportedError, cast, exact_decimal, is_fixed, strict
+from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
 from asterism.matching.instructions import STACK, Func, Instruction, Op, Programs
 
 MAX_OPERATIONS = 5000  # of one program; what is used twice is computed twice
+_MAX_STEPS = 4 * MAX_OPERATIONS  # to compile it
 _DIGITS = 18  # decimals of so many digits are integers on the stack
 _EXACT = 15  # decimals and integers of so many digits compare as doubles as they do themselves
 _MAX_COMPUTED = 500  # each takes a query
@@ -59,6 +58,7 @@ _FEW = 4  # so few constants of an IN are compared one by one
 _DAY = 86_400_000_000  # microseconds
 
 Code = Callable[[], list[Instruction]]
+"""What puts a value on the stack. Slots are given numbers when it is called, so that what is given up has none."""
 
 
 def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
@@ -79,13 +79,12 @@ def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
 
 def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Instruction]:
     """The program of a resolved Boolean expression; its slots and texts are entered in *programs*."""
-    compiler = _Compiler(programs, text)
-    part = compiler.part(node)
-    if part.type not in (BOOLEAN, NULL):
-        raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {name_of(part.type)}", text)
-    code = part.code()
-    if len(code) > MAX_OPERATIONS:
-        raise ExpressionSyntaxError.at("the expression is too long once it is written out", text)
+    translator = StageTranslator(programs.scope.schema, programs.vectorized.zone, text)
+    value = translator.translate(node)
+    if value.type not in (BOOLEAN, NULL):
+        raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {name_of(value.type)}", text)
+    emitter = _Emitter(programs, translator)
+    code = emitter.limited(emitter.code(value))()
     if _depth(code) > STACK:
         raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
     return code
@@ -105,111 +104,186 @@ _GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG), 1) | {Op
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a condition: its type in Spark, and what puts its value on the stack."""
+# ---------------------------------------------------------------------------------------------------- types
 
-    type: pa.DataType
-    code: Code
-    cast: Callable[[pa.DataType], Part] | None = None
-    """to another type, where that happens before the value gets onto the stack"""
-    decimal: pa.DataType | None = None
-    """the type in which decimal arithmetic takes the value"""
-    constant: Any = None
-    known: bool = False
-    """Is *constant* the value, which depends on nothing?"""
+
+class Pick(NamedTuple):
+    """FIRST, LAST, MIN or MAX: the value of one event of a stage."""
+
+    func: Func
+    stage: str
+    offset: int
+
+
+class StageTranslator(Translator):
+    """Types expressions over the events of stages.
+
+    Each value that depends on such events is a column of its own, with a number behind those of the events' columns. So texts
+    stay short, whatever is on top of what.
+    """
+
+    def __init__(self, schema: pa.Schema, zone: str, source: str) -> None:
+        super().__init__(schema, zone, source)
+        self.contents: list[Sql] = []
+        """of these columns; of an aggregate, what it ranges over"""
+        self.picks: dict[int, Pick | None] = {}
+        """the aggregates by the number of their column; None: one that depends on all events of the stage"""
+
+    def is_pure(self, value: Sql) -> bool:
+        """Does it depend on the current event only?"""
+        return all(number < len(self.schema) for number in columns_of(value.text))
+
+    def visit(self, node: exp.Expr) -> Sql:
+        if type(node) in AGGREGATES:
+            return self._aggregate(node)
+        value = super().visit(node)
+        if self.is_pure(value):
+            return replace(value, node=node)
+        return value if plain_column(value.text) is not None else self._as_column(replace(value, node=node), value)
+
+    def _aggregate(self, node: exp.Expr) -> Sql:
+        name, stage, argument, offset = aggregate_of(node)
+        content = Sql("TRUE", BOOLEAN, ()) if argument is None else self.translate(argument)
+        data_type = aggregate_type(name, content.type)
+        if data_type is None:
+            raise UnsupportedError(f"{name} needs numbers, not {name_of(content.type)}")
+        value = replace(content, type=data_type, constant=None, operation=None, strict=True)
+        computed = name in ("COUNT", "SUM", "AVG")
+        if computed:
+            value = made_by(name, value, content)
+        self.picks[self._next] = None if computed else Pick(Func[name], stage, offset)
+        return self._as_column(replace(value, node=node), content)
+
+    @property
+    def _next(self) -> int:
+        return len(self.schema) + len(self.contents)
+
+    def _as_column(self, value: Sql, content: Sql) -> Sql:
+        column = replace(value, text=f"c{self._next}", nulls=None, cost=Cost())
+        self.contents.append(content)
+        return column
+
+    def for_one_event(self, value: Sql) -> tuple[Sql, Pick] | None:
+        """``f(LAST(a.x))`` as ``f(a.x)``, and what picks the event; None: it depends on more than one event."""
+        picks: set[Pick | None] = set()
+        written: dict[int, Sql] = {}
+
+        def content_of(number: int) -> Sql:
+            if number not in written:
+                content = self.contents[number - len(self.schema)]
+                if number in self.picks:
+                    picks.add(self.picks[number])
+                written[number] = content if number in self.picks else write_out(content)
+            return written[number]
+
+        def write_out(value: Sql) -> Sql:
+            cost = value.cost
+
+            def text_of(column: re.Match[str]) -> str:
+                nonlocal cost
+                if column.group(1) is None:
+                    return column.group()
+                number = int(column.group(1))
+                if number < len(self.schema):
+                    picks.add(None)
+                    return column.group()
+                content = content_of(number)
+                cost += content.cost
+                return content.text
+
+            return limited(replace(value, text=COLUMN.sub(text_of, value.text), nulls=None, cost=cost))
+
+        with contextlib.suppress(UnsupportedError):
+            found = write_out(value)
+            pick = picks.pop()
+            if pick is not None and not picks:
+                return found, pick
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------- instructions
 
 
 def _op(operation: Op, argument: int = 0) -> Instruction:
     return int(operation), argument, 0, 0, 0, 0
 
 
-class _Compiler:
-    def __init__(self, programs: Programs, text: str) -> None:
+_COMPARISONS = {
+    "=": [Op.EQ], "<>": [Op.EQ, Op.NOT], "<": [Op.LT], "<=": [Op.LE], ">": [Op.SWAP, Op.LT], ">=": [Op.SWAP, Op.LE],
+}  # fmt: skip
+_ON_DOUBLES = {
+    Op.ADD: Op.ADD_F, Op.SUB: Op.SUB_F, Op.MUL: Op.MUL_F, Op.NEG: Op.NEG_F, Op.ABS: Op.ABS_F, Op.EQ: Op.EQ_F, Op.LT: Op.LT_F,
+    Op.LE: Op.LE_F,
+}  # fmt: skip
+_ARITHMETIC = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}
+_CHOICES = ("CASE", "COALESCE", "GREATEST", "LEAST")
+
+
+class _Emitter:
+    """Emits the instructions for a typed value."""
+
+    def __init__(self, programs: Programs, translator: StageTranslator) -> None:
         self.programs = programs
         self.vectorized = programs.vectorized
-        self.zone = programs.vectorized.zone
-        self.text = text
-        self.computed = 0
-        self.guards: list[Part] = []
+        self.translator = translator
+        self.zone = translator.zone
+        self.text = translator.source
+        self.constants: dict[str, tuple[Any] | None] = {}
+        self.queries = 0
+        self.guards: tuple[Code, ...] = ()
         """Without these being TRUE the part at hand does not matter, so it must not fail."""
+        self.known: dict[tuple[int, tuple[Code, ...]], tuple[Sql, Code | Exception]] = {}
+        """what :meth:`computed` gave, by the value and the guards: an operand can be asked for more than once"""
 
-    def part(self, node: exp.Expr) -> Part:
-        node = node.unnest()
-        if not has_aggregate(node):
-            return self.pure(node)
+    def code(self, value: Sql) -> Code:
+        if self.translator.is_pure(value):
+            if value.node is None and value.operation is not None and value.operation.name == "IS NOT NULL":
+                return self.computed(value)  # of NVL2: in advance, the slots of stored events would be others
+            if value.raises and _divides(value):  # what divides is computed here: it may not matter
+                with contextlib.suppress(UnsupportedError, ExpressionError):
+                    return self.computed(value)
+            return self.of_event(value)
         try:
-            return self.over_stages(node)
-        except (UnsupportedError, ExpressionError) as problem:
-            instead = self.in_advance(node)
-            if instead is not None:
+            try:
+                return self.computed(value)
+            except (UnsupportedError, ExpressionError):
+                instead = None if self.is_cast_of_computed(value) else self.in_advance(value)
+                if instead is None:
+                    raise
                 return instead
-            if isinstance(problem, ExpressionError):
+        except UnsupportedError as problem:
+            if value.node is None:
                 raise
-            raise ExpressionTypeError.at(problem.problem, self.text, position_of(node), problem.hint) from None
+            raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
+
+    def is_cast_of_computed(self, value: Sql) -> bool:
+        """Is it an implicit cast of what the machine computes? Then the operation as a whole can be computed in advance."""
+        given = _given(value)
+        with contextlib.suppress(UnsupportedError, ExpressionError):
+            return given is not value and bool(self.computed(given))
+        return False
 
     # ------------------------------------------------------------------ values from events
 
-    def pure(self, node: exp.Expr) -> Part:
-        """A value of the current event, computed in advance. What divides is computed here: it may not matter."""
-        value = self.vectorized.translate(node, self.text)
-        if value.raises and node.find(exp.Div) is not None:
-            with contextlib.suppress(UnsupportedError, ExpressionError):
-                return self.over_stages(node)
-        return self.leaf(value)
+    def of_event(self, value: Sql) -> Code:
+        """A constant, or a value of the current event, which is computed in advance."""
+        constant = self.constant(value)
+        if constant is not None:
+            return lambda: [self.push(constant[0])]
+        held = _held(value)
+        return lambda: [_op(Op.SLOT, self.programs.slot(held, self.text))]
 
-    def in_advance(self, node: exp.Expr) -> Part | None:
-        """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if that is the same also where the stage is empty."""
-        aggregates = list(node.find_all(*AGGREGATES))
-        found = {(type(inner), read.stage, read.offset) for inner in aggregates for read in [aggregate_of(inner)]}
-        if len(found) != 1 or not all(column.table for column in node.find_all(exp.Column)):
-            return None
-        (kind, stage, offset) = next(iter(found))
-        if kind not in (exp.First, exp.Last):
-            return None
-        holder = exp.Paren(this=node.copy())
-        for inner in list(holder.find_all(*AGGREGATES)):
-            argument = aggregate_of(inner).argument
-            assert argument is not None
-            inner.replace(argument)
-        try:
-            value = self.vectorized.translate(holder.this, self.text)
-        except ExpressionError:
-            return None
-        if value.raises or not value.strict:
-            return None
-        return self.leaf(value, (Func[AGGREGATES[kind]], stage, offset))
-
-    def leaf(self, value: Sql, aggregate: tuple[Func, str, int] | None = None) -> Part:
-        """A value of the current event, or the one of an aggregate that picks an event of a stage."""
-
-        def recast(to: pa.DataType) -> Part:
-            monotone = is_numeric(to) or value.type in (to, DATE)
-            if aggregate is not None and aggregate[0] in (Func.MIN, Func.MAX) and not (monotone or is_fixed(self.zone)):
-                raise UnsupportedError(
-                    f"{aggregate[0].name} of {name_of(value.type)} cannot become {name_of(to)}", "FIRST or LAST"
-                )
-            converted = cast(value, to, self.zone)
-            if converted.raises and aggregate is not None and not value.raises:
-                inner = f"{aggregate[0].name}(CAST({aggregate[1]}... AS {name_of(to)}))"
-                raise UnsupportedError("the CAST can fail, also for events that are not in the stage", inner)
-            return self.leaf(converted, aggregate)
-
-        if aggregate is None and not columns_of(value.text):
-            with contextlib.suppress(ExpressionError):  # what fails, fails for each event
-                constant = self._constant(value)
-                return Part(value.type, lambda: [self._push(constant)], recast, _exact(value), constant, known=True)
-
-        def code() -> list[Instruction]:
-            slot = self.programs.slot(_held(value), self.text)
-            if aggregate is None:
-                return [_op(Op.SLOT, slot)]
-            return [self._aggregate(aggregate[0], aggregate[1], slot, value.type in FLOATS, aggregate[2])]
-
-        return Part(value.type, code, recast, _exact(value))
+    def constant(self, value: Sql) -> tuple[Any] | None:
+        """What does not depend on events, as it is held on the stack; None: it does."""
+        if value.text not in self.constants:
+            found = None
+            if not columns_of(value.text):
+                with contextlib.suppress(ExpressionError):  # what fails, fails for each event
+                    found = (self._constant(value),)
+            self.constants[value.text] = found
+        return self.constants[value.text]
 
     def _constant(self, value: Sql) -> Any:
-        """What does not depend on events, as it is held on the stack."""
         if value.type == NULL:
             return None
         if value.number is not None:
@@ -224,514 +298,475 @@ class _Compiler:
             if is_decimal(value.type):
                 number = int("".join(f"{value.constant:.{value.type.scale}f}".split(".")))
                 return number if _is_narrow(value.type) else _sortable(number)
-        self.computed += 1
-        if self.computed > _MAX_COMPUTED:
+        self.queries += 1
+        if self.queries > _MAX_COMPUTED:
             raise ExpressionSyntaxError.at(
                 f"more than {_MAX_COMPUTED} constants that must be computed",
                 self.text,
                 hint="write them as plain numbers",
             )
         found = self.vectorized.constant(_held(value))
-        return (
-            found.cast(pa.int64()).as_py()
-            if pa.types.is_timestamp(found.type)
-            else (found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py())
-        )
+        if pa.types.is_timestamp(found.type):
+            return found.cast(pa.int64()).as_py()
+        return found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py()
 
-    def _push(self, value: Any) -> Instruction:
-        if value is None:
+    def push(self, constant: Any) -> Instruction:
+        if constant is None:
             return _op(Op.NULL)
-        if isinstance(value, str):
-            return _op(Op.STRING, self.programs.string(value))
-        if isinstance(value, float):
-            return _op(Op.CONST, struct.unpack("<q", struct.pack("<d", value))[0])
-        return _op(Op.CONST, int(value))
+        if isinstance(constant, str):
+            return _op(Op.STRING, self.programs.string(constant))
+        if isinstance(constant, float):
+            return _op(Op.CONST, struct.unpack("<q", struct.pack("<d", constant))[0])
+        return _op(Op.CONST, int(constant))
 
-    def _aggregate(self, func: Func, stage: str, slot: int, floating: bool, offset: int = 0) -> Instruction:
+    def in_advance(self, value: Sql) -> Code | None:
+        """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if that is the same also where the stage is empty."""
+        found = self.translator.for_one_event(value)
+        if found is None:
+            return None
+        content, pick = found
+        casts = [value]  # of the value that is picked, one after the other
+        while casts[-1].operation is not None and casts[-1].operation.name == "CAST":
+            casts += casts[-1].operation.operands
+        picked = casts[-1]
+        if plain_column(picked.text) not in self.translator.picks:
+            if content.raises or not content.strict or pick.func not in (Func.FIRST, Func.LAST):
+                return None
+        elif content.raises and not picked.raises:
+            inner = f"{pick.func.name}(CAST({pick.stage}... AS {name_of(value.type)}))"
+            raise UnsupportedError("the CAST can fail, also for events that are not in the stage", inner)
+        elif pick.func in (Func.MIN, Func.MAX):
+            for to, have in itertools.pairwise(casts):
+                if not self.keeps_order(have.type, to.type):
+                    raise UnsupportedError(
+                        f"{pick.func.name} of {name_of(have.type)} cannot become {name_of(to.type)}", "FIRST or LAST"
+                    )
+        return self.aggregate(pick.func, pick.stage, content, pick.offset)
+
+    def keeps_order(self, have: pa.DataType, to: pa.DataType) -> bool:
+        """Is the least value still the least after a cast?"""
+        if have == to or (is_numeric(to) and have != STRING):
+            return True
+        return is_temporal(have) and is_temporal(to) and (have == DATE or is_fixed(self.zone))
+
+    def aggregate(self, func: Func, stage: str, content: Sql | None, offset: int = 0) -> Code:
         number = self.programs.scope.stages.index(stage)
-        return int(Op.AGG), offset, int(func), number, slot, int(floating)
+        held = None if content is None else _held(content)
+        floating = content is not None and content.type in FLOATS and func is not Func.COUNT
 
-    def aggregate(self, node: exp.Expr) -> Part:
-        name, stage, argument, offset = aggregate_of(node)
-        func = Func[name]
-        if argument is None:
-            return Part(BIGINT, lambda: [self._aggregate(func, stage, -1, False)])
-        value = self.vectorized.translate(argument, self.text)
-        if func is Func.COUNT:
-            counted = value
-            if is_nested(value.type) or value.type == NULL:
-                counted = Sql(f"nullif(({value.text} IS NULL), TRUE)", BOOLEAN, None, value.raises)
-            return Part(
-                BIGINT, lambda: [self._aggregate(func, stage, self.programs.slot(_held(counted), self.text), False)]
-            )
-        if func in (Func.SUM, Func.AVG):
-            if not is_numeric(value.type) and value.type != NULL:
-                raise UnsupportedError(f"{name} needs numbers, not {name_of(value.type)}")
-            whole = value.type in INTEGERS
-            summed = value if whole else cast(value, DOUBLE, self.zone)
-            return Part(
-                BIGINT if whole and func is Func.SUM else DOUBLE,
-                lambda: [self._aggregate(func, stage, self.programs.slot(_held(summed), self.text), not whole)],
-            )
-        return self.leaf(value, (func, stage, offset))
+        def code() -> list[Instruction]:
+            slot = -1 if held is None else self.programs.slot(held, self.text)
+            return [(int(Op.AGG), offset, int(func), number, slot, int(floating))]
+
+        return code
 
     # ------------------------------------------------------------------ operations
 
-    def over_stages(self, node: exp.Expr) -> Part:
-        node = node.unnest()
-        if type(node) in AGGREGATES:
-            return self.aggregate(node)
-        if type(node) in COMPARISONS:
-            return self.compare(COMPARISONS[type(node)], *self.both(node))
-        if type(node) in ARITHMETIC:
-            return self.arithmetic(ARITHMETIC[type(node)], *self.both(node))
-        match node:
-            case exp.And() | exp.Or():
-                return self.junction(node)
-            case exp.Not():
-                return self.negation(self.boolean(self.part(node.this), "NOT"))
-            case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                same = self.null_safe(self.part(node.this), self.part(node.expression))
-                return same if isinstance(node, exp.NullSafeEQ) else self.negation(same)
-            case exp.Is():
-                return self.is_(node)
-            case exp.Between():
-                low, high = self.part(node.args["low"]), self.part(node.args["high"])
-                value = self.part(node.this)
-                return self.both_true(self.compare(">=", value, low), self.compare("<=", value, high))
-            case exp.In():
-                return self.is_in(*self.unify([self.part(n) for n in (node.this, *node.expressions)], "IN", True))
-            case exp.Neg():
-                return self.negative(self.part(node.this))
-            case exp.Case():
-                return self.case(node)
-            case exp.Cast() if not node.args.get("safe"):
-                return self.convert(self.part(node.this), self._translator().type_of(node))
-            case exp.Anonymous():
-                return self.call(node)
-        raise self.unsupported(node)
+    def computed(self, value: Sql) -> Code:
+        """What the machine computes, by the operation that makes the value."""
+        key = (id(value), self.guards)
+        if key not in self.known:
+            if len(self.known) >= _MAX_STEPS:
+                raise self.too_long()
+            try:
+                self.known[key] = value, self._computed(value)
+            except (UnsupportedError, ExpressionError) as problem:
+                self.known[key] = value, problem
+        found = self.known[key][1]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
-    def both(self, node: exp.Expr) -> tuple[Part, Part]:
-        left = self.part(node.this)
-        with self.only_if(self.negation(self.is_null(left))):
-            return left, self.part(node.expression)
+    def _computed(self, value: Sql) -> Code:
+        if value.operation is None:
+            raise self.unsupported(value.node)
+        name, operands = value.operation
+        match name:
+            case "AND" | "OR":
+                return self.junction(name, operands)
+            case "BETWEEN":
+                return self.between(*operands)
+            case "NOT":
+                return _not(self.code(operands[0]))
+            case "IS NULL":
+                return _is_null(self.code(operands[0]))
+            case "IS NOT NULL":
+                return _not(_is_null(self.code(operands[0])))
+            case "IS TRUE":
+                return _or_else(self.code(operands[0]), False)
+            case "IS FALSE":
+                return _not(_or_else(self.code(operands[0]), True))
+            case "IS NOT DISTINCT FROM":
+                return self.same(*operands)
+            case "IS DISTINCT FROM":
+                return _not(self.same(*operands))
+            case "IN":
+                return self.is_in(*self.alike(operands))
+            case "CASE" | "COALESCE" | "GREATEST" | "LEAST":
+                return self.choice(name, operands, operands)
+            case "CAST":
+                choice = self.choice_cast(value)
+                return self.cast(value, operands[0]) if choice is None else self.choice(*choice)
+            case "NEGATIVE" | "ABS":
+                return self.unary(Op.NEG if name == "NEGATIVE" else Op.ABS, value, operands[0])
+            case "/" | "TRY_DIVIDE":
+                return self.divide(*operands, failing=name == "/")
+            case "+" | "-" | "*":
+                return self.arithmetic(name, value, *operands)
+            case "SUM" | "COUNT" | "AVG":
+                return self.over_all(value, operands[0])
+        a, b = self.alike(operands)
+        return self.compare(name, *self.both(a, b), a.type)
 
-    def unsupported(self, node: exp.Expr) -> UnsupportedError:
-        name = str(node.this) if isinstance(node, exp.Anonymous) else _word(node)
+    def unsupported(self, node: exp.Expr | None) -> UnsupportedError:
+        name, inside = "this", "f(a.x)"
+        if isinstance(node, exp.Div):
+            return UnsupportedError(
+                "/ of decimals is not supported over events of a stage", "CAST one of them to DOUBLE"
+            )
+        if node is not None:
+            words = {"regexplike": "RLIKE", "trycast": "CAST", "dpipe": "||"}
+            name = str(node.this) if isinstance(node, exp.Anonymous) else words.get(node.key, node.key)
+        if node is not None and type(node) in ARITHMETIC:
+            name = ARITHMETIC[type(node)]
+            inside = f"a.x {name} 2"
         return UnsupportedError(
             f"{name.upper()} is not supported over events of a stage",
-            "of FIRST or LAST alone it is, where it cannot fail; or put it inside: LAST(f(a.x))",
+            f"of FIRST or LAST alone it is, where it cannot fail; or put it inside: LAST({inside})",
         )
-
-    def call(self, node: exp.Anonymous) -> Part:
-        name = FUNCTIONS[str(node.this).lower()].name
-        arguments = node.expressions
-        try:
-            return self._call(name, arguments)
-        except _ArityError:
-            raise UnsupportedError(
-                f"{name.upper()} does not take {len(arguments)} arguments", FUNCTIONS[name].usage
-            ) from None
-
-    def _call(self, name: str, arguments: list[exp.Expr]) -> Part:
-        match name, arguments:
-            case "abs", [x]:
-                part = self.part(x)
-                if part.type not in (*INTEGERS, *FLOATS, *INTERVALS) and not _is_narrow(part.type):
-                    raise UnsupportedError(f"ABS needs a number, not {name_of(part.type)}")
-                return Part(part.type, lambda: [*part.code(), _op(Op.ABS_F if part.type in FLOATS else Op.ABS)])
-            case "coalesce", [first, *others]:
-                return self.coalesce([first, *others])
-            case "ifnull", [_, _]:
-                return self.coalesce(arguments)
-            case "if", [condition, yes, no]:
-                return self.select([(condition, yes)], no, "IF")
-            case "nullif", [a, b]:
-                value = self.part(a)
-                return self.chosen(self.compare("=", value, self.part(b)), _null(value.type), value)
-            case "nvl2", [a, b, c]:
-                given = self.negation(self.is_null(self.part(a)))
-                return self.chosen(given, *self.unify([self.part(b), self.part(c)], "NVL2"))
-            case "greatest" | "least", [_, _, *_]:
-                values = self.unify([self.part(argument) for argument in arguments], name.upper())
-                best = values[0]
-                for value in values[1:]:
-                    better = self.compare("<" if name == "greatest" else ">", best, value)
-                    both = self.chosen(better, value, best)
-                    best = self.chosen(self.is_null(best), value, self.chosen(self.is_null(value), best, both))
-                return best
-            case "try_divide", [a, b]:
-                return self.divide(self.part(a), self.part(b), failing=False)
-            case "isnull", [a]:
-                return self.is_null(self.part(a))
-            case "isnotnull", [a]:
-                return self.negation(self.is_null(self.part(a)))
-            case "equal_null", [a, b]:
-                return self.null_safe(self.part(a), self.part(b))
-            case (
-                (
-                    "abs"
-                    | "coalesce"
-                    | "ifnull"
-                    | "if"
-                    | "nullif"
-                    | "nvl2"
-                    | "greatest"
-                    | "least"
-                    | "try_divide"
-                    | "isnull"
-                ),
-                _,
-            ):
-                raise _ArityError
-        raise UnsupportedError(
-            f"{name.upper()} is not supported over events of a stage",
-            "of FIRST or LAST alone it is, where it cannot fail; or put it inside: LAST(f(a.x))",
-        )
-
-    # -- logic
 
     @contextlib.contextmanager
-    def only_if(self, condition: Part) -> Iterator[None]:
-        self.guards.append(condition)
+    def only_if(self, condition: Code) -> Iterator[None]:
+        before = self.guards
+        self.guards = (*before, condition)
         try:
             yield
         finally:
-            self.guards.pop()
+            self.guards = before
 
-    def boolean(self, part: Part, where: str) -> Part:
-        if part.type == NULL:
-            return _null(BOOLEAN)
-        if part.type != BOOLEAN:
-            raise UnsupportedError(f"{where} needs BOOLEAN, not {name_of(part.type)}")
-        return part
+    def both(self, a: Sql, b: Sql) -> tuple[Code, Code]:
+        left = self.code(a)
+        with self.only_if(_not(_is_null(self.code(_given(a))))):
+            return left, self.code(b)
 
-    def junction(self, node: exp.And | exp.Or) -> Part:
+    def over_all(self, value: Sql, content: Sql) -> Code:
+        assert value.node is not None
+        name, stage, argument, _ = aggregate_of(value.node)
+        if name == "COUNT":
+            if is_nested(content.type) or content.type == NULL:
+                content = Sql(f"nullif(({content.text} IS NULL), TRUE)", BOOLEAN, None, content.raises)
+        elif content.type not in INTEGERS:
+            content = cast(content, DOUBLE, self.zone)
+        return self.aggregate(Func[name], stage, None if argument is None else content)
+
+    # -- logic and choices
+
+    def junction(self, name: str, operands: Sequence[Sql]) -> Code:
         """AND or OR of all that it joins; what comes after a part that decides does not matter."""
-        is_and = isinstance(node, exp.And)
-        word, operation = ("AND", Op.AND) if is_and else ("OR", Op.OR)
         codes: list[Code] = []
         with contextlib.ExitStack() as stack:
-            for inner in node.flatten():
-                part = self.boolean(self.part(inner), word)
-                codes.append(part.code)
-                undecided = self.or_else(part, True) if is_and else self.negation(self.or_else(part, False))
+            for operand in operands:
+                codes.append(self.code(operand))
+                undecided = _or_else(codes[-1], True) if name == "AND" else _not(_or_else(codes[-1], False))
                 stack.enter_context(self.only_if(undecided))
-        return Part(BOOLEAN, lambda: _chain(codes, operation))
+        return _chain(codes, Op.AND if name == "AND" else Op.OR)
 
-    def negation(self, part: Part) -> Part:
-        return Part(BOOLEAN, lambda: [*part.code(), _op(Op.NOT)])
+    def choice(self, name: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
+        """One of *results*, as it would be among *operands*."""
+        if name == "CASE":
+            chosen = iter(self.as_long([*results[1:-1:2], results[-1]]))
+            return self.case([*itertools.chain.from_iterable(zip(results[:-1:2], chosen, strict=False)), *chosen])
+        if name == "COALESCE":
+            return self.coalesce(self.as_long(results))
+        return self.extreme("<" if name == "GREATEST" else ">", self.as_long(operands), self.as_long(results))
 
-    def both_true(self, a: Part, b: Part) -> Part:
-        return Part(BOOLEAN, lambda: [*a.code(), *b.code(), _op(Op.AND)])
-
-    def or_else(self, part: Part, value: bool) -> Part:
-        """*value* instead of NULL."""
-        return Part(BOOLEAN, lambda: [*part.code(), _op(Op.CONST, int(value)), _op(Op.COALESCE)])
-
-    def is_null(self, part: Part) -> Part:
-        return Part(BOOLEAN, lambda: [*part.code(), _op(Op.IS_NULL)])
-
-    def is_(self, node: exp.Is) -> Part:
-        part = self.part(node.this)
-        if isinstance(node.expression, exp.Null):
-            return self.is_null(part)
-        truth = bool(node.expression.this)
-        same = self.or_else(self.boolean(part, "IS"), not truth)
-        return same if truth else self.negation(same)
-
-    def null_safe(self, a: Part, b: Part) -> Part:
-        equal = self.or_else(self.compare("=", a, b), False)
-        return self.chosen(self.is_null(a), self.is_null(b), equal)
-
-    # -- choices
-
-    def chosen(self, condition: Part, yes: Part, no: Part) -> Part:
-        """*yes* where the condition is TRUE, otherwise *no*; both of one type."""
-
-        def recast(to: pa.DataType) -> Part:
-            return self.chosen(condition, self.convert(yes, to), self.convert(no, to))
-
-        return Part(
-            yes.type if yes.type != NULL else no.type,
-            lambda: [*condition.code(), *yes.code(), *no.code(), _op(Op.SELECT)],
-            recast,
-        )
-
-    def case(self, node: exp.Case) -> Part:
-        of = node.this
-        branches = [
-            (branch.this if of is None else exp.EQ(this=of, expression=branch.this), branch.args["true"])
-            for branch in node.args["ifs"]
+    def choice_cast(self, value: Sql) -> tuple[str, Sequence[Sql], Sequence[Sql]] | None:
+        """A choice whose result is cast, as one of results that are cast: often that can be done in advance."""
+        name, operands = value.operation or Operation("", ())
+        if name in _CHOICES:
+            return name, operands, operands
+        choice = self.choice_cast(operands[0]) if name == "CAST" else None
+        if choice is None:
+            return None
+        asked, last = choice[0] == "CASE", len(choice[2]) - 1
+        results = [
+            part if asked and at % 2 == 0 and at < last else cast(part, value.type, self.zone)
+            for at, part in enumerate(choice[2])
         ]
-        return self.select(branches, node.args.get("default"), "CASE")
+        return choice[0], choice[1], results
 
-    def select(self, branches: list[tuple[exp.Expr, exp.Expr]], otherwise: exp.Expr | None, where: str) -> Part:
-        conditions, values = [], []
+    def case(self, operands: Sequence[Sql]) -> Code:
+        branches = []
         with contextlib.ExitStack() as stack:
-            for when, then in branches:
-                condition = self.boolean(self.part(when), where)
+            for when, then in zip(operands[:-1:2], operands[1::2], strict=True):
+                condition = self.code(when)
                 with self.only_if(condition):
-                    values.append(self.part(then))
-                conditions.append(condition)
-                stack.enter_context(self.only_if(self.negation(self.or_else(condition, False))))
-            values.append(_null(NULL) if otherwise is None else self.part(otherwise))
-        *values, result = self.unify(values, where)
-        for condition, value in zip(reversed(conditions), reversed(values), strict=True):
-            result = self.chosen(condition, value, result)
+                    branches.append((condition, self.code(then)))
+                stack.enter_context(self.only_if(_not(_or_else(condition, False))))
+            result = self.code(operands[-1])
+        for condition, chosen in reversed(branches):
+            result = self.select(condition, chosen, result)
         return result
 
-    def coalesce(self, arguments: list[exp.Expr]) -> Part:
-        values: list[Part] = []
+    def coalesce(self, operands: Sequence[Sql]) -> Code:
+        codes: list[Code] = []
         with contextlib.ExitStack() as stack:
-            for argument in arguments:
-                values.append(self.part(argument))
-                stack.enter_context(self.only_if(self.is_null(values[-1])))
-        return self.first_of(self.unify(values, "COALESCE"))
+            for operand in operands:
+                codes.append(self.code(operand))
+                stack.enter_context(self.only_if(_is_null(self.code(_given(operand)))))
+        return _chain(codes, Op.COALESCE)
 
-    def first_of(self, values: list[Part]) -> Part:
-        """The first that is not NULL, of values of one type."""
+    def extreme(self, operator: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
+        """The greatest or least operand that is not NULL, as it is among *results*."""
+        (best, result), *others = [(self.code(a), self.code(b)) for a, b in zip(operands, results, strict=True)]
+        for code, chosen in others:
+            better = self.compare(operator, best, code, operands[0].type)
+            first = _is_null(best)
+            result = self.select(first, chosen, self.select(better, chosen, result))
+            best = self.select(first, code, self.select(better, code, best))
+        return result
 
-        def recast(to: pa.DataType) -> Part:
-            return self.first_of([self.convert(value, to) for value in values])
+    def select(self, condition: Code, yes: Code, no: Code) -> Code:
+        """*yes* where the condition is TRUE, otherwise *no*."""
+        return self.limited(lambda: [*condition(), *yes(), *no(), _op(Op.SELECT)])
 
-        codes = [value.code for value in values]
-        return Part(values[0].type, lambda: _chain(codes, Op.COALESCE), recast)
+    def limited(self, code: Code) -> Code:
+        """What is used more than once is written more than once: that must end before there is no memory left."""
+
+        def checked() -> list[Instruction]:
+            written = code()
+            if len(written) > MAX_OPERATIONS:
+                raise self.too_long()
+            return written
+
+        return checked
+
+    def too_long(self) -> ExpressionSyntaxError:
+        return ExpressionSyntaxError.at("the expression is too long once it is written out", self.text)
 
     # -- comparison
 
-    def compare(self, operator: str, a: Part, b: Part) -> Part:
-        a, b = self.unify([a, b], operator, True)
-        floating = a.type in FLOATS
-        equal, less, at_most = (Op.EQ_F, Op.LT_F, Op.LE_F) if floating else (Op.EQ, Op.LT, Op.LE)
-        ends = {
-            "=": [equal], "<>": [equal, Op.NOT], "<": [less], "<=": [at_most], ">": [Op.SWAP, less], ">=": [Op.SWAP, at_most],
-        }[operator]  # fmt: skip
-        return Part(BOOLEAN, lambda: [*a.code(), *b.code(), *map(_op, ends)])
+    def alike(self, values: Sequence[Sql]) -> Sequence[Sql]:
+        """Values that are compared: decimals for which the stack has no room as doubles, where that is as exact."""
+        values, kind = self.as_long(values), values[0].type
+        if is_decimal(kind) and (not _is_narrow(kind) or any(map(self.is_longer, values))):
+            given = [_given(value) for value in values]
+            if any(map(self.is_computed, given)) and all(map(_is_exact, given)):
+                return [cast(value, DOUBLE, self.zone) for value in given]
+        return values
 
-    def is_in(self, value: Part, *choices: Part) -> Part:
+    def as_long(self, values: Sequence[Sql]) -> Sequence[Sql]:
+        """Integers that stand beside one that was computed, with 64 bits."""
+        if values[0].type in INTEGERS and any(self.is_long(_given(value)) for value in values):
+            return [self.long(value) for value in values]
+        return values
+
+    def long(self, value: Sql) -> Sql:
+        """An integer as the machine computes with it."""
+        given = _given(value)
+        return given if self.is_long(given) else cast(given, BIGINT, self.zone)
+
+    def is_long(self, value: Sql) -> bool:
+        """Is it an integer that the machine computes? It has 64 bits, whatever its type."""
+        if value.type not in INTEGERS or value.operation is None or self.translator.is_pure(value):
+            return False
+        return value.operation.name in _ARITHMETIC or any(map(self.is_long, value.operation.operands))
+
+    def is_longer(self, value: Sql) -> bool:
+        """Is it a decimal made of such an integer, which may have more digits than an integer of its type?"""
+        given = _given(value)
+        return given is not value and is_decimal(value.type) and self.is_long(given)
+
+    def is_computed(self, value: Sql) -> bool:
+        """Is it computed on the stack, rather than for each event in advance?"""
+        if value.operation is None or (self.translator.is_pure(value) and not (value.raises and _divides(value))):
+            return False
+        name, operands = value.operation
+        if name == "CASE":
+            operands = (*operands[1:-1:2], operands[-1])  # without the conditions
+        return name not in (*_CHOICES, "CAST") or any(map(self.is_computed, operands))
+
+    def between(self, *tests: Sql) -> Code:
+        codes = []
+        for test in tests:
+            assert test.operation is not None
+            a, b = self.alike(test.operation.operands)
+            codes.append(self.compare(test.operation.name, self.code(a), self.code(b), a.type))
+        return _chain(codes, Op.AND)
+
+    def compare(self, operator: str, a: Code, b: Code, data_type: pa.DataType) -> Code:
+        ends = [_typed(operation, data_type) for operation in _COMPARISONS[operator]]
+        return lambda: [*a(), *b(), *ends]
+
+    def same(self, a: Sql, b: Sql) -> Code:
+        x, y = self.alike([a, b])
+        equal = _or_else(self.compare("=", self.code(x), self.code(y), x.type), False)
+        return self.select(_is_null(self.code(_given(a))), _is_null(self.code(_given(b))), equal)
+
+    def is_in(self, value: Sql, *choices: Sql) -> Code:
         """What stands literally in the list is a table that is searched; what does not is compared one by one."""
-        fixed = [choice for choice in choices if choice.known]
-        tests = [self.compare("=", value, choice).code for choice in choices if not choice.known]
-        if len(fixed) < _FEW:
-            tests = [self.compare("=", value, choice).code for choice in choices]
-        else:
-            constants = [choice.constant for choice in fixed]
+        found = self.code(value)
+        fixed = [constant for constant in map(self.constant, choices) if constant is not None]
+        others = choices if len(fixed) < _FEW else [choice for choice in choices if self.constant(choice) is None]
+        tests = [self.compare("=", found, self.code(choice), value.type) for choice in others]
+        if len(fixed) >= _FEW:
+            constants = [constant for (constant,) in fixed]
             # -0.0 is equal to 0.0; NaN is equal to itself, and the largest.
             items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
             table = sorted(item for item in items if item is not None)
             table += [item for item in constants if item != item][:1]
             has_null, floating = int(None in items), int(value.type in FLOATS)
-            rows = tuple(self._push(item) for item in table)
+            rows = tuple(self.push(item) for item in table)
 
             def search() -> list[Instruction]:
-                return [*value.code(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
+                return [*found(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
 
             tests.insert(0, search)
-        return Part(BOOLEAN, lambda: _chain(tests, Op.OR))
+        return _chain(tests, Op.OR)
 
-    def unify(self, parts: list[Part], where: str, comparing: bool = False) -> list[Part]:
-        """Bring values to the type that Spark finds for all of them."""
-        kinds = list(dict.fromkeys(part.type for part in parts))
-        found: pa.DataType | None = NULL
-        for kind in sorted(kinds, key=lambda kind: kind != STRING):
-            found = None if found is None or is_nested(kind) else common_type(found, kind)
-        texts = [part for part in parts if part.type == STRING and not isinstance(part.constant, str)]
-        if found is None or (found != STRING and texts):
-            names = " and ".join(name_of(kind) for kind in kinds if kind != NULL)
-            hint = "compare its parts" if any(is_nested(kind) for kind in kinds) else "CAST one of them"
-            raise UnsupportedError(f"{where} cannot take {names} together", hint)
-        if is_decimal(found) and found.precision > _DIGITS and any(part.cast is None for part in parts):
-            exact = all(
-                kind in INTEGERS or (is_decimal(kind) and kind.precision <= _EXACT) or kind == NULL for kind in kinds
-            )
-            if not comparing or not exact:
-                raise UnsupportedError(
-                    f"{where} would need {name_of(found)} over events of a stage", "CAST(... AS DOUBLE)"
-                )
-            found = DOUBLE
-        return [self.convert(part, found) for part in parts]
+    # -- numbers and times
 
-    def convert(self, part: Part, to: pa.DataType) -> Part:
-        """Bring a value to another type."""
-        have = part.type
-        if have == to:
-            return part
-        if have == NULL:
-            return _null(to)
-        if part.cast is not None:
-            return part.cast(to)
-        if (have in INTEGERS and to == BIGINT) or (have in INTERVALS and to in INTERVALS):
-            return Part(to, part.code)
-        if have in INTEGERS and to in FLOATS:
-            return Part(DOUBLE, lambda: [*part.code(), _op(Op.TO_FLOAT)])
+    def cast(self, value: Sql, inner: Sql) -> Code:
+        have, to = inner.type, value.type
+        code = self.computed(inner)
+        if (have in INTEGERS and to in INTEGERS and INTEGERS.index(have) <= INTEGERS.index(to)) or (
+            have == FLOAT and to == DOUBLE
+        ):
+            return code
+        if have in INTEGERS and to == DOUBLE:
+            return lambda: [*code(), _op(Op.TO_FLOAT)]
         if is_decimal(have) and have.precision <= _EXACT and to == DOUBLE:
-            divide = [_op(Op.TO_FLOAT), self._push(10.0**have.scale), _op(Op.DIV_F, 1)]
-            return Part(DOUBLE, lambda: [*part.code(), *divide])
-        if is_decimal(to) and to.precision <= _DIGITS and (is_decimal(have) or have in INTEGERS):
-            shift = to.scale - decimal_of(have).scale
+            divide = [_op(Op.TO_FLOAT), self.push(10.0**have.scale), _op(Op.DIV_F, 1)]
+            return lambda: [*code(), *divide]
+        if _is_narrow(to) and (is_decimal(have) or have in INTEGERS) and not self.is_longer(value):
+            shift = to.scale - (have.scale if is_decimal(have) else 0)
             if shift >= 0:
-                return Part(to, lambda: [*part.code(), _op(Op.CONST, 10**shift), _op(Op.MUL)])
+                return lambda: [*code(), _op(Op.CONST, 10**shift), _op(Op.MUL)]
         raise UnsupportedError(
             f"{name_of(have)} cannot become {name_of(to)} over events of a stage", "CAST the columns in it"
         )
 
-    # -- arithmetic
+    def unary(self, operation: Op, value: Sql, operand: Sql) -> Code:
+        if value.type not in (*INTEGERS, *FLOATS, *INTERVALS) and not _is_narrow(value.type):
+            word = "ABS" if operation is Op.ABS else "-"
+            raise UnsupportedError(f"{word} of {name_of(value.type)} is not supported over events of a stage")
+        code = self.code(operand)
+        return lambda: [*code(), _typed(operation, value.type)]
 
-    def arithmetic(self, operator: str, a: Part, b: Part) -> Part:
-        if operator in ("%", "DIV"):
-            raise self._no_operator(operator)
-        if operator != "/" and any(is_temporal(part.type) or part.type in (*INTERVALS, MONTHS) for part in (a, b)):
-            return self.time_arithmetic(operator, a, b)
-        for part in (a, b):
-            if not is_numeric(part.type) and part.type != NULL:
-                hint = "CAST it" if part.type == STRING else None
-                raise UnsupportedError(f"{operator} needs numbers, not {name_of(part.type)}", hint)
-        if operator == "/":
-            return self.divide(a, b, failing=True)
-        kinds = [part.type for part in (a, b) if part.type != NULL] or [DOUBLE]
-        a, b = (_null(kinds[0]) if part.type == NULL else part for part in (a, b))
-        kind = common_type(a.type, b.type)
-        if is_decimal(kind):
-            return self.decimal_arithmetic(operator, a, b)
+    def divide(self, a: Sql, b: Sql, *, failing: bool) -> Code:
+        dividend, divisor = self.both(a, b)
+        if not failing:
+            return lambda: [*dividend(), *divisor(), _op(Op.DIV_F, 1)]
+        constant = self.constant(b)
+        guards = () if constant is not None and constant[0] else self.guards
+
+        def code() -> list[Instruction]:
+            by = divisor()
+            if guards:
+                by = [*_chain(guards, Op.AND)(), *by, self.push(1.0), _op(Op.SELECT)]
+            return [*dividend(), *by, _op(Op.DIV_F, 0)]
+
+        return self.limited(code)
+
+    def arithmetic(self, operator: str, value: Sql, a: Sql, b: Sql) -> Code:
+        kind, operation = value.type, _ARITHMETIC[operator]
         if kind == FLOAT:
             raise UnsupportedError(
                 f"{operator} of two FLOAT is not supported over events of a stage", "CAST(... AS DOUBLE)"
             )
-        kind = BIGINT if kind in INTEGERS else DOUBLE
-        a, b = self.convert(a, kind), self.convert(b, kind)
-        plain, floating = {"+": (Op.ADD, Op.ADD_F), "-": (Op.SUB, Op.SUB_F), "*": (Op.MUL, Op.MUL_F)}[operator]
-        return Part(kind, lambda: [*a.code(), *b.code(), _op(floating if kind == DOUBLE else plain)])
-
-    def _no_operator(self, operator: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"{operator} is not supported over events of a stage",
-            f"of FIRST or LAST alone it is, where it cannot fail; or put it inside: LAST(a.x {operator} 2)",
-        )
-
-    def divide(self, a: Part, b: Part, *, failing: bool) -> Part:
-        word = "/" if failing else "TRY_DIVIDE"
-        kinds = (a.type, b.type)
-        if not all(is_numeric(kind) or kind == NULL for kind in kinds):
-            raise UnsupportedError(f"{word} needs numbers")
-        if any(is_decimal(kind) for kind in kinds) and not any(kind in FLOATS for kind in kinds):
-            raise UnsupportedError(
-                f"{word} of decimals is not supported over events of a stage", "CAST one of them to DOUBLE"
-            )
-        a, b = self.convert(a, DOUBLE), self.convert(b, DOUBLE)
-        if not failing:
-            return Part(DOUBLE, lambda: [*a.code(), *b.code(), _op(Op.DIV_F, 1)])
-        guards = [guard.code for guard in self.guards]
-
-        def code() -> list[Instruction]:
-            divisor = b.code()
-            if guards and not (b.constant is not None and b.constant != 0):
-                divisor = [*_chain(guards, Op.AND), *divisor, self._push(1.0), _op(Op.SELECT)]
-            return [*a.code(), *divisor, _op(Op.DIV_F, 0)]
-
-        return Part(DOUBLE, code)
-
-    def decimal_arithmetic(self, operator: str, a: Part, b: Part) -> Part:
-        x, y = a.decimal or decimal_of(a.type), b.decimal or decimal_of(b.type)
-        scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
-        whole = max(x.precision - x.scale, y.precision - y.scale)
-        digits = x.precision + y.precision if operator == "*" else whole + scale
-        if digits + 1 > _DIGITS:
-            kind = name_of(bounded(digits + 1, scale))
-            raise UnsupportedError(
-                f"{operator} would need {kind} over events of a stage", "CAST one side to DOUBLE, or a BIGINT to INT"
-            )
-        if operator == "*":
-            a, b = self.convert(a, x), self.convert(b, y)
-        else:
-            wide = pa.decimal128(digits, scale)
-            a, b = self.convert(a, wide), self.convert(b, wide)
-        operation = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}[operator]
-        return Part(pa.decimal128(digits + 1, scale), lambda: [*a.code(), *b.code(), _op(operation)])
-
-    def negative(self, part: Part) -> Part:
-        if part.type in FLOATS:
-            return Part(part.type, lambda: [*part.code(), _op(Op.NEG_F)])
-        if part.type not in (*INTEGERS, *INTERVALS) and not _is_narrow(part.type):
-            raise UnsupportedError(f"- needs a number, not {name_of(part.type)}")
-        return Part(part.type, lambda: [*part.code(), _op(Op.NEG)])
-
-    def time_arithmetic(self, operator: str, a: Part, b: Part) -> Part:
         if MONTHS in (a.type, b.type):
             raise UnsupportedError(
                 "an interval in months has no fixed length", "put it inside: LAST(a.x + INTERVAL 1 MONTH)"
             )
-        plain = Op.ADD if operator == "+" else Op.SUB
-        if operator == "*":
-            interval, number = (a, b) if a.type in INTERVALS else (b, a)
-            if interval.type in INTERVALS and number.type in INTEGERS:
-                return Part(TIME, lambda: [*interval.code(), *number.code(), _op(Op.MUL)])
-        elif a.type in INTERVALS and b.type in INTERVALS:
-            return Part(a.type if a.type == b.type else TIME, lambda: [*a.code(), *b.code(), _op(plain)])
-        elif operator == "+" and is_temporal(b.type) and not is_temporal(a.type):
-            return self.time_arithmetic(operator, b, a)
-        elif is_temporal(a.type) and b.type in INTERVALS:
-            return self.shifted(plain, a, b)
-        elif a.type == DATE and b.type in INTEGERS:
-            return Part(DATE, lambda: [*a.code(), *b.code(), _op(plain)])
-        elif operator == "-" and a.type == b.type == DATE:
-            return Part(DAYS, lambda: [*a.code(), *b.code(), _op(Op.SUB), _op(Op.CONST, _DAY), _op(Op.MUL)])
-        elif operator == "-" and is_temporal(a.type) and is_temporal(b.type):
-            kind = common_type(a.type, b.type)
-            if {is_instant(part.type) for part in (a, b)} != {True, False} or DATE in (a.type, b.type):
-                # Spark takes the difference of what the clocks show.
-                a, b = (self.clock(self.convert(part, kind)) for part in (a, b))
-                return Part(TIME, lambda: [*a.code(), *b.code(), _op(Op.SUB)])
-        raise UnsupportedError(f"{operator} cannot take {name_of(a.type)} and {name_of(b.type)} together")
+        if kind in INTEGERS:  # they have 64 bits here
+            a, b = (self.long(part) for part in (a, b))
+        elif is_decimal(kind):
+            if kind.precision > _DIGITS or self.is_longer(a) or self.is_longer(b):
+                raise UnsupportedError(
+                    f"{operator} would need more than {_DIGITS} digits over events of a stage",
+                    "CAST one side to DOUBLE, or a BIGINT to INT",
+                )
+            if operator != "*":
+                wide = pa.decimal128(kind.precision - 1, kind.scale)
+                a, b = (cast(_given(part), wide, self.zone) for part in (a, b))
+        elif is_temporal(kind) and b.type in INTERVALS:
+            return self.shifted(operation, a, b)
+        left, right = self.both(a, b)
+        ends = [_typed(operation, kind)]
+        if a.type == b.type == DATE:
+            ends += [_op(Op.CONST, _DAY), _op(Op.MUL)]
+        return lambda: [*left(), *right(), *ends]
 
-    def clock(self, part: Part) -> Part:
-        return part if is_fixed(self.zone) else self.convert(part, NTZ)
-
-    def shifted(self, operation: Op, moment: Part, interval: Part) -> Part:
+    def shifted(self, operation: Op, moment: Sql, interval: Sql) -> Code:
+        constant = self.constant(interval)
+        length = constant[0] if constant is not None else None
+        left, right = self.both(moment, interval)
         if moment.type == DATE:
-            if interval.type == DAYS and isinstance(interval.constant, int):
-                days = interval.constant // _DAY
-                return Part(DATE, lambda: [*moment.code(), _op(Op.CONST, days), _op(operation)])
-            moment = self.convert(moment, pa.timestamp("us", self.zone))
-        hours = isinstance(interval.constant, int) and abs(interval.constant) < _DAY
-        if is_instant(moment.type) and not is_fixed(self.zone) and not hours:
+            if length is None:
+                raise UnsupportedError("only a fixed number of days can be added to a DATE over events of a stage")
+            return lambda: [*left(), _op(Op.CONST, length // _DAY), _op(operation)]
+        if is_instant(moment.type) and not is_fixed(self.zone) and not (length is not None and abs(length) < _DAY):
             # A day is not always 24 hours long there.
             raise UnsupportedError(
                 "an interval of days is not supported over events of a stage", "INTERVAL 23 HOURS at most"
             )
-        return Part(moment.type, lambda: [*moment.code(), *interval.code(), _op(operation)])
-
-    def _translator(self) -> Translator:
-        return Translator(self.vectorized.schema, self.zone, self.text)
+        return lambda: [*left(), *right(), _op(operation)]
 
 
-class _ArityError(Exception):
-    """A function with a wrong number of arguments."""
+def _typed(operation: Op, data_type: pa.DataType) -> Instruction:
+    return _op(_ON_DOUBLES.get(operation, operation) if data_type in FLOATS else operation)
+
+
+def _not(code: Code) -> Code:
+    return lambda: [*code(), _op(Op.NOT)]
+
+
+def _is_null(code: Code) -> Code:
+    return lambda: [*code(), _op(Op.IS_NULL)]
+
+
+def _or_else(code: Code, value: bool) -> Code:
+    """*value* instead of NULL."""
+    return lambda: [*code(), _op(Op.CONST, int(value)), _op(Op.COALESCE)]
+
+
+def _chain(codes: Sequence[Code], operation: Op) -> Code:
+    """All values one after the other, joined two by two."""
+
+    def code() -> list[Instruction]:
+        joined = list(codes[0]())
+        for other in codes[1:]:
+            joined += [*other(), _op(operation)]
+        return joined
+
+    return code
+
+
+# ---------------------------------------------------------------------------------------------------- how values are held
+
+
+def _given(value: Sql) -> Sql:
+    """The value before it was brought to the type that an operation takes."""
+    implicit = value.node is None and value.operation is not None and value.operation.name == "CAST"
+    return _given(value.operation.operands[0]) if implicit and value.operation is not None else value
+
+
+def _divides(value: Sql) -> bool:
+    if value.node is not None:
+        return value.node.find(exp.Div) is not None
+    return value.operation is not None and any(map(_divides, value.operation.operands))
+
+
+def _is_exact(value: Sql) -> bool:
+    """Does it compare with others of this kind as the nearest doubles do? Integers have no fraction that could be lost."""
+    if isinstance(value.constant, decimal.Decimal):
+        return value.constant % 1 == 0 or len(value.constant.as_tuple().digits) <= _EXACT
+    return value.type in (*INTEGERS, NULL) or (is_decimal(value.type) and value.type.precision <= _EXACT)
 
 
 def _is_narrow(data_type: pa.DataType) -> bool:
     """Is it a decimal that is an integer on the stack?"""
     return is_decimal(data_type) and bool(data_type.precision <= _DIGITS)
-
-
-def _exact(value: Sql) -> pa.DataType | None:
-    return exact_decimal(value) if value.type in INTEGERS or is_decimal(value.type) else None
-
-
-def _null(data_type: pa.DataType) -> Part:
-    return Part(data_type, lambda: [_op(Op.NULL)], _null, known=True)
-
-
-def _chain(codes: Sequence[Code], operation: Op) -> list[Instruction]:
-    """All values one after the other, joined two by two."""
-    code = codes[0]()
-    for other in codes[1:]:
-        code += [*other(), _op(operation)]
-    return code
-
-
-def _word(node: exp.Expr) -> str:
-    return {"regexplike": "RLIKE", "trycast": "CAST", "dpipe": "||"}.get(node.key, node.key)
 
 
 def _sortable(number: int) -> str:

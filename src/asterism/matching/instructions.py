@@ -1,4 +1,8 @@
-"""The instructions of the kernel's stack machine, and the programs that are made of them."""
+"""The instructions of the kernel's stack machine, and the programs that are made of them.
+
+The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they stay (``tests/unit/test_kernel_numbers.py``).
+What an instruction holds is told at :attr:`Programs.ops`; :mod:`asterism.matching.condition_programs` emits them.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,7 @@ from asterism.expressions.names import Scope
 from asterism.expressions.values import Sql
 
 STACK = 64  # values on the kernel's stack
-
-
-# ---------------------------------------------------------------------------------------------------- programs
-
-
-class Kind(enum.Enum):
-    """Types of the stack machine, where every value is 64 bits."""
-
-    INT = "number"
-    FLOAT = "floating point number"
-    BOOL = "Boolean"
-    STRING = "string"
-    TIMESTAMP = "timestamp"
-    DATE = "date"
-    INTERVAL = "interval"
-    NULL = "NULL"
+Instruction = tuple[int, int, int, int, int, int]
 
 
 class Op(enum.IntEnum):
@@ -69,6 +58,8 @@ class Op(enum.IntEnum):
 
 
 class Func(enum.IntEnum):
+    """Aggregates over the events of a stage."""
+
     FIRST = 0
     LAST = 1
     SUM = 2
@@ -76,6 +67,19 @@ class Func(enum.IntEnum):
     AVG = 4
     MIN = 5
     MAX = 6
+
+
+class Kind(enum.Enum):
+    """Types of the stack machine, where every value is 64 bits."""
+
+    INT = "number"
+    FLOAT = "floating point number"
+    BOOL = "Boolean"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    INTERVAL = "interval"
+    NULL = "NULL"
 
 
 def kind_of(data_type: pa.DataType) -> Kind | None:
@@ -99,9 +103,6 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
     if pa.types.is_null(data_type):
         return Kind.NULL
     return None
-
-
-Instruction = tuple[int, int, int, int, int, int]
 
 
 @dataclass(slots=True)

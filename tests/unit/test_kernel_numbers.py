@@ -1,0 +1,38 @@
+"""The numbers of the enums that the kernel is compiled with."""
+
+from __future__ import annotations
+
+import enum
+
+import pytest
+
+from asterism.matching.instructions import Func, Op
+from asterism.patterns.automaton import Action, StateKind
+from asterism.patterns.sequence import SkipKind
+
+NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
+    Op: {
+        "CONST": 0, "NULL": 1, "STRING": 2, "SLOT": 3, "AGG": 4, "TO_FLOAT": 5, "TO_FLOAT_BELOW": 6, "ADD": 7, "SUB": 8, "MUL": 9,
+        "NEG": 10, "ABS": 11, "ADD_F": 12, "SUB_F": 13, "MUL_F": 14, "DIV_F": 15, "NEG_F": 16, "ABS_F": 17, "EQ": 18, "LT": 19,
+        "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "SWAP": 24, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
+        "SELECT": 30, "PYTHON": 31, "IN": 32,
+    },
+    Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
+    Action: {"TAKE": 0, "IGNORE": 1, "PROCEED": 2},
+    StateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4},
+    SkipKind: {
+        "NO_SKIP": 0, "SKIP_TO_NEXT": 1, "SKIP_PAST_LAST_EVENT": 2, "SKIP_TO_FIRST": 3, "SKIP_TO_LAST": 4,
+    },
+}  # fmt: skip
+"""Of SkipKind, whose values are no numbers, the place in their order."""
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=lambda kind: kind.__name__)
+def test_numbers_that_the_kernel_is_compiled_with(kind: type[enum.Enum]) -> None:
+    found = {
+        member.name: member.value if isinstance(member.value, int) else number for number, member in enumerate(kind)
+    }
+    assert found == NUMBERS[kind], (
+        f"the kernel is compiled with the numbers of {kind.__name__}: renumbering needs a change of kernels.py, "
+        "because compiled code is cached per file"
+    )
