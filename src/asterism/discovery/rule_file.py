@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from asterism.discovery.documents import MAX_BYTES, read_document
+from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
 from asterism.expressions.names import check_names
 from asterism.expressions.parsing import parse
@@ -222,7 +222,7 @@ def _items_in(path: Path) -> Sequence[Any]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        raise unreadable(path, error) from None
     except PatternProcessorError as error:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
@@ -233,7 +233,7 @@ def _used_in(path: Path) -> UsedVersions:
     except FileNotFoundError:
         return UsedVersions()
     except OSError as error:
-        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise PatternProcessorError(
             f"{path} cannot be read",

@@ -1,1 +1,1 @@
-"""Strings and pictures for people, and strict readers of JSON. Knows nothing of patterns."""
+"""Strings and pictures for people, and strict readers of JSON and YAML. Knows nothing of patterns."""
