@@ -84,13 +84,14 @@ def test_the_last_rule_leaves_an_empty_list() -> None:
     empty = changed(text, a=REMOVED, b=REMOVED)
     assert empty == "processors:\n  # one\n    []\n  # two\n# three\n"
     assert changed(empty, a={"id": "a"}) == "processors:\n  # one\n- id: a\n  # two\n# three\n"
-    assert changed("processors: []  # none", a={"id": "a"}) == "processors:\n- id: a\n  # none\n"
+    assert changed("processors: []  # none", a={"id": "a"}) == "processors:\n- id: a  # none\n"
     assert changed("[]", a={"id": "a"}) == "- id: a\n"
 
 
 def test_a_rule_is_replaced_and_another_added() -> None:
-    text = "processors:\n    # one\n    - id: a  # old\n      version: 1\n    # two\n    - {id: b}\n    # three"
-    wanted = "processors:\n    # one\n    - id: a\n      version: 2\n    # two\n    - {id: b}\n    - id: c\n      text: '1e3'\n    # three\n"
+    text = "processors:\n    # one\n    - id: a  # old\n      version: 1\n    # two\n    - {id: b}\n    # end"
+    wanted = text.replace("id: a  # old", "id: a").replace("version: 1", "version: 2")
+    wanted = wanted.replace("{id: b}\n", "{id: b}\n    - id: c\n      text: '1e3'\n") + "\n"
     assert changed(text, a={"id": "a", "version": 2}, c={"id": "c", "text": "1e3"}) == wanted
 
 
