@@ -44,7 +44,7 @@ class TooLargeError(PatternProcessorError):
     """The set would be too large to be read again."""
 
 
-Condition = Callable[[bytes | None], bool]
+Precondition = Callable[[bytes | None], bool]
 """May a change be made where this text is, or nothing?"""
 
 
@@ -94,7 +94,7 @@ class RuleSet:
             items = list(self._items.values())
         return processors_from(items, str(self.path))
 
-    def put(self, id: str, item: Any, condition: Condition = lambda text: True) -> bool:
+    def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
         """Put one processor; is it new?
 
         :raises AsterismError: it cannot be used; nothing has changed
@@ -111,7 +111,7 @@ class RuleSet:
             self._write(self._items | {id: item}, [found])
         return new
 
-    def put_all(self, items: Sequence[Any], condition: Condition = lambda text: True) -> Report:
+    def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set; what is refused stays as it was. Items beyond the limit of a set are refused as one, and none is removed."""
         accepted: dict[str, Any] = {}
         usable: list[PatternProcessor] = []
@@ -146,7 +146,7 @@ class RuleSet:
             self._write(items_, usable)
         return Report(list(accepted), refused, removed)
 
-    def remove(self, id: str, condition: Condition = lambda text: True) -> bool:
+    def remove(self, id: str, condition: Precondition = lambda text: True) -> bool:
         """Was it there?"""
         with self._lock:
             if id not in self._items:
@@ -252,7 +252,7 @@ def _id_of(item: Any) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _require(condition: Condition, text: bytes | None) -> None:
+def _require(condition: Precondition, text: bytes | None) -> None:
     if not condition(text):
         raise ChangedError("what is there is not what the change was made for", hint="get it, and change that")
 
