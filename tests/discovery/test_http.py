@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -275,11 +276,11 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     [
         ({"pattern": graph("price >")}, "a: condition: the expression is incomplete"),
         ({"pattern": graph("price > (SELECT 1)")}, "a: condition: subqueries are not supported"),
-        ({"pattern": graph("price > 1 AS x")}, "a: condition: only a measure has a name"),
+        ({"pattern": graph("price > 1 AS x")}, "a: condition: a condition has no name"),
         ({"pattern": graph("LAST(b.price) > 1")}, "a: condition: unknown stage 'b'"),
         ({"key": ["user", "(SELECT 1)"]}, "key: subqueries are not supported"),
         ({"key": ["LAST(a.user)"]}, "key: unknown stage 'a'"),
-        ({"key": ["user AS u"]}, "key: only a measure has a name"),
+        ({"key": ["user AS u"]}, "key: a key has no name"),
         ({"select": ["5 5 AS"]}, "select: unexpected token"),
         ({"select": ["LAST(b.price)"]}, "select: unknown stage 'b'"),
     ],
@@ -684,8 +685,7 @@ def test_who_connects_all_the_time_keeps_nobody_out(tmp_path: Path) -> None:
 def test_who_does_not_take_the_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is larger than what the sockets hold."""
     monkeypatch.setattr(server, "MAX_SERVED", 1)
-    big = json.dumps([rule(f"r{n}", select=["1 AS " + "x" * 200]) for n in range(9_000)]).encode()
-    (tmp_path / "set.json").write_bytes(big)
+    (tmp_path / "set.json").write_text(json.dumps([rule("a", pattern="x" * 15_000_000)]))
     with endpoint(tmp_path) as (client, _), client.connected() as slow:
         monkeypatch.setattr(server, "TOTAL_TIMEOUT", 0.5)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -736,6 +736,12 @@ def test_the_token_does_not_travel_in_clear(tmp_path: Path, host: str) -> None:
         factory(tmp_path, host=host)
 
 
+def test_without_h11_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(PatternProcessorError, match=r"pip install 'asterism\[http\]'"):
+        factory(tmp_path)
+
+
 @pytest.mark.parametrize("port", [-1, 65536, 70000, "8473", 80.0, True, None])
 def test_there_must_be_such_a_port(tmp_path: Path, port: Any) -> None:
     with pytest.raises(PatternProcessorError, match="a port is an integer from 0 to 65535"):
@@ -777,6 +783,35 @@ def test_it_speaks_https_with_a_certificate(tmp_path: Path, certificate: tuple[P
             assert client.raw(b"GET /processors HTTP/1.1\r\n\r\n")[:4] != b"HTTP"
         manager.wait_for({"a": 1})
         assert client.status("GET", "/health", token="wrong") == 401
+
+
+def test_large_documents_travel_whole_over_https(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    chain, key = certificate
+    large = [rule("a", pattern="x" * 5_000_000), rule("b")]
+    with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
+        client.context = ssl.create_default_context(cafile=chain)
+        status, told, _headers = client.ask("PUT", "/processors", large)
+        assert (status, told["accepted"], len(told["refused"])) == (207, ["b"], 1)
+        assert client.status("PUT", "/processors", b"x" * 500_000, token="wrong") == 401
+    (tmp_path / "set.json").write_text(json.dumps(large))
+    with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
+        client.context = ssl.create_default_context(cafile=chain)
+        assert client.ask("GET", "/processors")[1] == {"processors": large}
+
+
+def test_who_does_not_shake_hands_keeps_nobody_out(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_WAITING", 5)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 1000)
+    chain, key = certificate
+    with (
+        endpoint(tmp_path, certificate=chain, private_key=key) as (client, _),
+        connections(client, 20, b"\x16\x03\x01") as held,
+    ):
+        client.context = ssl.create_default_context(cafile=chain)
+        assert client.status("GET", "/health") == 200
+        until(lambda: sum(drips_in_vain(one) for one in held) >= 15)
 
 
 def test_a_certificate_that_cannot_be_used_interrupts(tmp_path: Path) -> None:

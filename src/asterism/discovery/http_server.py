@@ -22,7 +22,7 @@ from asterism.errors import printable
 
 HEAD_TIMEOUT = 5  # seconds to show the token; and as many before to agree on TLS
 TOTAL_TIMEOUT = 60  # seconds to send a body; and as many to take in an answer
-MAX_WAITING = 256  # connections that have not shown the token
+MAX_WAITING = 128  # connections that have not shown the token
 MAX_SERVED = 32  # connections that have
 MAX_HEAD = 16_384  # bytes that are kept of a head that has not ended
 MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants

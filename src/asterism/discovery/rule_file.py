@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlglot import exp
-
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
-from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.names import check_names
-from asterism.expressions.parsing import parse
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
@@ -30,6 +27,7 @@ from asterism.rules.processor import (
     without_flag,
 )
 from asterism.rules.used_versions import UsedVersions
+from asterism.rules.validation import parse_sql
 
 
 class ConflictError(PatternProcessorError):
@@ -271,32 +269,23 @@ def _usable(item: Any) -> PatternProcessor:
     compile_pattern(found.pattern, Semantics.FLINK)
     stages = tuple(stage.name for stage in found.pattern.atoms())
     texts = [
-        *(("key", text) for text in found.key or ()),
-        *(("select", text) for text in found.select),
+        *(("key", "key", text) for text in found.key or ()),
+        *(("select", "select", text) for text in found.select),
         *_conditions(found.pattern),
     ]
-    for what, text in texts:
+    for what, kind, text in texts:
         try:
-            _check_sql(text, () if what == "key" else stages, named=what == "select")
+            # Only the query knows the columns.
+            check_names(parse_sql(text, kind), () if kind == "key" else stages, text)
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
     return found
 
 
-def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str]]:
+def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str, str]]:
     for stage in pattern.stages:
         for what, condition in (("condition", stage.condition), ("until condition", stage.until)):
             if isinstance(condition, SqlCondition):
-                yield f"{stage.name}: {what}", condition.text
+                yield f"{stage.name}: {what}", "condition", condition.text
         if stage.group is not None:
             yield from _conditions(stage.group)
-
-
-def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
-    """Only the query knows the columns. A *named* expression may have a name."""
-    tree = parse(text)
-    if isinstance(tree, exp.Alias):
-        if not named:
-            raise ExpressionSyntaxError.at("only a measure has a name", text)
-        tree = tree.this
-    check_names(tree, stages, text)
