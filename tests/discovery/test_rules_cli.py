@@ -446,6 +446,11 @@ def test_what_cannot_be_changed_without_losing_comments_is_not(tmp_path: Path) -
         assert path.read_text() == "processors: []\n"
 
 
+def test_a_key_cannot_name_a_stage(tmp_path: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("a", key=["LAST(a.user)"]))
+    assert "key: unknown stage 'a'" in failed("validate", path, status=1)
+
+
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "cannot be read" in failed("list", tmp_path / "none.json")
     assert "there is no database" in failed("list", f"sqlite:///{tmp_path / 'none.db'}")
