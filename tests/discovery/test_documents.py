@@ -18,6 +18,7 @@ from asterism.discovery.documents import read_document, read_file, written
 from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
 from asterism.rules.durable_files import NotWrittenError, replace_file
+from asterism.text import strict_yaml
 
 
 def items(text: str | bytes, name: str = "rules.yaml") -> Any:
@@ -86,7 +87,7 @@ def test_what_yaml_must_not_say_is_refused(text: str) -> None:
 
 
 def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_NODES", 10)
+    monkeypatch.setattr(strict_yaml, "MAX_NODES", 10)
     assert len(items("- a\n" * 9)) == 9
     with pytest.raises(PatternProcessorError, match="more than 10 values"):
         items("- a\n" * 11)
@@ -101,7 +102,7 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_aliases_repeat_is_not_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_BYTES", 100)
+    monkeypatch.setattr(strict_yaml, "MAX_CHARACTERS", 100)
     text = "- &a {name: &b abcdef}\n"  # ten characters
     assert len(items(text + "- *a\n" * 9)) == 10
     with pytest.raises(PatternProcessorError, match="with what its aliases repeat"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
+from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory, documents
 from asterism.discovery import file as module
 from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import PatternProcessorDiscoverer
@@ -248,10 +248,10 @@ def test_the_rules_of_a_link_stay_while_what_it_leads_to_is_away(folder: Path, t
 
 
 def test_sizes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FILES", 1)
+    monkeypatch.setattr(documents, "MAX_FILES", 1)
     with pytest.raises(PatternProcessorError, match=r"has 2 files \(limit 1\)"):
         discoverer(folder).initial_pattern_processors()
-    monkeypatch.setattr(module, "MAX_FILES", 2)
+    monkeypatch.setattr(documents, "MAX_FILES", 2)
     monkeypatch.setattr(module, "MAX_TOTAL", 10)
     with pytest.raises(PatternProcessorError, match="more than 10 bytes in its files"):
         discoverer(folder).initial_pattern_processors()

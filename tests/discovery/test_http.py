@@ -8,9 +8,10 @@ import logging
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ import pytest
 
 from asterism.columns.time import TimeColumn
 from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
+from asterism.discovery import http_application as application
 from asterism.discovery import http_endpoint as module
+from asterism.discovery import http_server as server
 from asterism.discovery import rule_file as rule_set
 from asterism.discovery.rule_file import RuleSet
 from asterism.errors import PatternProcessorError
@@ -236,7 +239,7 @@ def test_many_that_are_refused_are_few_lines_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asterism.discovery.rule_file.MAX_PROCESSORS", 100)
-    monkeypatch.setattr("asterism.discovery.http_endpoint.MAX_LOGGED", 3)
+    monkeypatch.setattr(application, "MAX_LOGGED", 3)
     with endpoint(tmp_path) as (client, manager):
         client.ask("PUT", "/processors", [rule("kept")])
         manager.wait_for({"kept": 1})
@@ -274,11 +277,11 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     [
         ({"pattern": graph("price >")}, "a: condition: the expression is incomplete"),
         ({"pattern": graph("price > (SELECT 1)")}, "a: condition: subqueries are not supported"),
-        ({"pattern": graph("price > 1 AS x")}, "a: condition: only a measure has a name"),
+        ({"pattern": graph("price > 1 AS x")}, "a: condition: a condition has no name"),
         ({"pattern": graph("LAST(b.price) > 1")}, "a: condition: unknown stage 'b'"),
         ({"key": ["user", "(SELECT 1)"]}, "key: subqueries are not supported"),
         ({"key": ["LAST(a.user)"]}, "key: unknown stage 'a'"),
-        ({"key": ["user AS u"]}, "key: only a measure has a name"),
+        ({"key": ["user AS u"]}, "key: a key has no name"),
         ({"select": ["5 5 AS"]}, "select: unexpected token"),
         ({"select": ["LAST(b.price)"]}, "select: unknown stage 'b'"),
     ],
@@ -484,7 +487,7 @@ def test_other_schemes_are_no_token(tmp_path: Path) -> None:
         ("GET", "/", None, 404), ("GET", "/processors/", None, 404), ("GET", "/processors/a/b", None, 404),
         ("GET", "/etc/passwd", None, 404), ("GET", "/processors?x=1", None, 400), ("GET", "/processors/%ff", None, 400),
         ("POST", "/processors", b"[]", 405), ("DELETE", "/processors", None, 405), ("PUT", "/health", b"[]", 405),
-        ("PATCH", "/processors/a", b"{}", 405), ("OPTIONS", "/processors", None, 501), ("HEAD", "/processors", None, 501),
+        ("PATCH", "/processors/a", b"{}", 405), ("OPTIONS", "/processors", None, 405), ("HEAD", "/processors", None, 405),
         ("PUT", "/processors/a", b"", 422), ("PUT", "/processors/a", b"{", 422), ("PUT", "/processors/a", b"[]", 422),
         ("PUT", "/processors/a", b"{}", 422), ("PUT", "/processors/a", b'{"id": "a"}', 422),
         ("PUT", "/processors/a", b'{"id": "a", "id": "a"}', 422), ("PUT", "/processors/a", b"\xff", 422),
@@ -518,12 +521,12 @@ def test_other_media_types_are_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_bodies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(application, "MAX_BYTES", 1000)
     with endpoint(tmp_path) as (client, _):
         assert client.status("PUT", "/processors/a", b"x" * 1001) == 413
         assert client.status("PUT", "/processors/a", b"x" * 500_000) == 413
         # What the client says it will send, it need not send.
-        head = f"PUT /processors/a HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+        head = f"PUT /processors/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
         assert b" 413 " in client.raw(f"{head}Content-Length: 99999999999\r\n\r\n".encode())
 
 
@@ -539,12 +542,19 @@ def test_bodies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ([], 411),
         (["Content-Length: 100"], 400),  # and the connection ends
         (["X: " + "y" * 100_000], 431),
-        ([f"X{n}: y" for n in range(200)], 431),
+        ([f"X{n}: y" for n in range(20_000)], 431),
+        (["Content-Length: 4", "Host: y"], 400),
     ],
 )
 def test_requests_that_could_be_read_in_two_ways_are_refused(tmp_path: Path, lines: list[str], status: int) -> None:
     with endpoint(tmp_path) as (client, _):
-        head = ["PUT /processors HTTP/1.1", f"Authorization: Bearer {TOKEN}", "Content-Type: application/json", *lines]
+        head = [
+            "PUT /processors HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {TOKEN}",
+            "Content-Type: application/json",
+            *lines,
+        ]
         answer = client.raw("\r\n".join([*head, "", "[]\r\n"]).encode())
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
         assert answer.count(b"HTTP/1.1") == 1
@@ -554,35 +564,35 @@ def test_requests_that_could_be_read_in_two_ways_are_refused(tmp_path: Path, lin
 def test_a_body_is_asked_for_only_if_it_is_wanted(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, _):
         for token, begin in ((TOKEN, b"HTTP/1.1 100 "), ("wrong", b"HTTP/1.1 401 ")):
-            head = f"PUT /processors HTTP/1.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+            head = f"PUT /processors HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
             answer = client.raw(f"{head}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n[]".encode())
             assert answer.startswith(begin)
 
 
 def test_who_says_nothing_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.2)
     with endpoint(tmp_path) as (client, _), client.connected() as silent:
         assert silent.recv(100) == b""  # closed
 
 
 @pytest.mark.parametrize(
-    "head", ["", "GET /health HTTP/1.1\r\n", "PUT /processors HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"]
+    "head", ["", "GET /health HTTP/1.1\r\n", "PUT /processors HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"]
 )
 def test_who_drips_without_the_token_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     """However often a byte comes: there is time for the whole."""
-    monkeypatch.setattr(module, "HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.2)
     with endpoint(tmp_path) as (client, _), client.connected() as slow:
         slow.sendall(head.encode())
         until(lambda: drips_in_vain(slow))
 
 
 def test_who_drips_with_the_token_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
-    monkeypatch.setattr(module, "TOTAL_TIMEOUT", 0.2)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 1000)
+    monkeypatch.setattr(server, "TOTAL_TIMEOUT", 0.2)
     with endpoint(tmp_path) as (client, _), client.connected() as slow:
-        head = f"PUT /processors HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+        head = f"PUT /processors HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
         slow.sendall(f"{head}Content-Length: 100000\r\n\r\n".encode())
         slow.setblocking(False)
         answer: list[bytes] = []
@@ -612,32 +622,76 @@ def drips_in_vain(slow: socket.socket) -> bool:
     return True
 
 
-def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
-    with endpoint(tmp_path) as (client, _), client.connected() as one, client.connected() as other:
-        until(lambda: client.health() == 503)
-        with client.connected() as third:
-            assert b"\r\nRetry-After: " in third.recv(1000)
-        one.close()
-        other.close()
+@contextmanager
+def connections(client: Client, number: int, begin: bytes = b"") -> Iterator[list[socket.socket]]:
+    """That stay, and have sent so much; some may be closed on the other side already."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(client.connected()) for _ in range(number)]
+        for one in found:
+            with suppress(OSError):
+                one.sendall(begin)
+        yield found
+
+
+def test_who_has_the_token_is_told_where_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_SERVED", 2)
+    head = f"PUT /processors HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n"
+    with endpoint(tmp_path) as (client, _):
+        with connections(client, 2, f"{head}Content-Type: application/json\r\n\r\n[".encode()):
+            until(lambda: client.health() == 503)
+            assert client.ask("GET", "/health")[2]["Retry-After"] == "5"
         until(lambda: client.health() == 200)
 
 
-def test_who_is_turned_away_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither those that have been let in, nor those that come after."""
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
-    monkeypatch.setattr(module, "MAX_TURNED_AWAY", 2)
-    monkeypatch.setattr(module, "TURNED_AWAY", 1000)
-    monkeypatch.setattr(module, "HEAD_TIMEOUT", 1000)
-    with endpoint(tmp_path) as (client, _), client.connected() as first:
+WITHOUT_TOKEN = [b"", b"GET /health HT", b"PUT /processors HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n["]
+
+
+@pytest.mark.parametrize("begin", WITHOUT_TOKEN)
+def test_of_those_without_the_token_the_oldest_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(server, "MAX_WAITING", 5)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 1000)
+    with endpoint(tmp_path) as (client, _), connections(client, 50, begin) as held:
+        assert client.status("PUT", "/processors/a", rule("a")) == 201
+        until(lambda: sum(drips_in_vain(one) for one in held) >= 45)
+        assert not drips_in_vain(held[-1]) or begin.startswith(b"PUT")  # who has shown a wrong head is told
+
+
+def test_who_connects_all_the_time_keeps_nobody_out(tmp_path: Path) -> None:
+    """Ever more connections, of which as many stay as there is room for."""
+    ended = threading.Event()
+    opened = 0
+    with endpoint(tmp_path) as (client, _), connections(client, server.MAX_WAITING) as held:
+
+        def attack() -> None:
+            nonlocal opened
+            while not ended.wait(0.001):
+                held.pop(0).close()
+                held.append(client.connected())
+                opened += 1
+
+        attacker = threading.Thread(target=attack)
+        attacker.start()
+        try:
+            assert [client.status("GET", "/health") for _ in range(100)] == [200] * 100
+        finally:
+            ended.set()
+            attacker.join()
+            for one in held:
+                one.close()
+    assert opened > 20
+
+
+def test_who_does_not_take_the_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is larger than what the sockets hold."""
+    monkeypatch.setattr(server, "MAX_SERVED", 1)
+    (tmp_path / "set.json").write_text(json.dumps([rule("a", pattern="x" * 15_000_000)]))
+    with endpoint(tmp_path) as (client, _), client.connected() as slow:
+        monkeypatch.setattr(server, "TOTAL_TIMEOUT", 0.5)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(f"GET /processors HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         until(lambda: client.health() == 503)
-        with client.connected() as slow:
-            assert slow.recv(1000).startswith(b"HTTP/1.1 503 ")
-            for _ in range(3):
-                client.health()
-            until(lambda: drips_in_vain(slow))
-        first.close()
         until(lambda: client.health() == 200)
 
 
@@ -683,6 +737,12 @@ def test_the_token_does_not_travel_in_clear(tmp_path: Path, host: str) -> None:
         factory(tmp_path, host=host)
 
 
+def test_without_h11_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(PatternProcessorError, match=r"pip install 'asterism\[http\]'"):
+        factory(tmp_path)
+
+
 @pytest.mark.parametrize("port", [-1, 65536, 70000, "8473", 80.0, True, None])
 def test_there_must_be_such_a_port(tmp_path: Path, port: Any) -> None:
     with pytest.raises(PatternProcessorError, match="a port is an integer from 0 to 65535"):
@@ -724,6 +784,35 @@ def test_it_speaks_https_with_a_certificate(tmp_path: Path, certificate: tuple[P
             assert client.raw(b"GET /processors HTTP/1.1\r\n\r\n")[:4] != b"HTTP"
         manager.wait_for({"a": 1})
         assert client.status("GET", "/health", token="wrong") == 401
+
+
+def test_large_documents_travel_whole_over_https(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    chain, key = certificate
+    large = [rule("a", pattern="x" * 5_000_000), rule("b")]
+    with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
+        client.context = ssl.create_default_context(cafile=chain)
+        status, told, _headers = client.ask("PUT", "/processors", large)
+        assert (status, told["accepted"], len(told["refused"])) == (207, ["b"], 1)
+        assert client.status("PUT", "/processors", b"x" * 500_000, token="wrong") == 401
+    (tmp_path / "set.json").write_text(json.dumps(large))
+    with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
+        client.context = ssl.create_default_context(cafile=chain)
+        assert client.ask("GET", "/processors")[1] == {"processors": large}
+
+
+def test_who_does_not_shake_hands_keeps_nobody_out(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_WAITING", 5)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 1000)
+    chain, key = certificate
+    with (
+        endpoint(tmp_path, certificate=chain, private_key=key) as (client, _),
+        connections(client, 20, b"\x16\x03\x01") as held,
+    ):
+        client.context = ssl.create_default_context(cafile=chain)
+        assert client.status("GET", "/health") == 200
+        until(lambda: sum(drips_in_vain(one) for one in held) >= 15)
 
 
 def test_a_certificate_that_cannot_be_used_interrupts(tmp_path: Path) -> None:

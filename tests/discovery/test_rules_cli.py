@@ -420,10 +420,36 @@ def test_what_is_not_a_file_holds_up_no_command(twice: Path, new: Path) -> None:
 
 def test_comments_in_yaml_are_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
-    path.write_text("# why\n- " + json.dumps(rule("a")), encoding="utf-8")
-    before = path.read_bytes()
-    assert "seems to have comments" in failed("disable", path, "a")
-    assert path.read_bytes() == before
+    text = "# ours\nprocessors:\n# why\n- " + json.dumps(rule("a")) + "  # flow\n# last\n"
+    path.write_text(text, encoding="utf-8")
+    done("disable", path, "a")
+    assert path.read_text() == text.replace('"a", "version"', '"a", enabled: false, "version"')
+    done("enable", path, "a")
+    assert in_use(str(path)) == {"a": 1}
+    assert path.read_text() == text.replace('"a", "version"', '"a", enabled: true, "version"')
+    done("enable", path, "a")
+    done("remove", path, "a")
+    assert path.read_text() == "# ours\nprocessors:\n# why\n  []\n# last\n"
+    done("add", path, written(tmp_path / "new.json", rule("b")))
+    assert in_use(str(path)) == {"b": 1}
+    assert [line for line in path.read_text().splitlines() if "#" in line] == ["# ours", "# why", "# last"]
+
+
+def test_what_cannot_be_changed_without_losing_comments_is_not(tmp_path: Path) -> None:
+    """Of a list in brackets, and of one rule alone."""
+    for text in (f"[ # why\n {json.dumps(rule('a'))}]", f"# why\n{json.dumps(rule('a'))}"):
+        path = tmp_path / "rules.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert "seems to have comments" in failed("remove", path, "a")
+        assert path.read_text() == text
+        path.write_text(text.replace("# why", ""), encoding="utf-8")
+        done("remove", path, "a")
+        assert path.read_text() == "processors: []\n"
+
+
+def test_a_key_cannot_name_a_stage(tmp_path: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("a", key=["LAST(a.user)"]))
+    assert "key: unknown stage 'a'" in failed("validate", path, status=1)
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:

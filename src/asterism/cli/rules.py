@@ -17,7 +17,7 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from asterism.discovery.editing import Addition, Rule, Rules
+    from asterism.discovery.editing import Addition, KeptRules, Rule
     from asterism.rules.set_store import FolderStore
     from asterism.rules.validation import CheckedProcessor
 
@@ -44,7 +44,7 @@ def _at_source(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("source")(command)
 
 
-def _rules_at(source: str, table: str) -> Rules:
+def _rules_at(source: str, table: str) -> KeptRules:
     from asterism.discovery.editing import rules_at
 
     return rules_at(source, table)
@@ -264,7 +264,7 @@ def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 
 
 def _change(
-    source: str, table: str, ids: Sequence[str], change: Callable[[Rules, Sequence[str]], Sequence[str]]
+    source: str, table: str, ids: Sequence[str], change: Callable[[KeptRules, Sequence[str]], Sequence[str]]
 ) -> None:
     with errors_explained():
         for done in change(_rules_at(source, table), list(dict.fromkeys(ids))):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
+from operator import is_
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +20,10 @@ import sqlalchemy as sa
 
 from asterism.arguments import expect_text
 from asterism.discovery.database import Database, parsed_url
-from asterism.discovery.documents import (
-    SUFFIXES,
-    WHOLE,
-    YAML,
-    Document,
-    read_document,
-    read_file,
-    written,
-)
+from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql_table import TABLE, Table
+from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import without_flag
@@ -40,7 +33,7 @@ from asterism.text.strict_json import JsonTextError, decode, line_and_column, of
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
 """Enabled; not; below a version that is; it cannot be told."""
 
-Place = Callable[[str], tuple[int, int]]
+Locate = Callable[[str], tuple[int, int]]
 """Line and column of what a JSON pointer leads to, from a rule on."""
 
 
@@ -63,7 +56,7 @@ class Rule:
     call: tuple[str, Sequence[Any]] | None = None
     error: AsterismError | None = None
     twice: str | None = None
-    place: Place = lambda pointer: (1, 1)
+    place: Locate = lambda pointer: (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,7 @@ class Addition:
         return True
 
 
-class Rules(ABC):
+class KeptRules(ABC):
     """A place where rules are kept. What changes them does all or nothing, and returns what was done, in words; ids are distinct.
 
     All methods raise :class:`~asterism.errors.PatternProcessorError` where the place cannot be read or written, or there is no
@@ -119,7 +112,7 @@ class Rules(ABC):
         """Use the highest version of each rule; or *version*, and none above."""
 
 
-def rules_at(source: str, table: str = TABLE) -> Rules:
+def rules_at(source: str, table: str = TABLE) -> KeptRules:
     """The rules in a file or a folder, or in the database of a URL.
 
     :raises PatternProcessorError: the URL cannot be read, or the name of the table cannot be one
@@ -141,7 +134,7 @@ def _unknown(id: str, version: int | None) -> PatternProcessorError:
 # ---------------------------------------------------------------------- files
 
 
-class FileRules(Rules):
+class FileRules(KeptRules):
     """In a file, or the files of a folder. A file has one version of a rule."""
 
     def __init__(self, path: Path) -> None:
@@ -150,7 +143,7 @@ class FileRules(Rules):
     def all(self) -> list[Rule]:
         found: list[Rule] = []
         first: dict[str, Rule] = {}
-        for rule in (rule for path in self._paths() for rule in _rules_in(path, alone=path == self.path)):
+        for rule in (rule for path in paths_at(self.path) for rule in _rules_in(path, alone=path == self.path)):
             other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
             if other is not rule:
                 where = "" if other.where == rule.where else f", the other is in {other.where}"
@@ -164,12 +157,9 @@ class FileRules(Rules):
                 f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
             )
         with alone_in(self._folder()):
-            is_there = os.path.lexists(self.path)
-            before = _read(self.path).items if is_there else []
-            items = list(before)
-            done = [self._add(items, new) for new in additions]
-            if items != before or not is_there:
-                _write({self.path: items})
+            file = _File.at(self.path) if os.path.lexists(self.path) else _File(self.path, None, [])
+            done = [self._add(file.items, new) for new in additions]
+            _write([file])
         return done
 
     def _add(self, items: list[Any], new: Addition) -> str:
@@ -189,94 +179,113 @@ class FileRules(Rules):
         return f"{new} added, in place of version {version}"
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with alone_in(self._folder()):
-            documents = self._documents()
-            found = [one for id in ids for one in _find(documents, id, version)]
-            for one in sorted(found, key=attrgetter("at"), reverse=True):
-                del one.items[one.at]
-            _write({one.path: one.items for one in found})
+        with self._files() as files:
+            for one in [one for id in ids for one in _find(files, id, version)]:
+                one.file.items[one.at] = REMOVED
         return [_removed(id, version) for id in ids]
 
     def disable(self, ids: Sequence[str]) -> list[str]:
-        with alone_in(self._folder()):
-            documents = self._documents()
+        with self._files() as files:
             # All with an id: otherwise another one would come into use.
-            found = [one for id in ids for one in _find(documents, id)]
-            for one in found:
-                one.items[one.at] = {**one.item, "enabled": False}
-            _write({one.path: one.items for one in found})
+            for one in [one for id in ids for one in _find(files, id)]:
+                one.enable(False)
         return [f"{id} disabled" for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with alone_in(self._folder()):
-            documents = self._documents()
-            found = [self._enable(documents, id, version) for id in ids]
-            _write({one.path: one.items for one in found})
+        with self._files() as files:
+            for one in [self._to_enable(files, id, version) for id in ids]:
+                one.enable(True)
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _enable(documents: _Documents, id: str, version: int | None) -> _Found:
-        chosen, *others = _find(documents, id, version)
-        others += [one for one in _find(documents, id) if not one.is_(version) and one.item.get("enabled") is not False]
+    def _to_enable(files: Sequence[_File], id: str, version: int | None) -> _ItemInFile:
+        chosen, *others = _find(files, id, version)
+        others += [one for one in _find(files, id) if not one.is_(version) and one.item.get("enabled") is not False]
         if others:
-            where = ", ".join(dict.fromkeys(str(one.path) for one in (chosen, *others)))
+            where = ", ".join(dict.fromkeys(str(one.file.path) for one in (chosen, *others)))
             hint = "disable them and enable one with --version, or remove all but one"
             raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
-        chosen.items[chosen.at] = {name: value for name, value in chosen.item.items() if name != "enabled"}
         return chosen
+
+    @contextmanager
+    def _files(self) -> Iterator[Sequence[_File]]:
+        """All files, to be changed: when that is done, all are written or, if one of them cannot be, none."""
+        with alone_in(self._folder()):
+            files = [_File.at(path) for path in paths_at(self.path)]
+            yield files
+            _write(files)
 
     def _folder(self) -> Path:
         """Where files are changed."""
         path = Path(os.path.realpath(self.path))
         return path if path.is_dir() else path.parent
 
-    def _paths(self) -> list[Path]:
-        try:
-            if not self.path.is_dir():
-                return [self.path]
-            found = [path for path in self.path.iterdir() if path.suffix in SUFFIXES and not path.name.startswith(".")]
-        except OSError as error:
-            raise PatternProcessorError(f"{self.path} cannot be read", error.strerror) from None
-        return sorted(found)
 
-    def _documents(self) -> _Documents:
-        return [(path, list(_read(path).items)) for path in self._paths()]
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that is to be changed.
 
-
-_Documents = Sequence[tuple[Path, list[Any]]]
-"""The items of each file."""
-
-
-class _Found(NamedTuple):
-    """An item of a file; all of one file have the same *items*."""
+    :param document: what is there; None, if it is not there yet
+    :param items: those that shall be there: :data:`REMOVED` in the place of one that was there
+    """
 
     path: Path
+    document: Document | None
     items: list[Any]
+
+    @classmethod
+    def at(cls, path: Path) -> _File:
+        document = _read(path)
+        return cls(path, document, list(document.items))
+
+    def content(self) -> bytes | None:
+        """What is to be written; None: nothing.
+
+        :raises PatternProcessorError: comments would be lost
+        """
+        yaml = self.path.suffix in YAML
+        if self.document is not None:
+            before = self.document.items
+            if len(before) == len(self.items) and all(map(is_, before, self.items)):
+                return None
+            if yaml and (text := edited(self.document, self.items)) is not None:
+                return text.encode()
+            if yaml and re.search(r"(^|\s)#", self.document.text):
+                raise PatternProcessorError(
+                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
+                )
+        return written([item for item in self.items if item is not REMOVED], yaml=yaml)
+
+
+class _ItemInFile(NamedTuple):
+    file: _File
     at: int
 
     @property
     def item(self) -> Any:
-        return self.items[self.at]
+        return self.file.items[self.at]
 
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
 
+    def enable(self, enabled: bool) -> None:
+        if self.item.get("enabled", True) is not enabled:
+            self.file.items[self.at] = {**self.item, "enabled": enabled}
 
-def _find(documents: _Documents, id: str, version: int | None = None) -> list[_Found]:
-    found = [_Found(path, items, at) for path, items in documents for at in range(len(items))]
+
+def _find(files: Sequence[_File], id: str, version: int | None = None) -> list[_ItemInFile]:
+    found = [_ItemInFile(file, at) for file in files for at in range(len(file.items))]
     found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
     if not found:
         raise _unknown(id, version)
     return found
 
 
-def _write(files: Mapping[Path, Sequence[Any]]) -> None:
+def _write(files: Sequence[_File]) -> None:
     """All, or none if one of them has what would be lost."""
-    for path in files:
-        if path.suffix in YAML and path.exists() and re.search(rb"(^|\s)#", _bytes_of(path)):
-            raise PatternProcessorError(f"{path} seems to have comments, which would be lost", hint="edit it by hand")
-    for path, items in files.items():
-        replace_file(path, written(items, yaml=path.suffix in YAML))
+    for file, content in [(file, file.content()) for file in files]:
+        if content is not None:
+            replace_file(file.path, content)
 
 
 def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
@@ -314,7 +323,7 @@ def _bytes_of(path: Path) -> bytes:
     try:
         return read_file(path)
     except OSError as error:
-        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        raise unreadable(path, error) from None
 
 
 def _read(path: Path) -> Document:
@@ -366,7 +375,7 @@ class _Target:
         return self.connection.execute(change).rowcount
 
 
-class SqlRules(Rules):
+class SqlRules(KeptRules):
     """In a table of a database. It may have several versions of a rule."""
 
     def __init__(self, database: Database, table: str) -> None:
@@ -493,7 +502,7 @@ class SqlRules(Rules):
             self.database.close()
 
 
-def _place_in(text: str) -> Place:
+def _place_in(text: str) -> Locate:
     """In the pattern of a row; the other columns have no lines."""
 
     def place(pointer: str) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from asterism.arguments import expect
-from asterism.discovery.documents import MAX_BYTES, MAX_TOTAL, SUFFIXES, WHOLE, read_document, read_file
+from asterism.discovery.documents import (
+    MAX_BYTES,
+    MAX_TOTAL,
+    WHOLE,
+    paths_at,
+    read_document,
+    read_file,
+    unreadable,
+)
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import (
@@ -27,7 +34,6 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.processor import PatternProcessor
 
-MAX_FILES = 10_000
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """A scheme of two letters at least: one is a drive."""
 AT_REST = timedelta(milliseconds=200)
@@ -110,7 +116,7 @@ class _Content:
         except FileNotFoundError:
             raise
         except OSError as error:
-            return cls.unreadable(_unreadable(path, error), times, now)
+            return cls.unreadable(unreadable(path, error), times, now)
         except PatternProcessorError as error:
             return cls.unreadable(error, times, now)
 
@@ -193,32 +199,21 @@ class FileDiscoverer(PollingDiscoverer):
         """The files as they are now; what is *known* and cannot have changed is not read again."""
         found: dict[str, _Content] = {}
         size = 0
-        for path in self._paths():
+        for path in paths_at(self.path):
             try:
                 content = _Content.of(path, known.get(str(path)))
             except OSError as error:
                 if path == self.path:
-                    raise _unreadable(path, error) from None
+                    raise unreadable(path, error) from None
                 if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
                     continue  # only of a file in a folder is it known that it was removed
                 # A link that leads nowhere, or round in a circle.
-                content = _Content.unreadable(_unreadable(path, error))
+                content = _Content.unreadable(unreadable(path, error))
             size += min(content.times[1], MAX_BYTES)
             if size > MAX_TOTAL:
                 raise PatternProcessorError(f"{self.path} has more than {MAX_TOTAL} bytes in its files")
             found[str(path)] = content
         return found
-
-    def _paths(self) -> list[Path]:
-        try:
-            if not stat.S_ISDIR(self.path.stat().st_mode):
-                return [self.path]
-            paths = [p for p in self.path.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")]
-        except OSError as error:
-            raise _unreadable(self.path, error) from None
-        if len(paths) > MAX_FILES:
-            raise PatternProcessorError(f"{self.path} has {len(paths)} files (limit {MAX_FILES})")
-        return paths
 
 
 def _read(name: str, content: _Content, last: _File | None) -> _File:
@@ -241,7 +236,3 @@ def _read(name: str, content: _Content, last: _File | None) -> _File:
 
 def _is_unidentified(one: Discovered) -> bool:
     return isinstance(one, RefusedProcessor) and one.unidentified
-
-
-def _unreadable(path: Path, error: OSError) -> PatternProcessorError:
-    return PatternProcessorError(f"{path} cannot be read", error.strerror)

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlglot import exp
-
-from asterism.discovery.documents import MAX_BYTES, read_document
-from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
+from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
+from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.names import check_names
-from asterism.expressions.parsing import parse
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
@@ -24,6 +21,7 @@ from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from, without_flag
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.used_versions import UsedVersions
+from asterism.rules.validation import parse_sql
 
 
 class ConflictError(PatternProcessorError):
@@ -38,7 +36,7 @@ class TooLargeError(PatternProcessorError):
     """The set would be too large to be read again."""
 
 
-Condition = Callable[[bytes | None], bool]
+Precondition = Callable[[bytes | None], bool]
 """May a change be made where this text is, or nothing?"""
 
 
@@ -88,7 +86,7 @@ class RuleSet:
             items = list(self._items.values())
         return processors_from(items, str(self.path))
 
-    def put(self, id: str, item: Any, condition: Condition = lambda text: True) -> bool:
+    def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
         """Put one processor; is it new?
 
         :raises AsterismError: it cannot be used; nothing has changed
@@ -105,7 +103,7 @@ class RuleSet:
             self._write(self._items | {id: item}, [found])
         return new
 
-    def put_all(self, items: Sequence[Any], condition: Condition = lambda text: True) -> Report:
+    def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set; what is refused stays as it was. Items beyond the limit of a set are refused as one, and none is removed."""
         accepted: dict[str, Any] = {}
         usable: list[PatternProcessor] = []
@@ -140,7 +138,7 @@ class RuleSet:
             self._write(items_, usable)
         return Report(list(accepted), refused, removed)
 
-    def remove(self, id: str, condition: Condition = lambda text: True) -> bool:
+    def remove(self, id: str, condition: Precondition = lambda text: True) -> bool:
         """Was it there?"""
         with self._lock:
             if id not in self._items:
@@ -216,7 +214,7 @@ def _items_in(path: Path) -> Sequence[Any]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        raise unreadable(path, error) from None
     except PatternProcessorError as error:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
@@ -227,7 +225,7 @@ def _used_in(path: Path) -> UsedVersions:
     except FileNotFoundError:
         return UsedVersions()
     except OSError as error:
-        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise PatternProcessorError(
             f"{path} cannot be read",
@@ -246,7 +244,7 @@ def _id_of(item: Any) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _require(condition: Condition, text: bytes | None) -> None:
+def _require(condition: Precondition, text: bytes | None) -> None:
     if not condition(text):
         raise ChangedError("what is there is not what the change was made for", hint="get it, and change that")
 
@@ -265,32 +263,23 @@ def _usable(item: Any) -> PatternProcessor:
     compile_pattern(found.pattern, Semantics.FLINK)
     stages = tuple(stage.name for stage in found.pattern.atoms())
     texts = [
-        *(("key", text) for text in found.key or ()),
-        *(("select", text) for text in found.select),
+        *(("key", "key", text) for text in found.key or ()),
+        *(("select", "select", text) for text in found.select),
         *_conditions(found.pattern),
     ]
-    for what, text in texts:
+    for what, kind, text in texts:
         try:
-            _check_sql(text, () if what == "key" else stages, named=what == "select")
+            # Only the query knows the columns.
+            check_names(parse_sql(text, kind), () if kind == "key" else stages, text)
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
     return found
 
 
-def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str]]:
+def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str, str]]:
     for stage in pattern.stages:
         for what, condition in (("condition", stage.condition), ("until condition", stage.until)):
             if isinstance(condition, SqlCondition):
-                yield f"{stage.name}: {what}", condition.text
+                yield f"{stage.name}: {what}", "condition", condition.text
         if stage.group is not None:
             yield from _conditions(stage.group)
-
-
-def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
-    """Only the query knows the columns. A *named* expression may have a name."""
-    tree = parse(text)
-    if isinstance(tree, exp.Alias):
-        if not named:
-            raise ExpressionSyntaxError.at("only a measure has a name", text)
-        tree = tree.this
-    check_names(tree, stages, text)

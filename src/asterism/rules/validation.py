@@ -240,15 +240,13 @@ def _in_expressions(
     for name, texts in (("key", processor.key or ()), ("select", processor.select)):
         for number, text in enumerate(texts):
             try:
-                tree = parse(text)
-                if isinstance(tree, exp.Alias) and name == "key":
-                    raise ExpressionSyntaxError.at("a key has no name", text)
-                if name == "select" and graph.stages is not None and schema is None:
-                    check_names(tree.this if isinstance(tree, exp.Alias) else tree, graph.stages, text)
+                tree = parse_sql(text, name)
+                stages = () if name == "key" else graph.stages
+                if stages is not None and schema is None:
+                    check_names(tree, stages, text)
                 if schema is not None and (name == "key" or graph.stages is not None):
-                    stages = graph.stages or ("any",)
                     # What the stages take does not matter to the types of keys and measures.
-                    pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in stages))
+                    pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",)))
                     alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
                     _compiler(schema, semantics).compile(
                         replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
@@ -283,10 +281,23 @@ def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[
     return found
 
 
-def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+def parse_sql(text: str, what: str) -> exp.Expr:
+    """The expression in *text*, without the name that a measure may have.
+
+    :param what: it is: ``condition``, ``key`` or ``select``
+    :raises AsterismError: it is none, or it has a name and is no measure
+    """
     tree = parse(text)
-    if isinstance(tree, exp.Alias):
-        raise ExpressionSyntaxError.at("a condition has no name", text)
+    if not isinstance(tree, exp.Alias):
+        return tree
+    if what != "select":
+        raise ExpressionSyntaxError.at(f"a {what} has no name", text)
+    unnamed: exp.Expr = tree.this
+    return unnamed
+
+
+def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+    tree = parse_sql(text, "condition")
     mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
     if schema is None:
         check_names(tree, mentioned if stages is None else stages, text)

@@ -1,1 +1,1 @@
-"""Printable strings, drawings, and strict parsing of JSON. Independent of patterns."""
+"""Printable strings, drawings, and strict parsing of JSON and YAML. Independent of patterns."""

@@ -63,25 +63,30 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def text_of(source: str | bytes, limit: int = MAX_BYTES) -> str:
-    """Check the size and encoding of *source* and return its text. *source* may be truncated after ``limit + 1``."""
+def text_of(source: str | bytes, limit: int = MAX_BYTES, language: str = "JSON") -> str:
+    """Check the size and encoding of *source* and return its text. *source* may be truncated after ``limit + 1``.
+
+    :param language: how messages call it
+    """
     if len(source) > limit:
-        raise JsonTextError(f"the JSON is too large (limit {limit} bytes)")
+        raise JsonTextError(f"the {language} is too large (limit {limit} bytes)")
     if isinstance(source, bytes):
         for mark, encoding in _ENCODINGS.items():
             if source.startswith(mark):
-                raise JsonTextError(f"the JSON is in {encoding}", hint=_SAVE_AS)
+                raise JsonTextError(f"the {language} is in {encoding}", hint=_SAVE_AS)
         try:
             text = source.decode("utf-8")
         except UnicodeDecodeError as error:
             before = source[: error.start].decode("utf-8")
-            raise JsonTextError("the JSON is not in UTF-8", before, len(before), error.reason, _SAVE_AS) from None
+            raise JsonTextError(
+                f"the {language} is not in UTF-8", before, len(before), error.reason, _SAVE_AS
+            ) from None
     else:
         text = source
     if text.startswith("\ufeff"):
-        raise JsonTextError("the JSON begins with a byte order mark", hint="read the file as utf-8-sig")
+        raise JsonTextError(f"the {language} begins with a byte order mark", hint="read the file as utf-8-sig")
     if not text.strip():
-        raise JsonTextError("there is no JSON, the text is empty")
+        raise JsonTextError(f"there is no {language}, the text is empty")
     return text
 
 

@@ -1,0 +1,230 @@
+"""What the endpoint answers, without a socket: requests come in, answers go out. ``docs/rules.md`` has the table of them.
+
+What is answered with success has been written to the file of the set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from asterism.discovery.documents import MAX_BYTES, read_document
+from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, RuleSet, TooLargeError
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.durable_files import NotWrittenError
+from asterism.rules.interfaces import PatternProcessorManager
+
+MAX_LOGGED = 20  # processors of one request that are refused with a line each; the answer has all
+_STATUS = {ConflictError: 409, ChangedError: 412, TooLargeError: 413, NotWrittenError: 500}
+_TAG = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f]*"')
+_TAGS = re.compile(rf"{_TAG.pattern}(?:[ \t]*,[ \t]*{_TAG.pattern})*")
+_log = logging.getLogger("asterism.discovery")
+
+
+class Request(NamedTuple):
+    """
+    :param target: path and query, as they are sent
+    :param headers: by their names in lower case; one that is sent several times is joined with commas
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+
+
+class Answer(NamedTuple):
+    status: HTTPStatus
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class AnswerError(Exception):
+    """An answer other than success."""
+
+    def __init__(self, status: int, message: str, hint: str | None = None, **headers: str) -> None:
+        super().__init__(status)
+        error = {"message": message, "hint": hint} if hint else {"message": message}
+        self.answer = _json({"error": error}, status, **headers)
+
+
+class Application:
+    """Sets *changed* when there may be another set."""
+
+    def __init__(self, token: str, rules: RuleSet, manager: PatternProcessorManager, changed: threading.Event) -> None:
+        self.rules, self.manager, self._changed = rules, manager, changed
+        self.problem: Exception | None = None
+        """Why the manager does not have the newest set."""
+        self._token = _hash(token)
+
+    def authorize(self, request: Request) -> None:
+        """:raises AnswerError: the request does not have the token"""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        # Hashes are of one length: how long it takes tells nothing about the token.
+        if not hmac.compare_digest(_hash(token.strip()), self._token) or scheme.lower() != "bearer":
+            raise AnswerError(401, "the token is missing, or another one", WWW_Authenticate="Bearer")
+
+    def needs_body(self, request: Request) -> bool:
+        """Is the body to be read before :meth:`answer`?
+
+        :raises AnswerError: it cannot be answered, whatever the body is
+        """
+        self._route(request)
+        length = request.headers.get("content-length", "" if request.method == "PUT" else "0")
+        if not length or "transfer-encoding" in request.headers:
+            raise AnswerError(411, "a Content-Length is needed")
+        if request.method != "PUT":
+            return False
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise AnswerError(415, "processors are sent as application/json")
+        if int(length) > MAX_BYTES:
+            raise AnswerError(413, f"the body is too large (limit {MAX_BYTES} bytes)")
+        return True
+
+    def answer(self, request: Request, body: bytes) -> Answer:
+        try:
+            return self._route(request)(request, body)
+        except AnswerError as error:
+            return error.answer
+        except AsterismError as error:
+            self._changed.set()  # of a file that could not be written to the end, the new content may count
+            status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 422)
+            return _json({"error": _told(error)}, status)
+
+    def _route(self, request: Request) -> Callable[[Request, bytes], Answer]:
+        """:raises AnswerError: there is nothing, or not with this method"""
+        if "?" in request.target:
+            raise AnswerError(400, "nothing is asked with ? here", "in an id it is written %3F")
+        # A slash in an id is written %2F.
+        try:
+            path = [unquote(part, errors="strict") for part in request.target.removeprefix("/").split("/")]
+        except UnicodeDecodeError:
+            raise AnswerError(400, "the path is not in UTF-8") from None
+        methods: Mapping[str, Callable[[Request, bytes], Answer]]
+        match path:
+            case ["health"]:
+                methods = {"GET": self._health}
+            case ["processors"]:
+                methods = {"GET": self._get_all, "PUT": self._put_all}
+            case ["processors", id]:
+                methods = {
+                    "GET": partial(self._get, id),
+                    "PUT": partial(self._put, id),
+                    "DELETE": partial(self._delete, id),
+                }
+            case _:
+                raise AnswerError(404, "there is nothing here", "/processors, /processors/{id} and /health are")
+        if request.method not in methods:
+            allowed = ", ".join(methods)
+            raise AnswerError(405, f"only {allowed} here", Allow=allowed)
+        return methods[request.method]
+
+    def _get_all(self, request: Request, body: bytes) -> Answer:
+        return _representation(self.rules.text, request)
+
+    def _get(self, id: str, request: Request, body: bytes) -> Answer:
+        text = self.rules.get(id)
+        if text is None:
+            raise AnswerError(404, f"there is no processor {id!r:.60}")
+        return _representation(text, request)
+
+    def _delete(self, id: str, request: Request, body: bytes) -> Answer:
+        if not self.rules.remove(id, _precondition(request)):
+            raise AnswerError(404, f"there is no processor {id!r:.60}")
+        self._changed.set()
+        return Answer(HTTPStatus.NO_CONTENT)
+
+    def _put(self, id: str, request: Request, body: bytes) -> Answer:
+        document = read_document(body)
+        if document.pointers != [""]:
+            raise PatternProcessorError("one processor is expected")
+        [item] = document.items
+        new = self.rules.put(id, item, _precondition(request))
+        self._changed.set()
+        return _json({"id": id, "version": item["version"]}, 201 if new else 200)
+
+    def _put_all(self, request: Request, body: bytes) -> Answer:
+        document = read_document(body)
+        if document.pointers == [""]:
+            # An id that was forgotten in the path would remove all others.
+            raise PatternProcessorError(
+                "a set is expected, and this is one processor",
+                hint='PUT /processors/{id} puts one; a set is [...] or {"processors": [...]}',
+            )
+        report = self.rules.put_all(document.items, _precondition(request))
+        self._changed.set()
+        for one in report.refused[:MAX_LOGGED]:
+            _log.warning("refused: %s", one)
+        if len(report.refused) > MAX_LOGGED:
+            _log.warning("refused: %d more, which the answer tells", len(report.refused) - MAX_LOGGED)
+        refused = [{"id": one.id, "version": one.version, **_told(one.error)} for one in report.refused]
+        found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
+        return _json(found, 207 if refused else 200)
+
+    def _health(self, request: Request, body: bytes) -> Answer:
+        found: dict[str, Any] = {"status": "interrupted" if self.problem else "ok", "processors": len(self.rules)}
+        if self.problem:
+            found["error"] = str(self.problem)
+        found["in_force"] = {one.id: one.version for one in self.manager.current_pattern_processors()}
+        # A manager need not keep a status; that of a query does.
+        refused = getattr(getattr(self.manager, "status", None), "refused", None)
+        if isinstance(refused, Mapping):
+            found["refused"] = dict(refused)
+        return _json(found, 503 if "error" in found else 200)
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _json(value: Any, status: int, **headers: str) -> Answer:
+    body = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+    return Answer(HTTPStatus(status), body, {name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def _told(error: AsterismError) -> dict[str, Any]:
+    parts = {"message": error.message, "detail": error.detail, "path": getattr(error, "path", None), "hint": error.hint}
+    return {name: value for name, value in parts.items() if value is not None and (value or name != "path")}
+
+
+# ---------------------------------------------------------------------- ETags
+
+
+def _representation(text: bytes, request: Request) -> Answer:
+    """What is there, or that it is what the client has already."""
+    headers = {"ETag": _tag(text)}
+    if not _holds("If-Match", request, text):
+        raise ChangedError("what is there has another ETag", headers["ETag"])
+    if not _holds("If-None-Match", request, text):
+        return Answer(HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Answer(HTTPStatus.OK, text, headers)
+
+
+def _precondition(request: Request) -> Precondition:
+    return lambda text: _holds("If-Match", request, text) and _holds("If-None-Match", request, text)
+
+
+def _holds(header: str, request: Request, text: bytes | None) -> bool:
+    """Does this precondition (RFC 9110) hold where *text* is, or nothing? One that was not sent does."""
+    given = request.headers.get(header.lower())
+    if given is None:
+        return True
+    if given != "*" and not _TAGS.fullmatch(given):
+        raise AnswerError(400, f"{header} has something else than ETags", 'in quotation marks: "..."')
+    tags = {"*"} if given == "*" else set(_TAG.findall(given))
+    there = set() if text is None else {"*", _tag(text)}
+    if header == "If-Match":
+        return not tags.isdisjoint(there)
+    return tags.isdisjoint(there | {f"W/{tag}" for tag in there})
+
+
+def _tag(text: bytes) -> str:
+    return f'"{hashlib.sha256(text).hexdigest()[:32]}"'

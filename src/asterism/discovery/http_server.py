@@ -1,0 +1,163 @@
+"""An HTTP server for few clients with a token among others without one. h11 knows the protocol, asyncio the sockets.
+
+A connection waits until it has shown the token, and is served from then on. There is room for many that wait, and in the place of
+the oldest comes the newest: who shows the token at once is served, however many others only connect. Each phase has a
+deadline for the whole of it, so that nobody stays by sending a byte now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+import h11
+
+from asterism.discovery.http_application import Answer, AnswerError, Application, Request
+from asterism.errors import printable
+
+HEAD_TIMEOUT = 5  # seconds to show the token; and as many before to agree on TLS
+TOTAL_TIMEOUT = 60  # seconds to send a body; and as many to take in an answer
+MAX_WAITING = 128  # connections that have not shown the token
+MAX_SERVED = 32  # connections that have
+MAX_HEAD = 16_384  # bytes that are kept of a head that has not ended
+MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants
+_CHUNK = 65_536
+_log = logging.getLogger("asterism.discovery")
+
+
+class HttpServer:
+    """Serves *application* on the connections for which it is called: ``asyncio.start_server(HttpServer(...), ...)``."""
+
+    def __init__(self, application: Application, tls: ssl.SSLContext | None) -> None:
+        self._application, self._tls = application, tls
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        """Those that have not shown the token, the oldest first."""
+        self._served = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task: Any = asyncio.current_task()
+        self._waiting[task] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
+        try:
+            if self._tls is not None:
+                # Only now: who shakes hands waits, too.
+                await writer.start_tls(self._tls, ssl_handshake_timeout=HEAD_TIMEOUT)
+            await self._serve(_Connection(reader, writer), task)
+        except (OSError, asyncio.CancelledError):
+            _log.debug("connection of %s failed", writer.get_extra_info("peername"), exc_info=True)
+        except Exception:
+            _log.exception("request of %s failed", writer.get_extra_info("peername"))
+        finally:
+            self._waiting.pop(task, None)
+            writer.transport.abort()
+
+    async def _serve(self, connection: _Connection, task: asyncio.Task[None]) -> None:
+        try:
+            async with asyncio.timeout(HEAD_TIMEOUT):
+                request = await connection.request()
+            if request is None:
+                return
+            self._application.authorize(request)
+            if self._served >= MAX_SERVED:
+                raise AnswerError(503, "too many connections", "come again", Retry_After=str(HEAD_TIMEOUT))
+        except AnswerError as error:
+            await connection.send(error.answer)
+            return
+        self._waiting.pop(task, None)
+        self._served += 1
+        try:
+            await connection.send(await self._answer(connection, request))
+        finally:
+            self._served -= 1
+
+    async def _answer(self, connection: _Connection, request: Request) -> Answer:
+        try:
+            body = b""
+            if self._application.needs_body(request):
+                async with asyncio.timeout(TOTAL_TIMEOUT):
+                    body = await connection.body()
+        except AnswerError as error:
+            return error.answer
+        except TimeoutError:
+            return AnswerError(408, "the body does not come").answer
+        return await asyncio.to_thread(self._application.answer, request, body)
+
+
+class _Connection:
+    """One request and its answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._asked = "nothing"
+        # To write means to wait until the socket has taken everything.
+        writer.transport.set_write_buffer_limits(0)
+
+    async def _event(self) -> Any:
+        """:raises AnswerError: this is not HTTP"""
+        try:
+            while (event := self._protocol.next_event()) is h11.NEED_DATA:
+                self._protocol.receive_data(await self._reader.read(_CHUNK))
+        except h11.RemoteProtocolError as error:
+            raise AnswerError(error.error_status_hint, str(error)) from None
+        return event
+
+    async def request(self) -> Request | None:
+        """Without its body; None, if the client leaves."""
+        event = await self._event()
+        if not isinstance(event, h11.Request):
+            return None
+        headers: dict[str, list[str]] = {}
+        for name, value in event.headers:
+            headers.setdefault(name.decode(), []).append(value.decode("latin-1"))
+        joined = {name: ", ".join(values) for name, values in headers.items()}
+        request = Request(event.method.decode(), event.target.decode(), joined)
+        self._asked = printable(f"{request.method} {request.target}")
+        return request
+
+    async def body(self) -> bytes:
+        if self._protocol.they_are_waiting_for_100_continue:
+            self._writer.write(self._protocol.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        parts = []
+        while isinstance(event := await self._event(), h11.Data):
+            parts.append(event.data)
+        return b"".join(parts)
+
+    async def send(self, answer: Answer) -> None:
+        _log.debug("%s %s %d", self._writer.get_extra_info("peername"), self._asked, answer.status)
+        protocol, status, body = self._protocol, answer.status, answer.body
+        is_unread = (
+            protocol.their_state in (h11.SEND_BODY, h11.ERROR) and not protocol.they_are_waiting_for_100_continue
+        )
+        headers = {"Connection": "close", "Cache-Control": "no-cache", "Date": formatdate(usegmt=True)}
+        if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        head = h11.Response(
+            status_code=status, reason=status.phrase, headers=[*headers.items(), *answer.headers.items()]
+        )
+        async with asyncio.timeout(TOTAL_TIMEOUT):
+            self._writer.write(protocol.send(head) or b"")
+            self._writer.write(b"" if self._asked.startswith("HEAD ") else body)
+            await self._writer.drain()
+            if is_unread:
+                await self._discard()
+            self._writer.close()
+            await self._writer.wait_closed()
+
+    async def _discard(self) -> None:
+        """Take in what the client is still sending: closed on it, the connection would break before it reads the answer."""
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        left = MAX_DRAINED
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_TIMEOUT):
+                while left > 0 and (chunk := await self._reader.read(_CHUNK)):
+                    left -= len(chunk)

@@ -1,0 +1,112 @@
+"""Changes in the text of a YAML document: all that is not changed stays as it is, with comments, order and quoting."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asterism.discovery.documents import Document, read_document
+from asterism.errors import PatternProcessorError
+from asterism.text.strict_yaml import Place, written_yaml
+
+REMOVED = object()
+"""Stands where an item was."""
+
+
+def edited(document: Document, wanted: Sequence[Any]) -> str | None:
+    """The text of a YAML document, with other items; None, if they cannot be put there without touching something else.
+
+    :param wanted: in the place of each item, the same one, another one or :data:`REMOVED`; behind these, what is added
+
+    >>> document = read_document(b"# Ours\\n- id: a  # first\\n- {id: b}\\n", "rules.yaml")
+    >>> print(edited(document, [{"id": "a", "enabled": False}, REMOVED, {"id": "c"}]), end="")
+    # Ours
+    - id: a  # first
+      enabled: false
+    - id: c
+    """
+    try:
+        text = _edited(document, wanted)
+        if text is None:
+            return None
+        found = read_document(text.encode(), "edited.yaml").items
+    except (KeyError, PatternProcessorError):  # it is an alias, or stands behind one
+        return None
+    return text if _in_words(found) == _in_words([item for item in wanted if item is not REMOVED]) else None
+
+
+def _in_words(items: Sequence[Any]) -> str:
+    # Not compared as they are: 1 is True, and 1.0, to Python.
+    return json.dumps(items, sort_keys=True)
+
+
+def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
+    root, items = document.root, document.items
+    assert root is not None, "it is YAML"
+    text = document.text if document.text.endswith("\n") else document.text + "\n"
+    whole = root.inside.get("processors", root)
+    dash = " " * (whole.start - _line_start(text, whole.start)) + "-"
+    is_list = text[whole.start] == "-"  # not one in brackets, and not one rule alone
+    changes: list[tuple[int, int, str]] = []
+    """From where to where, and what is there instead; in the order of the text."""
+    for item, new, pointer in zip(items, wanted, document.pointers, strict=False):
+        place = root.at(pointer)
+        if new is item:
+            continue
+        if new is not REMOVED and _without_flag(new) == _without_flag(item):
+            changes.append(_flag(text, place, new["enabled"]))
+        elif not is_list:
+            return None
+        else:
+            # From the line of its dash; between the two there may be comments.
+            begin = text.rfind("\n" + dash, 0, place.start) + 1
+            changes.append((begin, _next_line(text, place.end), "" if new is REMOVED else _written([new], dash)))
+    added = wanted[len(items) :]
+    if not items and added:  # in the place of []
+        begin = len(text[: whole.start].rstrip(" "))
+        before = "\n" if _line_start(text, begin) < begin else ""
+        changes.append((begin, whole.end, before + _written(added, "-").removesuffix("\n")))
+    elif items and all(new is REMOVED for new in wanted):
+        changes[0] = (*changes[0][:2], dash.replace("-", "  []\n"))
+    elif added and not is_list:
+        return None
+    elif added:
+        end = _next_line(text, whole.end)
+        changes.append((end, end, _written(added, dash)))
+    done, parts = 0, []
+    for begin, end, put in changes:
+        parts += [text[done:begin], put]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _flag(text: str, place: Place, value: Any) -> tuple[int, int, str]:
+    """Where the field ``enabled`` of a rule is, or is to be: below its id."""
+    there = place.inside.get("enabled")
+    flag = "true" if value else "false"
+    if there is not None:
+        return there.start, there.end, flag
+    end = place.inside["id"].end
+    if text[place.start] == "{":
+        return end, end, f", enabled: {flag}"
+    end = _next_line(text, end)
+    return end, end, " " * (place.start - _line_start(text, place.start)) + f"enabled: {flag}\n"
+
+
+def _without_flag(item: Any) -> Any:
+    return {name: value for name, value in item.items() if name != "enabled"} if isinstance(item, Mapping) else item
+
+
+def _written(items: Sequence[Any], dash: str) -> str:
+    return re.sub("^(?=.)", dash.replace("-", ""), written_yaml(list(items)), flags=re.MULTILINE)
+
+
+def _line_start(text: str, offset: int) -> int:
+    return text.rfind("\n", 0, offset) + 1
+
+
+def _next_line(text: str, offset: int) -> int:
+    """Where the first line begins that does not begin before *offset*."""
+    return offset if _line_start(text, offset) == offset else text.index("\n", offset) + 1

@@ -1,0 +1,191 @@
+"""YAML as another way to write JSON: read strictly, and where in the text each value stands.
+
+Strictly: the scalars of YAML 1.2's core schema, no name twice in one object, no tags, no merge keys, and aliases only as far as
+what they stand for stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, JsonTextError
+
+MAX_NODES = 1_000_000  # of a document, those that aliases repeat counted each time
+MAX_CHARACTERS = 20_000_000  # of a document's texts and names, likewise
+MAX_DEPTH = 200  # groups of patterns may be nested 50 deep
+
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_SCALARS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"null|Null|NULL|~|"), lambda text: None),
+    (re.compile(r"true|True|TRUE"), lambda text: True),
+    (re.compile(r"false|False|FALSE"), lambda text: False),
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (_FLOAT, float),
+)
+"""What a plain scalar means by the core schema, but for numbers that JSON does not have. Everything else is text."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a value begins and ends in the text, and what is inside it, by name or index.
+
+    A list or an object that is written without brackets ends with the last value in it.
+    """
+
+    start: int
+    end: int
+    inside: dict[str, Place] = field(default_factory=dict)
+
+    def at(self, pointer: str) -> Place:
+        """Of the value to which a JSON pointer (RFC 6901) leads; as far as it leads."""
+        found = self
+        for part in pointer.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if name not in found.inside:
+                break
+            found = found.inside[name]
+        return found
+
+
+def read_yaml(text: str) -> tuple[Any, Place]:
+    """The value of the one document in *text*, and where it stands.
+
+    :raises JsonTextError: it is not YAML, or YAML that is refused here
+
+    >>> value, place = read_yaml("- id: a  # the first\\n- id: b\\n")
+    >>> value, place.at("/1/id").start
+    ([{'id': 'a'}, {'id': 'b'}], 27)
+    """
+    return _Reader(text).document()
+
+
+def written_yaml(value: Any) -> str:
+    """
+    >>> print(written_yaml([{"id": "a", "answer": "no"}]), end="")
+    - id: a
+      answer: 'no'
+    """
+
+    class Dumper(yaml.SafeDumper):
+        """Puts in quotation marks what is a number here, and text in YAML 1.1."""
+
+    Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    readable = "\x85" not in json.dumps(value, ensure_ascii=False)  # a line break of old, which would not be read back
+    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=readable, width=120))
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._events = _events(text)
+        self._anchors: dict[str, tuple[Any, int, int]] = {}
+        """What an alias stands for, and how many values and characters that is."""
+        self._nodes = self._characters = 0
+
+    def document(self) -> tuple[Any, Place]:
+        found: list[tuple[Any, Place]] = []
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent) and found:
+                raise self._error("there is a second document", event)
+            if isinstance(event, yaml.NodeEvent):
+                found.append(self._value(event, 0))
+        if not found:
+            raise JsonTextError("there is no YAML, the text is empty")
+        return found[0]
+
+    def _value(self, event: Any, depth: int) -> tuple[Any, Place]:
+        """What begins with *event*."""
+        nodes, characters = self._nodes, self._characters
+        place = Place(event.start_mark.index, event.end_mark.index)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise self._error(f"the alias {event.anchor!r:.60} stands for nothing, or for itself", event)
+            value, *size = self._anchors[event.anchor]
+            self._count(event, *size)
+            return value, place
+        self._refuse_tag(event)
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(event, 1, len(event.value))
+            value = self._scalar(event)
+        else:
+            if depth == MAX_DEPTH:
+                raise self._error("the YAML is nested too deeply", event)
+            self._count(event, 1, 0)
+            value = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+            for inner in self._events:
+                end = inner.end_mark.index
+                if isinstance(inner, yaml.CollectionEndEvent):
+                    place.end = end if event.flow_style else place.end
+                    break
+                if isinstance(value, list):
+                    name = str(len(value))
+                    item, there = self._value(inner, depth + 1)
+                    value.append(item)
+                else:
+                    name = self._name(inner, value)
+                    value[name], there = self._value(next(self._events), depth + 1)
+                place.inside[name] = there
+                place.end = there.end
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, self._nodes - nodes, self._characters - characters)
+        return value, place
+
+    def _name(self, event: Any, taken: dict[str, Any]) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._error("a name in an object must be a text", event)
+        self._refuse_tag(event)
+        name = str(event.value)
+        if name in taken:
+            raise self._error(f"the name {name!r:.60} occurs twice in one object", event)
+        if len(name) > MAX_NAME:
+            raise self._error(f"a name of {len(name)} characters is too long", event)
+        self._count(event, 0, len(name))
+        return name
+
+    def _scalar(self, event: Any) -> Any:
+        value = str(event.value)
+        if not event.implicit[0]:
+            return value  # it is quoted
+        for pattern, convert in _SCALARS:
+            if pattern.fullmatch(value):
+                if convert is int and len(value) > MAX_DIGITS:
+                    raise self._error(f"a number of {len(value)} digits is too large", event)
+                return convert(value)
+        return value
+
+    def _count(self, event: Any, nodes: int, characters: int) -> None:
+        self._nodes += nodes
+        self._characters += characters
+        if self._nodes > MAX_NODES:
+            raise self._error(f"the YAML has more than {MAX_NODES} values", event)
+        if self._characters > MAX_CHARACTERS:
+            limit = f"limit {MAX_CHARACTERS} characters"
+            raise self._error(f"the YAML is too large with what its aliases repeat ({limit})", event)
+
+    def _refuse_tag(self, event: Any) -> None:
+        if event.tag is not None:
+            raise self._error(f"tags are not supported: {event.tag!r:.60}", event)
+
+    def _error(self, message: str, event: Any) -> JsonTextError:
+        return JsonTextError(message, self._text, event.start_mark.index)
+
+
+def _events(text: str) -> Iterator[Any]:
+    # Tells the parts of the text only; nothing is made of tags.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        yield from yaml.parse(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        offset = None if mark is None else mark.index
+        raise JsonTextError("this is not YAML", text, offset, detail=error.problem) from None
+    except yaml.YAMLError as error:
+        raise JsonTextError("this is not YAML", detail=str(error).splitlines()[0]) from None
+    except RecursionError:
+        raise JsonTextError("the YAML is nested too deeply") from None
