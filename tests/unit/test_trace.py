@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,9 @@ from click.testing import CliRunner, Result
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
 from asterism.cli.event_files import read_events
 from asterism.cli.main import main
-from asterism.columns.time import TimeColumn
-from asterism.conformance.corpus import ENGINES, SCHEMA, events_of, normalized, pieces, read_cases
-from asterism.errors import AsterismError, ColumnNotFoundError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.patterns.conditions import NotCondition, SqlCondition
-from asterism.trace import partial_matches as follower_module
-from asterism.trace.partial_matches import Follower, What, Why
-from asterism.trace.report import Trace, _ranks, trace
+from asterism.trace import Trace, What, Why, interpreter, trace
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -63,76 +57,6 @@ def told(found: Trace, *, waits: bool = False) -> list[str]:
 def reason(found: Trace, what: What = What.DROPPED) -> str:
     [step] = [step for step in found.steps if step.what is what]
     return step.reason
-
-
-# ---------------------------------------------------------------------------------------------------- it is the engine
-
-
-class Checked(Follower):
-    """What the edges let one expect is what the engine did, apart from what a match discarded."""
-
-    def _settle(self, before: Any, step: Any, runs: Any, done: Any) -> None:
-        unexpected = {run: n for run, n in (self.snapshot.runs - runs).items() if run[0]}
-        assert unexpected == {}
-        out = Counter(partial for partial, _ in self._found(step, step.matches))
-        assert (out + self.snapshot.waiting) - (before.waiting + done) == Counter()
-        super()._settle(before, step, runs, done)
-
-
-def cases() -> list[dict[str, Any]]:
-    found = []
-    for path in sorted(CORPUS.glob("*.jsonl")):
-        found += [case for case in list(read_cases([path]))[::40] if "error" not in case["expected"]]
-    return found
-
-
-@pytest.mark.parametrize("semantics", list(Semantics))
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case["id"])
-def test_trace_is_what_the_engine_did(case: dict[str, Any], semantics: Semantics) -> None:
-    """Matches, timeouts and late events are those of the operator, and what is gone has a reason."""
-    pattern = Pattern.from_json(case["pattern"])
-    try:
-        expected = ENGINES["kernel"](case, semantics, "whole", random.Random(0))
-    except AsterismError:
-        pytest.skip("refused in these semantics")
-    ids = [step_id for step in case["steps"] for step_id in step["events"]]
-    events = events_of(case, ids)
-    times = events.column("ts").to_numpy() * 1000
-    follower = Checked(pattern, events, times, TimeColumn("ts", SCHEMA.field("ts").type), semantics)
-    rank = _ranks(events, case.get("order_by") or ())
-    arrived = 0
-    for piece, watermark in pieces(case, "whole", random.Random(0)):
-        follower.arrive(range(arrived, arrived + len(piece)))
-        arrived += len(piece)
-        follower.watermark(watermark, rank)
-    follower.finish()
-
-    for found, name in ((follower.matches, "matches"), (follower.timeouts, "timeouts")):
-        answers = [
-            [2**63 - 1 if m.time is None else m.time, {s: [ids[n - 1] for n in numbers] for s, numbers in m.took}]
-            for m in found
-        ]
-        assert normalized(answers) == normalized(expected[name])
-    assert [ids[number - 1] for number in follower.late_events] == expected["late"]
-
-    known: set[int] = set()
-    gone: set[int] = set()
-    advanced: set[int] = set()
-    for step in follower.steps:
-        if step.what in (What.BEGAN, What.ADVANCED):
-            assert step.partial is not None
-            assert step.partial not in known
-            known.add(step.partial)
-            advanced |= {step.parent} if step.parent is not None else set()
-        if step.what in (What.DROPPED, What.NARROWED, What.WAITED, What.NOTHING):
-            assert step.reason
-            assert step.reason != "skipped after a match"
-        if step.what is What.DROPPED:
-            assert step.partial is not None
-            gone.add(step.partial)
-    left = {step.partial for step in follower.waiting}
-    assert known == gone | advanced | follower.complete | left
-    assert gone <= known
 
 
 def test_trace_does_not_depend_on_other_keys() -> None:
@@ -466,7 +390,7 @@ def test_same_reason_of_many_is_told_once() -> None:
 
 
 def test_too_many_partial_matches_end_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_module, "MAX_PARTIALS", 50)
+    monkeypatch.setattr(interpreter, "MAX_PARTIALS", 50)
     pattern = stage(begin().one_or_more().allow_combinations().followed_by("b"))
     found = traced(pattern, " ".join(f"a{n}" for n in range(1, 40)))
     assert found.stopped.startswith("there are ")
