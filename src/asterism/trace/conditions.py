@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,68 +26,41 @@ from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventErro
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
-from asterism.expressions.types import INTEGERS
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
 from asterism.patterns.conditions import Condition, Event, IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.wording import condition_text
 from asterism.text.printable import one_line
 from asterism.trace.steps import Check, Partial
 
+Mask = npt.NDArray[np.bool_]
 MAX_TEXT = 200
 """Characters of a condition in an explanation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Aggregate:
-    """An aggregate over the events of a stage; *argument* is the number of an expression over the event, or None."""
+    """An aggregate over the events of a stage; *values* are those of its argument for all events, None for ``COUNT(a.*)``."""
 
     label: str
     function: str
     stage: str
-    argument: int | None
+    values: pa.ChunkedArray | None
     offset: int
     type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Question:
-    """A condition of the automaton, or one of the parts that AND joins in it: a function, or the numbers of expressions over the
-    event, and over the event and its aggregates, that must both hold.
+    """A condition of the automaton, or one of the parts that AND joins in it: a mask of the events, or an expression over the
+    event and its aggregates (by number), or both, which must hold; or a function.
     """
 
     text: str
-    of_event: int | None = None
+    mask: Mask | None = None
     of_match: int | None = None
+    function: IterativeCondition | None = None
     columns: tuple[str, ...] = ()
     aggregates: tuple[_Aggregate, ...] = ()
-    function: PythonCondition | IterativeCondition | None = None
-
-
-class _Argument:
-    """The values of an expression over the event, as aggregates need them."""
-
-    def __init__(self, values: pa.ChunkedArray) -> None:
-        self.values = values
-
-    @cached_property
-    def valid(self) -> list[bool]:
-        valid: list[bool] = self.values.is_valid().to_pylist()
-        return valid
-
-    @cached_property
-    def order(self) -> list[int]:
-        """The place of each value in Spark's order: NaN is larger than all other numbers."""
-        order: list[int] = np.argsort(pc.sort_indices(self.values).to_numpy()).tolist()
-        return order
-
-    def numbers(self, kind: pa.DataType) -> npt.NDArray[Any]:
-        if kind not in self._numbers:
-            self._numbers[kind] = pc.fill_null(self.values.cast(kind, safe=False), 0).to_numpy()
-        return self._numbers[kind]
-
-    @cached_property
-    def _numbers(self) -> dict[pa.DataType, npt.NDArray[Any]]:
-        return {}
 
 
 class Conditions:
@@ -102,39 +74,22 @@ class Conditions:
         self.events, self.times, self.zone, self.forgiving = events, times, zone, forgiving
         self.stages = nfa.stages
         self.now = datetime.now(UTC)
-        self._scope = Scope(events.schema, nfa.stages)
-        self._of_event = Vectorized(events.schema)
         self._aggregates: dict[str, _Aggregate] = {}
         """by the SQL that they are written in"""
-        trees = [self._conjuncts(condition) for condition in nfa.conditions]
+        parts = [self._conjuncts(condition) for condition in nfa.conditions]
         prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # such columns no event has
-        self._column_of = {text: prefix + str(number) for number, text in enumerate(self._aggregates)}
-        fields = [pa.field(self._column_of[text], one.type) for text, one in self._aggregates.items()]
+        self._column_of = {written: prefix + str(number) for number, written in enumerate(self._aggregates)}
+        fields = [pa.field(self._column_of[written], one.type) for written, one in self._aggregates.items()]
         self._of_match = Vectorized(pa.schema([*events.schema, *fields], events.schema.metadata))
-        self._whole = [self._question(c, parts) for c, parts in zip(nfa.conditions, trees, strict=True)]
-        needed = len(self._of_event.texts)
-        parts = [self._in_parts(c, parts) for c, parts in zip(nfa.conditions, trees, strict=True)]
-        columns = self._computed(needed)
-        failed = {number for number, column in enumerate(columns) if column is None}
-        self._parts = [own if failed.isdisjoint(part.of_event for part in own) else [] for own in parts]
-        self._arguments = [_Argument(column) for column in columns]
-        self._masks = [mask_of(column) if column is not None else None for column in columns]
-        self._python = {
-            question: self._python_mask(question.function)
-            for question in self._whole
-            if isinstance(question.function, PythonCondition)
-        }
+        self._whole = [self._question(*of) for of in zip(nfa.conditions, parts, strict=True)]
+        self._parts = [self._in_parts(*of) for of in zip(nfa.conditions, parts, strict=True)]
         self._row = -1
-        self._known: dict[tuple[int | _Question | None, Partial], bool] = {}
+        self._known: dict[tuple[int | _Question, Partial], bool] = {}
         """answers about the event at hand"""
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that conditions read."""
-        if any(question.function is not None for question in self._whole):
-            return list(self.events.column_names)
-        names = {name for question in self._whole for name in question.columns}
-        return [name for name in self.events.column_names if name in names]
+        read = {name for question in self._whole for name in question.columns}
+        is_sql = all(isinstance(condition, SqlCondition) for condition in nfa.conditions)
+        self.columns = [name for name in events.column_names if name in read or not is_sql]
+        """those that conditions read: a function may look at any"""
 
     # ------------------------------------------------------------------ binding
 
@@ -144,11 +99,11 @@ class Conditions:
             return []
         tree = parse(condition.text)
         texts = [part.sql(dialect="spark", comments=False) for part in conjuncts(tree)]
-        parts = conjuncts(self._scope.resolve(tree, condition.text))
-        for node in (node for part in parts for node in part.find_all(*AGGREGATES)):
+        resolved = Scope(self.events.schema, self.stages).resolve(tree, condition.text)
+        for node in resolved.find_all(*AGGREGATES):
             if node.sql() not in self._aggregates:
                 self._aggregates[node.sql()] = self._aggregate(node, condition.text)
-        return list(zip(texts, parts, strict=True))
+        return list(zip(texts, conjuncts(resolved), strict=True))
 
     def _aggregate(self, node: exp.Expr, text: str) -> _Aggregate:
         function, stage, argument, offset = aggregate_of(node)
@@ -158,59 +113,51 @@ class Conditions:
         label = (
             f"{function}({stage}.{inner})" if isinstance(argument, exp.Column) else f"{function}({inner}) over {stage}"
         )
-        number = self._of_event.add(argument, text)
-        kind = self._of_event.types[number]
-        if function == "COUNT" or (function == "SUM" and self._of_event.translate(argument, text).type in INTEGERS):
+        values = self._values(argument, text)
+        kind = values.type
+        if function == "COUNT" or (function == "SUM" and pa.types.is_integer(kind)):
             kind = pa.int64()
         elif function in ("SUM", "AVG"):
             kind = pa.float64()
-        return _Aggregate(label, function, stage, number, offset, kind)
+        return _Aggregate(label, function, stage, values, offset, kind)
 
     def _question(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]], text: str = "") -> _Question:
         text = one_line(text or condition_text(condition), MAX_TEXT)
-        if isinstance(condition, PythonCondition | IterativeCondition):
+        if isinstance(condition, PythonCondition):
+            return _Question(text, self._python_mask(condition))
+        if isinstance(condition, IterativeCondition):
             return _Question(text, function=condition)
         assert isinstance(condition, SqlCondition)
-        trees = [tree for _, tree in parts]
-        pure = [tree for tree in trees if not has_aggregate(tree)]
-        iterative = [self._with_columns(tree) for tree in trees if has_aggregate(tree)]
-        columns = [column.name for tree in trees for column in tree.find_all(exp.Column) if not column.table]
-        aggregates = [node.sql() for tree in trees for node in tree.find_all(*AGGREGATES)]
+        pure = [tree for _, tree in parts if not has_aggregate(tree)]
+        iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
+        columns = [column.name for _, tree in parts for column in tree.find_all(exp.Column) if not column.table]
+        aggregates = [self._aggregates[node.sql()] for _, tree in parts for node in tree.find_all(*AGGREGATES)]
         return _Question(
             text,
-            self._of_event.add(exp.and_(*pure), condition.text) if pure else None,
+            mask_of(self._values(exp.and_(*pure), condition.text)) if pure else None,
             self._of_match.add(exp.and_(*iterative), condition.text) if iterative else None,
-            tuple(dict.fromkeys(columns)),
-            tuple(self._aggregates[written] for written in dict.fromkeys(aggregates)),
+            columns=tuple(dict.fromkeys(columns)),
+            aggregates=tuple(dict.fromkeys(aggregates)),
         )
 
     def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_Question]:
-        with contextlib.suppress(AsterismError):  # all expressions together have a limit, and the parts come on top
+        """What AND joins need not be computable alone: ``x <> 0 AND 1 / x > 2``. Then it is told as a whole."""
+        with contextlib.suppress(AsterismError):
             return [self._question(condition, [part], part[0]) for part in parts if len(parts) > 1]
         return []
+
+    def _values(self, tree: exp.Expr, text: str) -> pa.ChunkedArray:
+        """Of an expression over the event, for all events."""
+        expression = Vectorized(self.events.schema)
+        expression.add(tree, text)
+        return expression.evaluate(self.events)[0]
 
     def _with_columns(self, tree: exp.Expr) -> exp.Expr:
         """The expression over columns in place of aggregates."""
         holder = exp.Paren(this=tree.copy())
         for node in list(holder.find_all(*AGGREGATES)):
             node.replace(exp.Column(this=exp.to_identifier(self._column_of[node.sql()], quoted=True)))
-        return holder.unnest()
-
-    def _computed(self, needed: int) -> list[Any]:
-        """The values of the expressions over the event. The first *needed* must not fail; others are None then, as what AND joins
-        need not be computable alone: ``x <> 0 AND 1 / x > 2``.
-        """
-        with contextlib.suppress(InvalidEventError):
-            return self._of_event.evaluate(self.events)
-        columns: list[Any] = []
-        for number in range(len(self._of_event.texts)):
-            try:
-                columns += self._of_event.alone(number).evaluate(self.events)
-            except InvalidEventError:
-                if number < needed:
-                    raise
-                columns.append(None)
-        return columns
+        return holder.this
 
     # ------------------------------------------------------------------ answers
 
@@ -252,15 +199,13 @@ class Conditions:
         return False
 
     def _answer(self, question: _Question, partial: Partial) -> bool:
-        if question in self._python:
-            return bool(self._python[question][self._row])
-        if question.of_event is not None and not self._masks[question.of_event][self._row]:
+        if question.mask is not None and not question.mask[self._row]:
             return False
         if question.function is None and question.of_match is None:
             return True
-        key = question.of_match if question.function is None else question, partial
+        key = question if question.of_match is None else question.of_match, partial
         if key not in self._known:
-            if isinstance(question.function, IterativeCondition):
+            if question.function is not None:
                 self._known[key] = self._asked(question.function, partial)
             else:
                 assert question.of_match is not None
@@ -268,7 +213,7 @@ class Conditions:
                 self._known[key] = bool(mask_of(column)[0])
         return self._known[key]
 
-    def _python_mask(self, condition: PythonCondition) -> npt.NDArray[np.bool_]:
+    def _python_mask(self, condition: PythonCondition) -> Mask:
         name = getattr(condition.function, "__qualname__", repr(condition.function))
         try:
             answer = condition.function(self.events)
@@ -298,32 +243,8 @@ class Conditions:
     def _beside_aggregates(self, partials: Sequence[Partial]) -> pa.Table:
         """The event once for each partial match, and the aggregates there."""
         event = self.events.take(pa.array([self._row] * len(partials)))
-        aggregates = [self._values(aggregate, partials) for aggregate in self._aggregates.values()]
+        aggregates = [_values_of(aggregate, partials) for aggregate in self._aggregates.values()]
         return pa.table([*event.columns, *aggregates], schema=self._of_match.schema)
-
-    def _values(self, aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
-        taken = [partial.rows(aggregate.stage) for partial in partials]
-        if aggregate.argument is None:
-            return pa.array([len(rows) for rows in taken], pa.int64())
-        argument = self._arguments[aggregate.argument]
-        if aggregate.function in ("FIRST", "LAST"):
-            offset = aggregate.offset
-            at = offset if aggregate.function == "FIRST" else -1 - offset
-            picked = [rows[at] if offset < len(rows) else None for rows in taken]
-            return argument.values.take(pa.array(picked, pa.int64()))
-        taken = [[row for row in rows if argument.valid[row]] for rows in taken]
-        if aggregate.function == "COUNT":
-            return pa.array([len(rows) for rows in taken], pa.int64())
-        if aggregate.function in ("MIN", "MAX"):
-            best: Any = min if aggregate.function == "MIN" else max
-            picked = [best(rows, key=argument.order.__getitem__, default=None) for rows in taken]
-            return argument.values.take(pa.array(picked, pa.int64()))
-        # One number after the other: sums of doubles depend on the order of addition.
-        numbers = argument.numbers(aggregate.type)
-        sums = [np.add.accumulate(numbers[rows])[-1] if rows else None for rows in taken]
-        if aggregate.function == "AVG":
-            sums = [total / len(rows) if rows else None for total, rows in zip(sums, taken, strict=True)]
-        return pa.array(sums, aggregate.type)
 
     # ------------------------------------------------------------------ explanations
 
@@ -350,7 +271,7 @@ class Conditions:
 
     def _check(self, question: _Question, partial: Partial) -> Check:
         values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
-        values += [(one.label, self._values(one, [partial])[0].as_py()) for one in question.aggregates]
+        values += [(one.label, _values_of(one, [partial])[0].as_py()) for one in question.aggregates]
         return Check(question.text, _tried(self._answer, question, partial), tuple(values))
 
 
@@ -360,6 +281,33 @@ def _tried(ask: Callable[[Any, Partial], bool], what: _Question | Guard, partial
         return ask(what, partial)
     except InvalidEventError:
         return None
+
+
+def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
+    """What an aggregate is over the events of each partial match."""
+    rows = [partial.rows(aggregate.stage) for partial in partials]
+    function, values, offset = aggregate.function, aggregate.values, aggregate.offset
+    if values is None:
+        return pa.array([len(taken) for taken in rows], pa.int64())
+    if function in ("FIRST", "LAST"):
+        at = offset if function == "FIRST" else -1 - offset
+        picked = [taken[at] if offset < len(taken) else None for taken in rows]
+        return values.take(pa.array(picked, pa.int64()))
+    numbers = []
+    for taken in rows:
+        known = values.take(pa.array(taken, pa.int64())).drop_null()
+        if function == "COUNT":
+            numbers.append(len(known))
+        elif not len(known):
+            numbers.append(None)
+        elif function in ("MIN", "MAX"):
+            order = pc.sort_indices(known)  # NaN is larger than everything else
+            numbers.append(known[order[0 if function == "MIN" else -1].as_py()].as_py())
+        else:
+            # One after the other: sums of doubles depend on the order of addition.
+            total = np.add.accumulate(known.cast(aggregate.type, safe=False).to_numpy())[-1]
+            numbers.append(total if function == "SUM" else total / len(known))
+    return pa.array(numbers, aggregate.type)
 
 
 class _Context:

@@ -17,8 +17,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.wording import CONTIGUITY, count_text
 from asterism.text.printable import duration, either
 from asterism.trace.conditions import Conditions
-from asterism.trace.interpreter import Expired, Look, Run, proceeding
-from asterism.trace.steps import Check, Partial, Taken, TraceMatch, TraceStep, What, Why
+from asterism.trace.steps import Check, Expired, Look, Partial, Run, Taken, TraceMatch, TraceStep, What, Why, proceeding
 
 MAX_STEPS = 20_000
 """Steps that are kept, unless it is said otherwise; matches, timeouts and the summary are complete in any case."""

@@ -285,7 +285,7 @@ def trace(
     conditions = Conditions(nfa, own, times, zone, forgiving=semantics is Semantics.FLINK)
     recorder = Recorder(pattern, nfa, times, clock, conditions, limit)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
-    rank = _ranks(own, order_by)
+    rank = ranks(own, order_by)
     for row in np.flatnonzero(timeless).tolist():
         recorder.late(row, None)
     placed = np.flatnonzero(~timeless)
@@ -302,7 +302,7 @@ def trace(
             interpreter.watermark(max(interpreter.now, moment - delay), rank)
         if drain:
             interpreter.watermark(END_OF_TIME, rank)
-    recorder.finish(interpreter.runs.runs, interpreter.complete.runs)
+    recorder.finish(interpreter.runs, interpreter.complete)
     hidden = {time, *(key or {})}
     return Trace(
         key=dict(key or {}),
@@ -369,7 +369,7 @@ def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
     return pc.fill_null(column, BEFORE_TIME).to_numpy(), column.is_null().to_numpy()
 
 
-def _ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
+def ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
     """The place of each event in the secondary order; where that says nothing, in order of arrival."""
     order = np.arange(events.num_rows)
     for column in reversed(order_by):

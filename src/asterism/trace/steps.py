@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from asterism.errors import printable
+from asterism.patterns.automaton import Action, Edge, State
 from asterism.text.printable import one_line
 
 
@@ -143,3 +144,49 @@ class Partial:
     def rows(self, stage: str) -> list[int]:
         """The events that *stage* took, in order."""
         return [one.row for one in self.path() if one.stage == stage]
+
+
+class Run(NamedTuple):
+    """A partial match in a state: one that waits for several stages is in several. *time* is when it was complete, if it is."""
+
+    partial: Partial
+    state: State
+    time: int = 0
+
+    @property
+    def first(self) -> int:
+        """The place of the first event; runs are ordered by it."""
+        return self.partial.origin.order
+
+
+class Expired(NamedTuple):
+    """The end of a run's time: by which bound, the event from which it counts, and when."""
+
+    run: Run
+    why: Why
+    row: int
+    deadline: int
+
+
+@dataclass(slots=True)
+class Look:
+    """What the edges of a state, and of the states that PROCEED edges lead to, do with an event; edges with their states."""
+
+    state: State
+    followed: list[tuple[State, Edge]] = field(default_factory=list)
+    refused: list[tuple[State, Edge]] = field(default_factory=list)
+    too_late: list[tuple[State, Edge]] = field(default_factory=list)
+    stops: list[Edge] = field(default_factory=list)
+    """PROCEED edges to a STOP state"""
+    is_final: bool = False
+    """Does PROCEED lead to the end of the pattern?"""
+
+
+def proceeding(state: State) -> list[State]:
+    """The state, and all that PROCEED edges lead to from it."""
+    reached, todo = {state}, [state]
+    for at in todo:
+        found = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}
+        todo += [target for target in found if target not in reached]
+        reached |= found.keys()
+    return todo
