@@ -26,6 +26,7 @@ from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventErro
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
+from asterism.expressions.types import spark_type
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
 from asterism.patterns.conditions import Condition, Event, IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.wording import condition_text
@@ -147,17 +148,18 @@ class Conditions:
         return []
 
     def _values(self, tree: exp.Expr, text: str) -> pa.ChunkedArray:
-        """Of an expression over the event, for all events."""
+        """Of an expression over the event, for all events, in a type of Spark."""
         expression = Vectorized(self.events.schema)
         expression.add(tree, text)
-        return expression.evaluate(self.events)[0]
+        [values] = expression.evaluate(self.events)
+        return values.cast(spark_type(values.type, expression.zone) or values.type, safe=False)
 
     def _with_columns(self, tree: exp.Expr) -> exp.Expr:
         """The expression over columns in place of aggregates."""
         holder = exp.Paren(this=tree.copy())
         for node in list(holder.find_all(*AGGREGATES)):
             node.replace(exp.Column(this=exp.to_identifier(self._column_of[node.sql()], quoted=True)))
-        return holder.this
+        return holder
 
     # ------------------------------------------------------------------ answers
 
@@ -293,7 +295,7 @@ def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
         at = offset if function == "FIRST" else -1 - offset
         picked = [taken[at] if offset < len(taken) else None for taken in rows]
         return values.take(pa.array(picked, pa.int64()))
-    numbers = []
+    numbers: list[Any] = []
     for taken in rows:
         known = values.take(pa.array(taken, pa.int64())).drop_null()
         if function == "COUNT":

@@ -7,7 +7,7 @@ order: tests/property/test_trace_equals_kernel.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
@@ -23,6 +23,10 @@ MAX_PARTIALS = 20_000
 """Partial matches at the same time, above which a trace stops: nobody reads that, and the next event may double them."""
 MAX_VISITS = 1_000_000
 """States that one event may lead the partial matches through, above which a trace stops."""
+
+
+class _StoppedError(Exception):
+    """Why nothing is followed any more."""
 
 
 class Heap(list[Run]):
@@ -119,22 +123,26 @@ class Interpreter:
 
     def watermark(self, watermark: int, rank: Ints | None = None) -> None:
         """The watermark rises; *rank* orders events with equal times."""
-        if watermark <= self.now or self.stopped:
-            return
-        self.now = watermark
-        ready = [row for row in self.buffer if self.times[row] <= watermark]
-        ready.sort(key=lambda row: (self.times[row], row if rank is None else rank[row]))
-        self.buffer = [row for row in self.buffer if self.times[row] > watermark]
+        if watermark > self.now and not self.stopped:
+            self.now = watermark
+            ready = [row for row in self.buffer if self.times[row] <= watermark]
+            self.buffer = [row for row in self.buffer if self.times[row] > watermark]
+            try:
+                self._round(
+                    sorted(ready, key=lambda row: (self.times[row], row if rank is None else rank[row])), watermark
+                )
+            except _StoppedError as error:
+                self.stopped = str(error)
+
+    def _round(self, rows: Sequence[int], watermark: int) -> None:
         # Flink: without an event or a timer that is due, a watermark does nothing at all.
-        is_due = not self.flink or bool(ready) or any(timer <= watermark for timer in self.timers)
+        is_due = not self.flink or bool(rows) or any(timer <= watermark for timer in self.timers)
         began, before = False, None
-        for row in ready:
+        for row in rows:
             time = self.times[row]
             if not self.flink or time != before:  # Flink looks at the time once for all events of one time
                 self._pass_time(time, row)
             began |= self._event(row)
-            if self.stopped:
-                return
             if self.flink and self.window and began:
                 self.timers.add(time + self.window)
             before = time
@@ -184,15 +192,12 @@ class Interpreter:
             # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
             if not partial and run.state is self.nfa.start and not (look.stops and self.flink):
                 runs.push(run)
-            if self._visits > MAX_VISITS:
-                self.stopped = f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states"
-                return False
         self.runs = runs
         self.processed += 1
         self.recorder.event(row, looks, list(made.values()), runs)
         self._settle(done, time)
         if len(self.runs) > MAX_PARTIALS:
-            self.stopped = f"there are {len(self.runs)} partial matches after event {row + 1}"
+            raise _StoppedError(f"there are {len(self.runs)} partial matches after event {row + 1}")
         return began
 
     def _look(self, state: State, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
@@ -201,9 +206,11 @@ class Interpreter:
             return self._looks[state, only_proceed]
         since = self.times[row] - self.times[partial.row] if partial else 0
         look, todo = Look(state), [state]
-        while todo and self._visits <= MAX_VISITS:
+        while todo:
             at = todo.pop()
             self._visits += 1
+            if self._visits > MAX_VISITS:
+                raise _StoppedError(f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states")
             look.is_final |= at.kind is StateKind.FINAL
             for edge in at.edges:
                 if only_proceed and edge.action is not Action.PROCEED:

@@ -76,6 +76,7 @@ class Recorder:
     # ------------------------------------------------------------------ what the interpreter does
 
     def late(self, row: int, behind: int | None) -> None:
+        """An event takes no part: it is so many microseconds behind the watermark, or (None) has no time."""
         self.row, self.moment = row, int(self.times[row])
         self.late_events.append(row + 1)
         said = "without a time, and so without a place among the others"
@@ -86,74 +87,76 @@ class Recorder:
     def event(
         self, row: int, looks: Mapping[Partial, list[Look]], made: Sequence[Partial], runs: Iterable[Run]
     ) -> None:
+        """An event was shown to all: what each saw, the partial matches that took it, and what is left (complete ones aside)."""
         self.row, self.moment = row, int(self.times[row])
-        after = _by_partial(runs)
-        children = _grouped((child.parent, child) for child in made)
-        told: dict[Any, _Reason] = {}
+        after, children = _by_partial(runs), _grouped((child.parent, child) for child in made)
+        reasons: dict[Any, _Reason] = {}
         waiting: dict[tuple[tuple[str, ...], str], tuple[_Reason, list[Partial]]] = {}
-        for partial in sorted(looks, key=_number):
-            for child in children.get(partial, ()) if partial else ():
-                self._add(What.ADVANCED, child, parent=partial, waits_for=self._awaited(after.get(child, ())))
-            if not partial or partial in children or any(map(_completes, looks[partial])):
+        nothing = _Reason(Why.FORBIDDEN, "a forbidden event came before any was taken, which ends it all in Flink")
+        is_used = bool(made)
+        for partial in sorted(looks):
+            own, left = looks[partial], after.get(partial, [])
+            if not partial:
+                nothing = nothing if made else self._reason(partial, own)
                 continue
-            before, left = [look.state for look in looks[partial]], after.get(partial, [])
+            for child in children.get(partial, ()):
+                self._add(What.ADVANCED, child, parent=partial, waits_for=self._awaited(after.get(child, ())))
+            is_complete = any(map(_completes, own))
+            is_used |= is_complete
+            if partial in children or is_complete:
+                continue
             waits = self._awaited(left)
-            lost = tuple(stage for stage in self._awaited(before) if stage not in waits)
+            lost = tuple(stage for stage in self._awaited(look.state for look in own) if stage not in waits)
             goes_on = bool(waits) and not lost
-            # Where the looks are the same, so are the reasons.
-            case = frozenset(map(id, looks[partial])), lost, goes_on
-            if case not in told:
-                told[case] = self._reason(partial, looks[partial], None if goes_on else lost)
+            case = frozenset(map(id, own)), lost, goes_on  # looks are shared where they are the same for all
+            if case not in reasons:
+                reasons[case] = self._reason(partial, own, None if goes_on else lost)
             if goes_on:
-                waiting.setdefault((waits, told[case].text), (told[case], []))[1].append(partial)
+                waiting.setdefault((waits, reasons[case].text), (reasons[case], []))[1].append(partial)
             else:
-                self._gone(partial, left, told[case])
+                self._gone(partial, left, reasons[case])
         for (waits, _), (reason, (first, *others)) in waiting.items():
-            self._add(What.WAITED, first, reason, waits_for=waits, others=[other.number for other in others])
+            self._add(What.WAITED, first, reason, waits_for=waits, others=[one.number for one in others])
         for child in made:
             if not child.parent:
                 self._add(What.BEGAN, child, waits_for=self._awaited(after.get(child, ())))
-        if made or any(partial and any(map(_completes, looks[partial])) for partial in looks):
-            return
-        reason = _Reason(Why.FORBIDDEN, "a forbidden event came before any was taken, which ends it all in Flink")
-        for nothing in (partial for partial in looks if not partial):
-            reason = self._reason(nothing, looks[nothing])
-        self._add(What.NOTHING, None, reason)
+        if not is_used:
+            self._add(What.NOTHING, None, nothing)
 
     def time(self, moment: int, next_row: int | None, expired: Sequence[Expired], runs: Iterable[Run]) -> None:
+        """Time has passed up to *moment*, ahead of the event *next_row*; *runs* are left."""
         self.row, self.moment = None, moment
         left = _by_partial(runs)
-        told: set[Partial] = set()
-        for (partial, _, _), why, row, deadline in sorted(
-            expired, key=lambda one: (one.deadline, one.run.partial.number)
-        ):
-            if partial not in told:
-                told.add(partial)
-                what = "its first event" if why is Why.WINDOW else "the event before"
-                text = f"{why.value} over: {_span(deadline - int(self.times[row]))} after {what} ({row + 1})"
-                if next_row is not None and self.times[next_row] > deadline:
-                    behind = _span(int(self.times[next_row]) - deadline)
-                    text += f"; event {next_row + 1} comes {behind} after its end"
-                self._gone(partial, left.get(partial, ()), _Reason(why, text))
+        for partial, bounds in sorted(_grouped((one.run.partial, one) for one in expired).items()):
+            _, why, row, deadline = min(bounds, key=lambda one: one.deadline)
+            what = "its first event" if why is Why.WINDOW else "the event before"
+            text = f"{why.value} over: {_span(deadline - int(self.times[row]))} after {what} ({row + 1})"
+            if next_row is not None and self.times[next_row] > deadline:
+                behind = _span(int(self.times[next_row]) - deadline)
+                text += f"; event {next_row + 1} comes {behind} after its end"
+            self._gone(partial, left.get(partial, ()), _Reason(why, text))
         self.timeouts += [TraceMatch(self.shown_time(one.deadline), self._taken(one.run.partial)) for one in expired]
 
     def end(self, runs: Iterable[Run]) -> None:
+        """The input has ended, and these with it."""
         self.row = self.moment = None
         for partial, states in _by_partial(runs).items():
             text = f"the input ends, and it still waits for {either(self._awaited(states))}"
             self._add(What.DROPPED, partial, _Reason(Why.END, text))
 
-    def matched(self, run: Run, time: int, discarded: Sequence[Partial]) -> None:
+    def matched(self, run: Run, time: int, discarded: Iterable[Partial]) -> None:
+        """A match is emitted with this time, and discards what overlaps it."""
         self.matches.append(TraceMatch(self.shown_time(time), self._taken(run.partial)))
         name = f"match {len(self.matches)}"
         absence = f", as no {printable(run.state.stage)} came" if run.state.kind is StateKind.PENDING else ""
         self._add(What.MATCHED, run.partial, _Reason(Why.CONDITION, name + absence))
-        for partial in discarded:
+        for partial in sorted(discarded):
             self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip})"))
 
     def held(self, partials: Iterable[Partial], runs: Iterable[Run]) -> None:
-        for partial in partials:
-            first = min((run.first, run.partial.number) for run in runs)[1]
+        """These are complete, but one of *runs* could still discard them."""
+        for partial in sorted(partials):
+            first = min((run.first, run.partial) for run in runs)[1].number
             reason = f"held back: #{first} began earlier and could still discard it"
             self._add(What.HELD, partial, _Reason(Why.SKIPPED, reason))
 
@@ -314,10 +317,6 @@ class Recorder:
         return f"reached {printable(name)}{times}, stage {at + 1} of {len(self.positive)}"
 
 
-def _number(partial: Partial) -> int:
-    return partial.number
-
-
 def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     groups: dict[Any, list[Any]] = {}
     for key, value in pairs:
@@ -327,7 +326,7 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 
 def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[State]]:
     """The states of partial matches, by number."""
-    return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial.number) if run.partial)
+    return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial) if run.partial)
 
 
 def _completes(look: Look) -> bool:

@@ -122,7 +122,7 @@ class Partial:
 
     def __init__(self, number: int, parent: Partial | None, row: int, stage: str, order: int) -> None:
         self.number, self.parent, self.row, self.stage, self.order = number, parent, row, stage, order
-        self.origin = self if parent is None or parent.parent is None else parent.origin
+        self.origin: Partial = parent.origin if parent else self
         self.complete = False
 
     @classmethod
@@ -132,6 +132,9 @@ class Partial:
 
     def __bool__(self) -> bool:
         return self.parent is not None
+
+    def __lt__(self, other: Partial) -> bool:
+        return self.number < other.number
 
     def path(self) -> list[Partial]:
         """It and those before, from the first event on."""
