@@ -41,8 +41,8 @@ types: setup ## mypy, strict
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
 
-conformance: setup ## run the corpus of Flink's answers
-	$(BIN)/asterism conformance tests/conformance/*.jsonl $(ARGS)
+conformance: setup ## run the corpus of Flink's answers; ARGS="--engine reference"
+	$(BIN)/python -m tests.reference conformance tests/conformance/*.jsonl $(ARGS)
 
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from asterism.columns.time import END_OF_TIME, TimeColumn
-from asterism.conformance.corpus import SCHEMA, Answer, Case, events_of, pieces, read_cases, run_kernel, with_doubles
+from asterism.conformance.corpus import SCHEMA, Answer, Case, events_of, pieces, read_cases, with_doubles
+from asterism.conformance.engines import run_kernel
 from asterism.errors import AsterismError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern

@@ -159,10 +159,9 @@ def _quiet_stderr() -> Iterator[None]:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--engine",
-    type=click.Choice(["kernel", "reference"]),
     default="kernel",
     show_default=True,
-    help="What runs the cases.",
+    help="What runs the cases: the kernel, or an engine that a program has registered.",
 )
 @click.option(
     "--cuts",
@@ -195,9 +194,10 @@ def conformance(
     Flink's is printed, with the reason; the last line says how many passed and failed.
     """
     if on_spark and engine != "kernel":
-        raise click.UsageError("--spark runs the kernel; it cannot be combined with --engine reference.")
+        raise click.UsageError("--spark runs the kernel; it cannot be combined with another --engine.")
     with errors_explained():
-        from asterism.conformance.corpus import read_cases, warm_up
+        from asterism.conformance.corpus import read_cases
+        from asterism.conformance.engines import warm_up
 
         cases = list(read_cases(_corpus_files(paths)))
         with _told_if_slow("compiling the kernel, once per machine"):
@@ -221,7 +221,7 @@ Advance = Callable[[int, int], None]
 def _run_here(
     cases: Sequence[Case], engine: str, semantics: Semantics, cuts: str, seed: int, advance: Advance
 ) -> Iterator[Outcome]:
-    from asterism.conformance.corpus import run_case
+    from asterism.conformance.engines import run_case
 
     for number, case in enumerate(cases, 1):
         yield run_case(case, engine, semantics, cuts, seed)
@@ -732,7 +732,7 @@ def trace(
         from asterism.trace.report import trace as trace_of
 
         wanted = Pattern.from_json(_beginning_of(pattern))
-        with _status("tracing (the first time on a machine, this compiles the kernel)"):
+        with _status("tracing"):
             found = trace_of(
                 wanted,
                 read_events(source, options["time"]),

@@ -262,8 +262,8 @@ class Recorder:
         return _Reason(Why.CONDITION, text, every)
 
     def _refusals(self, partial: Partial, looks: Iterable[Look]) -> dict[tuple[str, Why, str], list[Guard]]:
-        """Why stages did not take the event, and why one that must not come is not it: (stage, why, the loop whose until condition
-        or greed it is), with the guards that did not hold.
+        """Why stages did not take the event, and why one that must not come is not it: (stage, why, the loop whose until
+        condition or greed it is), with the guards that did not hold.
         """
         found: dict[tuple[str, Why, str], list[Guard]] = {}
         for state, edge in (refused for look in looks for refused in look.refused):
