@@ -25,7 +25,7 @@ from asterism.errors import (
     StreamDefinitionError,
 )
 from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
-from asterism.trace import Trace, What, Why, interpreter, trace
+from asterism.trace import Trace, What, Why, conditions, interpreter, trace
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -346,6 +346,14 @@ def test_condition_that_fails_for_one_partial_match_fails_the_trace_only_where_i
     assert traced(pattern, "a1=0 a2=1 x3").matches == ()
     with pytest.raises(InvalidEventError, match=r"[Dd]ivision by zero"):
         traced(pattern, "a1=0 a2=1 b3")
+
+
+def test_answers_do_not_depend_on_how_many_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = begin().followed_by("b").where("kind = 'b' AND price > LAST(a.price)")
+    whole = traced(pattern, "a1=1 a2=5 a3=2 b4=3")
+    monkeypatch.setattr(conditions, "AT_ONCE", 0)
+    assert str(traced(pattern, "a1=1 a2=5 a3=2 b4=3")) == str(whole)
+    assert len(whole.matches) == 2
 
 
 def test_values_may_be_lists() -> None:

@@ -8,7 +8,7 @@ that fails, for each alone and only if its answer matters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,8 @@ from asterism.trace.steps import Check, Partial
 Mask = npt.NDArray[np.bool_]
 MAX_TEXT = 200
 """Characters of a condition in an explanation."""
+AT_ONCE = 2**26
+"""Bytes of copies of an event, one for each partial match, that are made for one call of DuckDB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,14 +165,17 @@ class Conditions:
 
     # ------------------------------------------------------------------ answers
 
-    def meet(self, row: int, partials: Collection[Partial]) -> None:
+    def meet(self, row: int, partials: Sequence[Partial]) -> None:
         """What is asked from now on is about the event *row*. About *partials* all is computed together, if that succeeds."""
         self._row, self._known = row, {}
-        if partials and self._of_match.texts:
+        at_once = 1 + AT_ONCE // (1 + self.events.slice(row, 1).nbytes)
+        for begin in range(0, len(partials) if self._of_match.texts else 0, at_once):
+            some = partials[begin : begin + at_once]
             with contextlib.suppress(InvalidEventError):
-                for number, column in enumerate(self._of_match.evaluate(self._beside_aggregates(list(partials)))):
-                    answers = zip(partials, mask_of(column).tolist(), strict=True)
-                    self._known |= {(number, partial): answer for partial, answer in answers}
+                for number, column in enumerate(self._of_match.evaluate(self._beside_aggregates(some))):
+                    self._known |= {
+                        (number, one): answer for one, answer in zip(some, mask_of(column).tolist(), strict=True)
+                    }
 
     def holds(self, guard: Guard, partial: Partial) -> bool:
         """Does a guard hold for the event and a partial match? Conditions are asked in their order, as far as they matter.
@@ -320,9 +325,8 @@ class _Context:
 
     @property
     def timestamp(self) -> datetime:
-        moment: datetime = pa.scalar(
-            int(self._conditions.times[self._row]), pa.timestamp("us", self._conditions.zone)
-        ).as_py()
+        micros = pa.scalar(int(self._conditions.times[self._row]), pa.int64())
+        moment: datetime = micros.cast(pa.timestamp("us", self._conditions.zone)).as_py()
         return moment
 
     @property
