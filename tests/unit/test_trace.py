@@ -341,6 +341,22 @@ def test_part_that_fails_is_told_so() -> None:
     )
 
 
+def test_condition_that_did_not_matter_may_fail() -> None:
+    """Conditions are asked in their order: the second one is not, where the first one is false."""
+
+    def fails(event: Any, context: Any) -> bool:
+        raise ValueError(event.kind)
+
+    for second in (
+        "1 / LAST(a.price) > 0",
+        IterativeCondition(fails),
+        SqlCondition("price = 1") | IterativeCondition(fails),
+    ):
+        pattern = begin().followed_by("b").where("kind = 'b'").where(second)
+        [step] = [step for step in traced(pattern, "a1=0 x2").steps if step.what is What.WAITED]
+        assert step.reason == "kind = 'b' is false (kind='x')"
+
+
 def test_condition_that_fails_for_one_partial_match_fails_the_trace_only_where_it_matters() -> None:
     pattern = begin().followed_by("b").where("kind = 'b' AND 1 / LAST(a.price) > 0")
     assert traced(pattern, "a1=0 a2=1 x3").matches == ()

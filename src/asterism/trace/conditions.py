@@ -8,7 +8,7 @@ that fails, for each alone and only if its answer matters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -255,13 +255,20 @@ class Conditions:
 
     # ------------------------------------------------------------------ explanations
 
+    def tried(self, what: Guard | _Question, partial: Partial) -> bool | None:
+        """Does a guard hold, or a condition? None: it cannot be computed, and did not matter."""
+        try:
+            return self._answer(what, partial) if isinstance(what, _Question) else self.holds(what, partial)
+        except InvalidEventError:
+            return None
+
     def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
         """The conditions that make guards what they are; of one that does not hold, the parts that do not."""
         told: dict[_Question, None] = {}
         for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
-            whole, parts = self._whole[condition], self._parts[condition]
-            failed = [part for part in parts if not _tried(self._answer, part, partial)]
-            told |= dict.fromkeys([whole] if _tried(self._answer, whole, partial) or not failed else failed)
+            whole = self._whole[condition]
+            failed = [part for part in self._parts[condition] if not self.tried(part, partial)]
+            told |= dict.fromkeys([whole] if self.tried(whole, partial) or not failed else failed)
         return tuple(self._check(question, partial) for question in told)
 
     def _deciding(self, guard: Guard, partial: Partial) -> list[int]:
@@ -271,23 +278,15 @@ class Conditions:
             case Not(inner):
                 return self._deciding(inner, partial)
             case Both(left, right) | Either(left, right):
-                value = self.holds(guard, partial)
-                sides = [side for side in (left, right) if _tried(self.holds, side, partial) is value]
+                value = self.tried(guard, partial)
+                sides = [side for side in (left, right) if self.tried(side, partial) is value]
                 return [condition for side in sides for condition in self._deciding(side, partial)]
         return []
 
     def _check(self, question: _Question, partial: Partial) -> Check:
         values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
         values += [(one.label, _values_of(one, [partial])[0].as_py()) for one in question.aggregates]
-        return Check(question.text, _tried(self._answer, question, partial), tuple(values))
-
-
-def _tried(ask: Callable[[Any, Partial], bool], what: _Question | Guard, partial: Partial) -> bool | None:
-    """The answer; None if it cannot be computed."""
-    try:
-        return ask(what, partial)
-    except InvalidEventError:
-        return None
+        return Check(question.text, self.tried(question, partial), tuple(values))
 
 
 def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:

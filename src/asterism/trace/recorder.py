@@ -272,7 +272,7 @@ class Recorder:
                 continue
             is_strict = bool(partial) and all(other.action is not Action.IGNORE for other in state.edges)
             for guard in _conjuncts(edge.guard):
-                if not self.conditions.holds(guard, partial):
+                if self.conditions.tried(guard, partial) is False:
                     why, loop = Why.STRICT if is_strict else Why.CONDITION, ""
                     if isinstance(guard, Not) and (guard.until or guard.greedy):
                         why, loop = Why.UNTIL if guard.until else Why.GREEDY, guard.until or guard.greedy
