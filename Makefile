@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance fuzz bench nemesis soak docs format clean
+.PHONY: help setup demo test lint types unit conformance trace fuzz bench nemesis soak docs format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,8 +41,11 @@ types: setup ## mypy, strict
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
 
-conformance: setup ## run the corpus of Flink's results
-	$(BIN)/asterism conformance tests/conformance/*.jsonl $(ARGS)
+conformance: setup ## run the corpus of Flink's results; ARGS="--engine reference"
+	$(BIN)/python -m tests.reference conformance tests/conformance/*.jsonl $(ARGS)
+
+trace: setup ## compare the trace's interpreter with the kernel on the whole corpus, in both semantics
+	ASTERISM_TRACE_EVERY=1 $(BIN)/pytest tests/property/test_trace_equals_kernel.py $(ARGS)
 
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one."""
+"""One Spark session for all tests that need one, and the reference matcher as an engine of the conformance corpus."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
+from asterism.conformance.engines import register
+from tests.reference.engine import run_reference
+
+register("reference", run_reference)
 
 
 @pytest.fixture(scope="session")

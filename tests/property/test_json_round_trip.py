@@ -14,7 +14,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from asterism.conformance.corpus import run_kernel
+from asterism.conformance.engines import run_kernel
 from asterism.errors import AsterismError, MalformedPatternError, PatternError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given, settings
 
-from asterism.conformance.corpus import CUTS, normalized, run_kernel
+from asterism.conformance.corpus import CUTS, normalized
+from asterism.conformance.engines import run_kernel
 from asterism.errors import AsterismError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern

@@ -12,7 +12,8 @@ import pytest
 from asterism import IterativeCondition, Semantics
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
-from asterism.conformance.corpus import events_of, operator_for, pieces, read_cases
+from asterism.conformance.corpus import events_of, pieces, read_cases
+from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from asterism.conformance.corpus import normalized, operator_for, read_cases, run_kernel
+from asterism.conformance.corpus import normalized, read_cases
+from asterism.conformance.engines import operator_for, run_kernel
 from asterism.errors import AsterismError
 from asterism.patterns.semantics import Semantics
 from tests.reference.matcher import CORRECTIONS, run_case

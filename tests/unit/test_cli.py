@@ -121,6 +121,12 @@ def test_conformance_on_spark_is_the_kernel(corpus: Path) -> None:
     assert "cannot be combined" in result.stderr
 
 
+def test_conformance_offers_what_is_registered(corpus: Path) -> None:
+    result = run("conformance", corpus, "--engine", "flink")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: there is no engine 'flink'\n  Engines are: kernel, reference.\n")
+
+
 NODE = {"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}
 PATTERN = json.dumps({"type": "COMPOSITE", "edges": [], "nodes": [NODE]})
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
-from asterism.conformance import corpus as conformance
-from asterism.conformance.corpus import CUTS, ENGINES, cut, judge, pieces, read_cases, run_case, to_micros
+from asterism.conformance import engines as conformance
+from asterism.conformance.corpus import CUTS, cut, judge, pieces, read_cases, to_micros
+from asterism.conformance.engines import ENGINES, run_case
 from asterism.errors import StreamDefinitionError
 
 CORPUS = Path(__file__).parent.parent / "conformance"

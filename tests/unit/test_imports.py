@@ -94,6 +94,14 @@ def test_packages_import_from_those_below(module: str) -> None:
     assert above == set()
 
 
+@each_module
+def test_the_product_imports_nothing_from_tests(module: str) -> None:
+    """Nor does it change where imports come from."""
+    text = FILES[module].read_text(encoding="utf-8")
+    assert [name for name, _ in imports(FILES[module]) if name.split(".")[0] in ("tests", "benchmarks")] == []
+    assert "sys.path" not in text
+
+
 def test_there_is_no_circle_between_files() -> None:
     graph: dict[str, set[str]] = defaultdict(set)
     for module in FILES.keys() - {""}:

@@ -14,7 +14,8 @@ import pytest
 
 from asterism import Pattern
 from asterism.columns.time import END_OF_TIME
-from asterism.conformance.corpus import events_of, operator_for, pieces
+from asterism.conformance.corpus import events_of, pieces
+from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
 from asterism.matching.operator import EVENTS, Carried, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections import Counter
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from click.testing import CliRunner, Result
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
 from asterism.cli.event_files import read_events
 from asterism.cli.main import main
-from asterism.columns.time import TimeColumn
-from asterism.conformance.corpus import ENGINES, SCHEMA, events_of, normalized, pieces, read_cases
-from asterism.errors import AsterismError, ColumnNotFoundError, StreamDefinitionError
-from asterism.patterns.conditions import NotCondition, SqlCondition
-from asterism.trace import partial_matches as follower_module
-from asterism.trace.partial_matches import Follower, What, Why
-from asterism.trace.report import Trace, _ranks, trace
+from asterism.errors import (
+    AsterismError,
+    ColumnNotFoundError,
+    InvalidEventError,
+    SkipStrategyError,
+    StreamDefinitionError,
+)
+from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
+from asterism.trace import Trace, What, Why, conditions, interpreter, trace
 
 CORPUS = Path(__file__).parent.parent / "conformance"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -63,76 +65,6 @@ def told(found: Trace, *, waits: bool = False) -> list[str]:
 def reason(found: Trace, what: What = What.DROPPED) -> str:
     [step] = [step for step in found.steps if step.what is what]
     return step.reason
-
-
-# ---------------------------------------------------------------------------------------------------- it is the engine
-
-
-class Checked(Follower):
-    """What the edges let one expect is what the engine did, apart from what a match discarded."""
-
-    def _settle(self, before: Any, step: Any, runs: Any, done: Any) -> None:
-        unexpected = {run: n for run, n in (self.snapshot.runs - runs).items() if run[0]}
-        assert unexpected == {}
-        out = Counter(partial for partial, _ in self._found(step, step.matches))
-        assert (out + self.snapshot.waiting) - (before.waiting + done) == Counter()
-        super()._settle(before, step, runs, done)
-
-
-def cases() -> list[dict[str, Any]]:
-    found = []
-    for path in sorted(CORPUS.glob("*.jsonl")):
-        found += [case for case in list(read_cases([path]))[::40] if "error" not in case["expected"]]
-    return found
-
-
-@pytest.mark.parametrize("semantics", list(Semantics))
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case["id"])
-def test_trace_is_what_the_engine_did(case: dict[str, Any], semantics: Semantics) -> None:
-    """Matches, timeouts and late events are those of the operator, and what is gone has a reason."""
-    pattern = Pattern.from_json(case["pattern"])
-    try:
-        expected = ENGINES["kernel"](case, semantics, "whole", random.Random(0))
-    except AsterismError:
-        pytest.skip("refused in these semantics")
-    ids = [step_id for step in case["steps"] for step_id in step["events"]]
-    events = events_of(case, ids)
-    times = events.column("ts").to_numpy() * 1000
-    follower = Checked(pattern, events, times, TimeColumn("ts", SCHEMA.field("ts").type), semantics)
-    rank = _ranks(events, case.get("order_by") or ())
-    arrived = 0
-    for piece, watermark in pieces(case, "whole", random.Random(0)):
-        follower.arrive(range(arrived, arrived + len(piece)))
-        arrived += len(piece)
-        follower.watermark(watermark, rank)
-    follower.finish()
-
-    for found, name in ((follower.matches, "matches"), (follower.timeouts, "timeouts")):
-        answers = [
-            [2**63 - 1 if m.time is None else m.time, {s: [ids[n - 1] for n in numbers] for s, numbers in m.took}]
-            for m in found
-        ]
-        assert normalized(answers) == normalized(expected[name])
-    assert [ids[number - 1] for number in follower.late_events] == expected["late"]
-
-    known: set[int] = set()
-    gone: set[int] = set()
-    advanced: set[int] = set()
-    for step in follower.steps:
-        if step.what in (What.BEGAN, What.ADVANCED):
-            assert step.partial is not None
-            assert step.partial not in known
-            known.add(step.partial)
-            advanced |= {step.parent} if step.parent is not None else set()
-        if step.what in (What.DROPPED, What.NARROWED, What.WAITED, What.NOTHING):
-            assert step.reason
-            assert step.reason != "skipped after a match"
-        if step.what is What.DROPPED:
-            assert step.partial is not None
-            gone.add(step.partial)
-    left = {step.partial for step in follower.waiting}
-    assert known == gone | advanced | follower.complete | left
-    assert gone <= known
 
 
 def test_trace_does_not_depend_on_other_keys() -> None:
@@ -360,6 +292,128 @@ def test_python_conditions_are_named() -> None:
     assert "event 1  1  kind='x'  price=2.0" in str(found)
 
 
+def test_iterative_conditions_see_the_partial_match() -> None:
+    seen: list[tuple[datetime, list[int]]] = []
+
+    def rises(event: Any, context: Any) -> bool:
+        earlier = [e.price for e in context.events_for_pattern("a")]
+        seen.append((context.timestamp, earlier))
+        assert context.current_processing_time.year > 2024
+        return event.kind == "b" and event.price > max(earlier)
+
+    found = traced(begin().times(2).followed_by("b").where(IterativeCondition(rises)), "a1=1 a2=3 b3=2 b4=5")
+    assert [match.took for match in found.matches] == [(("a", (1, 2)), ("b", (4,)))]
+    assert seen == [(datetime.fromtimestamp(t / 1000, UTC), [1, 3]) for t in (3, 4)]
+    assert [step.reason for step in found.steps if step.event == 3 and step.waits_for == ("b",)] == [
+        "Python test_iterative_conditions_see_the_partial_match.<locals>.rises is false"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda event, context: context.events_for_pattern("z"), "unknown stage 'z'"),
+        (lambda event, context: 1, "did not return True or False"),
+    ],
+)
+def test_iterative_condition_that_fails(function: Any, text: str) -> None:
+    with pytest.raises(InvalidEventError, match=text):
+        traced(Pattern.begin("a").where(IterativeCondition(function)), "a1")
+
+
+@pytest.mark.parametrize("answer", [[1], ["x"], True, [True, False], None])
+def test_python_condition_that_returns_no_mask(answer: Any) -> None:
+    with pytest.raises(InvalidEventError, match="did not return one Boolean per event"):
+        traced(Pattern.begin("a").where(lambda events: answer), "a1")
+
+
+def test_null_in_a_mask_of_a_python_condition_is_false() -> None:
+    found = traced(Pattern.begin("a").where(lambda events: pa.array([None, True])), "a1 a2")
+    assert [match.took for match in found.matches] == [(("a", (2,)),)]
+
+
+def test_part_that_fails_is_told_so() -> None:
+    """The kernel does not compute it either, where the part before it decides."""
+    found = traced(begin().followed_by("b").where("price <> 0 AND 1 / price > LAST(a.price)"), "a1=1 b2=0", drain=False)
+    [step] = [step for step in found.steps if step.what is What.WAITED]
+    assert step.reason == (
+        "price <> 0 is false (price=0.0) and 1 / price > LAST(a.price) cannot be computed (price=0.0, LAST(a.price)=1.0)"
+    )
+
+
+def test_condition_that_did_not_matter_may_fail() -> None:
+    """Conditions are asked in their order: the second one is not, where the first one is false."""
+
+    def fails(event: Any, context: Any) -> bool:
+        raise ValueError(event.kind)
+
+    for second in (
+        "1 / LAST(a.price) > 0",
+        IterativeCondition(fails),
+        SqlCondition("price = 1") | IterativeCondition(fails),
+    ):
+        pattern = begin().followed_by("b").where("kind = 'b'").where(second)
+        [step] = [step for step in traced(pattern, "a1=0 x2").steps if step.what is What.WAITED]
+        assert step.reason == "kind = 'b' is false (kind='x')"
+
+
+def test_condition_that_fails_for_one_partial_match_fails_the_trace_only_where_it_matters() -> None:
+    pattern = begin().followed_by("b").where("kind = 'b' AND 1 / LAST(a.price) > 0")
+    assert traced(pattern, "a1=0 a2=1 x3").matches == ()
+    with pytest.raises(InvalidEventError, match=r"[Dd]ivision by zero"):
+        traced(pattern, "a1=0 a2=1 b3")
+
+
+def test_answers_do_not_depend_on_how_many_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = begin().followed_by("b").where("kind = 'b' AND price > LAST(a.price)")
+    whole = traced(pattern, "a1=1 a2=5 a3=2 b4=3")
+    monkeypatch.setattr(conditions, "AT_ONCE", 0)
+    assert str(traced(pattern, "a1=1 a2=5 a3=2 b4=3")) == str(whole)
+    assert len(whole.matches) == 2
+
+
+def test_values_may_be_lists() -> None:
+    events = [{"t": 1, "tags": ["x"]}, {"t": 2, "tags": ["y", "z"]}]
+    pattern = Pattern.begin("a").where("size(tags) = 1").next("b").where("size(tags) > 2")
+    assert reason(trace(pattern, events, time="t")) == (
+        "strict contiguity: the very next event had to be b: size(tags) > 2 is false (tags=['y', 'z'])"
+    )
+
+
+def test_aggregates_over_types_that_arrow_alone_has() -> None:
+    events = pa.table(
+        {"t": [1, 2, 3], "x": pa.array(["b", "a", "c"]).dictionary_encode(), "n": pa.array([1, None, 3], pa.uint8())}
+    )
+    pattern = (
+        Pattern.begin("a").times(2).next("b").where("MIN(a.x) = 'a' AND MAX(a.x) < x AND SUM(a.n) + COUNT(a.n) = 2")
+    )
+    assert [match.took for match in trace(pattern, events, time="t").matches] == [(("a", (1, 2)), ("b", (3,)))]
+
+
+def test_a_trace_refuses_what_a_query_refuses() -> None:
+    for text in ("price", "price > 1 AS x", "(LAST(a.price) + price) % 2 = 1", "nothing = 1"):
+        with pytest.raises(AsterismError):
+            traced(begin().next("b").where(text), "a1=1")
+
+
+def test_a_trace_needs_no_compiled_kernel() -> None:
+    program = (
+        "import sys; from asterism import Pattern; from asterism.trace import trace;"
+        "p = Pattern.begin('a').where('x > 1').next('b').where('x > LAST(a.x)');"
+        "print(len(trace(p, [{'t': 1, 'x': 2}, {'t': 2, 'x': 3}], time='t').matches), 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["1", "False"]
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_skip_strategy_that_must_find_its_stage(name: str) -> None:
+    skip = AfterMatchSkipStrategy.skip_to_first(name, throw_on_miss=True)
+    pattern = stage(begin(skip=skip).followed_by("b")).optional()
+    with pytest.raises(SkipStrategyError, match="could not skip to"):
+        traced(pattern, "a1")
+
+
 # ---------------------------------------------------------------------------------------------------- time
 
 
@@ -466,11 +520,20 @@ def test_same_reason_of_many_is_told_once() -> None:
 
 
 def test_too_many_partial_matches_end_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_module, "MAX_PARTIALS", 50)
+    monkeypatch.setattr(interpreter, "MAX_PARTIALS", 50)
     pattern = stage(begin().one_or_more().allow_combinations().followed_by("b"))
     found = traced(pattern, " ".join(f"a{n}" for n in range(1, 40)))
     assert found.stopped.startswith("there are ")
     assert "The trace stops here: there are " in str(found)
+
+
+def test_too_many_ways_through_a_pattern_end_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "MAX_VISITS", 1000)
+    pattern = begin()
+    for number in range(40):
+        pattern = pattern.followed_by(f"b{number}").where("kind = 'b'").optional()
+    found = traced(pattern, "a1 a2 b3 b4 b5 b6")
+    assert found.stopped == "event 4 leads partial matches through more than 1,000 states"
 
 
 def test_text_from_outside_cannot_command_a_terminal_or_a_notebook() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from asterism.conformance.corpus import CUTS, SCHEMA, Collected, events_of, normalized, pieces
+from asterism.conformance.corpus import CUTS, SCHEMA, events_of, normalized, pieces
+from asterism.conformance.engines import Collected
 from asterism.matching.operator import DROPPED, EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now

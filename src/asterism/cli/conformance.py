@@ -29,10 +29,9 @@ SHORT = 200
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--engine",
-    type=click.Choice(["kernel", "reference"]),
     default="kernel",
     show_default=True,
-    help="What runs the cases.",
+    help="What runs the cases: the kernel, or an engine that a program has registered.",
 )
 @click.option(
     "--cuts",
@@ -65,9 +64,10 @@ def conformance(
     Flink's is printed, with the reason; the last line says how many passed and failed.
     """
     if on_spark and engine != "kernel":
-        raise click.UsageError("--spark runs the kernel; it cannot be combined with --engine reference.")
+        raise click.UsageError("--spark runs the kernel; it cannot be combined with another --engine.")
     with errors_explained():
-        from asterism.conformance.corpus import read_cases, warm_up
+        from asterism.conformance.corpus import read_cases
+        from asterism.conformance.engines import warm_up
 
         cases = list(read_cases(_corpus_files(paths)))
         with told_if_slow("compiling the kernel, once per machine"):
@@ -91,7 +91,7 @@ Advance = Callable[[int, int], None]
 def _run_here(
     cases: Sequence[Case], engine: str, semantics: Semantics, cuts: str, seed: int, advance: Advance
 ) -> Iterator[Outcome]:
-    from asterism.conformance.corpus import run_case
+    from asterism.conformance.engines import run_case
 
     for number, case in enumerate(cases, 1):
         yield run_case(case, engine, semantics, cuts, seed)

@@ -79,7 +79,7 @@ def trace(
         from asterism.trace.report import trace as trace_of
 
         wanted = Pattern.from_json(read_pattern_file(pattern))
-        with status_line("tracing (the first time on a machine, this compiles the kernel)"):
+        with status_line("tracing"):
             found = trace_of(
                 wanted,
                 read_events(source, options["time"]),

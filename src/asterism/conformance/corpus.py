@@ -1,16 +1,13 @@
-"""Runs cases of the conformance corpus: a pattern, a stream cut by watermarks, and the answers of Flink CEP."""
+"""The cases of the conformance corpus: a pattern, a stream cut by watermarks, the answers of Flink CEP; how others are judged."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,6 @@ import pyarrow as pa
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import AsterismError, StreamDefinitionError
-from asterism.matching.operator import EVENTS, CepOperator
-from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore
-from asterism.patterns.pattern import Pattern
-from asterism.patterns.semantics import Semantics
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("ts", pa.int64()), ("name", pa.string()), ("price", pa.float64()), ("volume", pa.int64())]
@@ -31,7 +22,6 @@ SCHEMA = pa.schema(
 CUTS = ("whole", "rows", "random")
 Answer = dict[str, Any]
 Case = dict[str, Any]
-Engine = Callable[[Case, Semantics, str, random.Random], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +104,6 @@ def with_doubles(graph: Any) -> Any:
     return graph
 
 
-def operator_for(case: Case, semantics: Semantics) -> CepOperator:
-    pattern = Pattern.from_json(with_doubles(case["pattern"]))
-    outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
-    order_by = case.get("order_by") or ()
-    return CepOperator(pattern, SCHEMA, time="ts", outputs=outputs, semantics=semantics, order_by=order_by)
-
-
 def events_of(case: Case, ids: Sequence[int]) -> pa.Table:
     by_id = {event[0]: event for event in case["events"]}
     rows = [by_id[number] for number in ids]
@@ -157,89 +140,6 @@ def rng_for(case: Case, seed: int) -> random.Random:
     return random.Random(f"{seed}/{case['id']}")
 
 
-# ---------------------------------------------------------------------- engines
-
-
-def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
-    """The operator's answers. Between any two pieces its state is bytes, so every cut is a snapshot and restore."""
-    operator = operator_for(case, semantics)
-    store = MemoryStore()
-    answer = Collected()
-    for ids, watermark in pieces(case, cuts, rng):
-        arrivals = [Arrival(EVENTS, operator.prepare(EVENTS, events_of(case, ids)))] if ids else []
-        answer.add(operator.process(store, arrivals, Now(watermark)).outputs)
-    return answer.as_json()
-
-
-class Collected:
-    """Outputs of the operator, in the form of a case's ``expected``."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {kind.value: [] for kind in OutputKind}
-
-    def add(self, outputs: Mapping[str, pa.Table]) -> None:
-        for name, table in outputs.items():
-            self.tables[name] += table.to_pylist()
-
-    def as_json(self) -> Answer:
-        return {
-            "matches": [_as_match(row, "match_time") for row in self.tables["matches"]],
-            "timeouts": [_as_match(row, "timeout_time") for row in self.tables["timed_out"]],
-            "late": [row["id"] for row in self.tables["late"]],
-        }
-
-
-def _as_match(row: dict[str, Any], time: str) -> list[Any]:
-    stages = {
-        name: [event["id"] for event in events] for name, events in row.items() if isinstance(events, list) and events
-    }
-    return [row[time], stages]
-
-
-def run_reference(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
-    """The answers of the slow matcher of the test suite, which a source checkout has. It knows no cuts."""
-    reference = _reference_matcher()
-    operator_for(case, semantics)  # the reference trusts definitions; this one may be malformed
-    answer: Answer = reference.run_case(case, semantics.value)
-    return answer
-
-
-@cache
-def _reference_matcher() -> Any:
-    root = str(Path(__file__).parents[3])
-    sys.path.insert(0, root)
-    try:
-        return importlib.import_module("tests.reference.matcher")
-    except ImportError:
-        raise StreamDefinitionError(
-            "the reference matcher is not installed",
-            hint="it is part of the source: get a checkout and install it with `pip install --editable .`",
-        ) from None
-    finally:
-        sys.path.remove(root)
-
-
-ENGINES: dict[str, Engine] = {"kernel": run_kernel, "reference": run_reference}
-
-_SMALLEST: Case = {
-    "pattern": {
-        "type": "COMPOSITE",
-        "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}],
-        "edges": [],
-    },
-    "events": [[1, 1, "a", None, None]],
-    "steps": [{"events": [1], "watermark": 2**63 - 1}],
-}
-
-
-def warm_up(engine: str = "kernel") -> None:
-    """Do what is done once: compile the kernel, or load it; find the reference matcher.
-
-    :raises StreamDefinitionError: there is no reference matcher
-    """
-    ENGINES[engine](_SMALLEST, Semantics.DEFAULT, "whole", random.Random(0))
-
-
 # ---------------------------------------------------------------------- verdicts
 
 
@@ -267,14 +167,3 @@ def judge(case: Case, answer: Answer | Exception) -> Outcome:
     if expected["late"] != answer["late"]:
         return Outcome(case["id"], False, f"late: expected {expected['late']}, got {answer['late']}")
     return Outcome(case["id"], True)
-
-
-def run_case(
-    case: Case, engine: str = "kernel", semantics: Semantics = Semantics.FLINK, cuts: str = "whole", seed: int = 0
-) -> Outcome:
-    """Run one case and compare. An engine that crashes fails the case, not the run."""
-    try:
-        answer: Answer | Exception = ENGINES[engine](case, semantics, cuts, rng_for(case, seed))
-    except Exception as error:
-        answer = error
-    return judge(case, answer)

@@ -77,7 +77,11 @@ class Test(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Not(Guard):
+    """*until* or *greedy*: the stage whose until condition, or whose greedy loop, demands it; otherwise neither."""
+
     guard: Guard
+    until: str = field(default="", compare=False)
+    greedy: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"not {self.guard}"

@@ -253,12 +253,13 @@ class _Builder:
             self.conditions.append(condition)
         return Test(self.numbers[same])
 
-    def unless(self, until: Condition | None, guard: Guard) -> Guard:
-        return guard if until is None else both(Not(self.guard(until)), guard)
+    def unless_ended(self, loop: Stage, guard: Guard) -> Guard:
+        """*guard*, and the until condition of *loop* does not hold."""
+        return guard if loop.until is None else both(Not(self.guard(loop.until), until=loop.name), guard)
 
     def always(self, place: _Place) -> Guard:
         """True, unless the enclosing group has ended by its until condition."""
-        return self.unless(place.group.until, ALWAYS) if place.group is not None else ALWAYS
+        return self.unless_ended(place.group, ALWAYS) if place.group is not None else ALWAYS
 
     def take(self, place: _Place, stage: Stage) -> Guard:
         return both(self.always(place), self.guard(stage.condition))
@@ -281,7 +282,7 @@ class _Builder:
         """The guard for events that may be skipped between repetitions of the stage."""
         quantifier = place.group.quantifier if place.heads_group and place.group is not None else place.stage.quantifier
         guard = self.ignore(place, quantifier.inner)
-        return None if guard is None else self.unless(place.stage.until, guard)
+        return None if guard is None else self.unless_ended(place.stage, guard)
 
     # ------------------------------------------------------------------ the chain
 
@@ -392,7 +393,7 @@ class _Builder:
         stage = place.stage
         if stage.group is not None:
             return self.loop_group(place, sink)
-        take = self.unless(stage.until, self.take(place, stage))
+        take = self.unless_ended(stage, self.take(place, stage))
         ignore = self.inner_ignore(place)
         state = self.state(stage.name, gap=self.flinks_gap(stage))
         if stage.quantifier.greedy:
@@ -412,7 +413,7 @@ class _Builder:
     def repetitions(self, place: _Place, sink: State, after: State) -> State:
         """Build ``at_least`` to ``at_most`` occurrences in sequence; the optional ones PROCEED to *after*."""
         stage, quantifier = place.stage, place.stage.quantifier
-        take = self.unless(stage.until, self.take(place, stage))
+        take = self.unless_ended(stage, self.take(place, stage))
         ignore = self.inner_ignore(place)
         if quantifier.kind is QuantifierKind.TIMES and quantifier.greedy and quantifier.at_least != quantifier.at_most:
             self.restrict(place, after, self.take(place, stage))
@@ -479,7 +480,7 @@ class _Builder:
         if place.stage.until is not None:
             self.unrestricted[sink] = self.copy(sink)
         for edge in sink.edges:
-            edge.guard = both(edge.guard, Not(take))
+            edge.guard = both(edge.guard, Not(take, greedy=place.stage.name))
 
     def add_stops(self, place: _Place, state: State) -> None:
         for stage in place.nots_before():

@@ -3,8 +3,7 @@
 :func:`trace` is the entry point.
 """
 
-from asterism.trace.condition_probe import Check
-from asterism.trace.partial_matches import TraceMatch, TraceStep, What, Why
 from asterism.trace.report import Trace, trace
+from asterism.trace.steps import Check, TraceMatch, TraceStep, What, Why
 
 __all__ = ["Check", "Trace", "TraceMatch", "TraceStep", "What", "Why", "trace"]

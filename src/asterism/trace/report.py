@@ -1,7 +1,7 @@
 """Why a pattern matched or did not: the events of one key, and what each did to the partial matches.
 
-:func:`trace` is what people call; :mod:`asterism.trace.partial_matches` does the work. Here is what it gives, as data and as
-text.
+:func:`trace` is what people call. :mod:`asterism.trace.interpreter` runs the pattern's automaton over the events,
+:mod:`asterism.trace.recorder` writes down what it does, and here is what comes of it, as data and as text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
+from asterism.matching.operator import CepOperator
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import duration, either
-from asterism.trace.condition_probe import shown
-from asterism.trace.partial_matches import MAX_NAMED, MAX_STEPS, Follower, TraceMatch, TraceStep, What
+from asterism.trace.conditions import Conditions
+from asterism.trace.interpreter import Interpreter
+from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
+from asterism.trace.steps import TraceMatch, TraceStep, What, shown
 
 MAX_SHOWN = 8
 """Columns of an event, runs of event numbers, partial matches that still wait, keys in an error."""
@@ -271,48 +276,48 @@ def trace(
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
     mine = _rows_of_key(table, key or {})
     own = table.take(pa.array(mine))
+    # What a query refuses is refused here, too.
+    CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
     clock = TimeColumn(time, table.schema.field(time).type) if time is not None else None
     times, timeless = _micros(own, clock)
-    follower = Follower(pattern, own, times, clock, semantics, limit)
-    rank = _ranks(own, order_by)
-    for timeless_row in np.flatnonzero(timeless):
-        follower.late(int(timeless_row), "without a time, and so without a place among the others")
+    nfa = compile_pattern(pattern, semantics)
+    zone = clock.type.tz if clock is not None and pa.types.is_timestamp(clock.type) else "UTC"
+    conditions = Conditions(nfa, own, times, zone, forgiving=semantics is Semantics.FLINK)
+    recorder = Recorder(pattern, nfa, times, clock, conditions, limit)
+    interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
+    rank = ranks(own, order_by)
+    for row in np.flatnonzero(timeless).tolist():
+        recorder.late(row, None)
     placed = np.flatnonzero(~timeless)
     if max_out_of_orderness is None or clock is None:
-        follower.arrive(placed)
+        interpreter.arrive(placed.tolist())
         last = int(times[placed].max(initial=BEFORE_TIME))
-        follower.watermark(END_OF_TIME if drain else last, rank)
+        interpreter.watermark(END_OF_TIME if drain else last, rank)
     else:
         every, _ = _micros(table, clock)
         delay = micros(max_out_of_orderness) + 1000
-        watermark, at = BEFORE_TIME, 0
+        number = {row: at for at, row in enumerate(mine.tolist()) if not timeless[at]}
         for row, moment in enumerate(every.tolist()):
-            if at < len(mine) and mine[at] == row:
-                if not timeless[at]:
-                    follower.arrive([at])
-                at += 1
-            if moment - delay > watermark:
-                watermark = moment - delay
-                follower.watermark(watermark, rank)
+            interpreter.arrive([number[row]] if row in number else [])
+            interpreter.watermark(max(interpreter.now, moment - delay), rank)
         if drain:
-            follower.watermark(END_OF_TIME, rank)
-    follower.finish()
+            interpreter.watermark(END_OF_TIME, rank)
+    recorder.finish(interpreter.runs, interpreter.complete)
     hidden = {time, *(key or {})}
-    closest = follower.closest
     return Trace(
         key=dict(key or {}),
         events=own,
-        times=tuple(follower.shown_time(moment) for moment in times.tolist()),
-        columns=tuple(name for name in follower.columns if name not in hidden),
-        steps=tuple(follower.steps),
-        omitted=dict(follower.omitted),
-        matches=tuple(follower.matches),
-        timeouts=tuple(follower.timeouts),
-        late=tuple(follower.late_events),
-        waiting=tuple(follower.waiting),
-        closest=closest,
-        progress=follower.progress(closest) if closest is not None else "",
-        stopped=follower.stopped,
+        times=tuple(recorder.shown_time(moment) for moment in times.tolist()),
+        columns=tuple(name for name in conditions.columns if name not in hidden),
+        steps=tuple(recorder.steps),
+        omitted=dict(recorder.omitted),
+        matches=tuple(recorder.matches),
+        timeouts=tuple(recorder.timeouts),
+        late=tuple(recorder.late_events),
+        waiting=tuple(recorder.waiting),
+        closest=recorder.closest,
+        progress=recorder.progress,
+        stopped=interpreter.stopped,
     )
 
 
@@ -364,7 +369,7 @@ def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
     return pc.fill_null(column, BEFORE_TIME).to_numpy(), column.is_null().to_numpy()
 
 
-def _ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
+def ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
     """The place of each event in the secondary order; where that says nothing, in order of arrival."""
     order = np.arange(events.num_rows)
     for column in reversed(order_by):

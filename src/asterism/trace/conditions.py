@@ -1,0 +1,339 @@
+"""The conditions of an automaton over the events of one key: which hold, and which values they have read.
+
+What reads the event alone is computed for all events at once. In a condition that reads the partial match each aggregate becomes
+a column beside those of the event, and DuckDB computes the rest: for all partial matches that an event meets together or, where
+that fails, for each alone and only if its answer matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.arguments import described
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import mask_of
+from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, aggregate_of, has_aggregate
+from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
+from asterism.expressions.types import spark_type
+from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
+from asterism.patterns.conditions import Condition, Event, IterativeCondition, PythonCondition, SqlCondition
+from asterism.patterns.wording import condition_text
+from asterism.text.printable import one_line
+from asterism.trace.steps import Check, Partial
+
+Mask = npt.NDArray[np.bool_]
+MAX_TEXT = 200
+"""Characters of a condition in an explanation."""
+AT_ONCE = 2**26
+"""Bytes of copies of an event, one for each partial match, that are made for one call of DuckDB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Aggregate:
+    """An aggregate over the events of a stage; *values* are those of its argument for all events, None for ``COUNT(a.*)``."""
+
+    label: str
+    function: str
+    stage: str
+    values: pa.ChunkedArray | None
+    offset: int
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """A condition of the automaton, or one of the parts that AND joins in it: a mask of the events, or an expression over the
+    event and its aggregates (by number), or both, which must hold; or a function.
+    """
+
+    text: str
+    mask: Mask | None = None
+    of_match: int | None = None
+    function: IterativeCondition | None = None
+    columns: tuple[str, ...] = ()
+    aggregates: tuple[_Aggregate, ...] = ()
+
+
+class Conditions:
+    """
+    :param times: of the events, in microseconds
+    :param zone: of the times that per-event conditions see
+    :param forgiving: a stage that does not exist has taken nothing, as in Flink
+    """
+
+    def __init__(self, nfa: Nfa, events: pa.Table, times: Ints, zone: str | None = "UTC", *, forgiving: bool) -> None:
+        self.events, self.times, self.zone, self.forgiving = events, times, zone, forgiving
+        self.stages = nfa.stages
+        self.now = datetime.now(UTC)
+        self._aggregates: dict[str, _Aggregate] = {}
+        """by the SQL that they are written in"""
+        parts = [self._conjuncts(condition) for condition in nfa.conditions]
+        prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # such columns no event has
+        self._column_of = {written: prefix + str(number) for number, written in enumerate(self._aggregates)}
+        fields = [pa.field(self._column_of[written], one.type) for written, one in self._aggregates.items()]
+        self._of_match = Vectorized(pa.schema([*events.schema, *fields], events.schema.metadata))
+        self._whole = [self._question(*of) for of in zip(nfa.conditions, parts, strict=True)]
+        self._parts = [self._in_parts(*of) for of in zip(nfa.conditions, parts, strict=True)]
+        self._row = -1
+        self._known: dict[tuple[int | _Question, Partial], bool] = {}
+        """answers about the event at hand"""
+        read = {name for question in self._whole for name in question.columns}
+        is_sql = all(isinstance(condition, SqlCondition) for condition in nfa.conditions)
+        self.columns = [name for name in events.column_names if name in read or not is_sql]
+        """those that conditions read: a function may look at any"""
+
+    # ------------------------------------------------------------------ binding
+
+    def _conjuncts(self, condition: Condition) -> list[tuple[str, exp.Expr]]:
+        """What AND joins in SQL, as text and resolved."""
+        if not isinstance(condition, SqlCondition):
+            return []
+        tree = parse(condition.text)
+        texts = [part.sql(dialect="spark", comments=False) for part in conjuncts(tree)]
+        resolved = Scope(self.events.schema, self.stages).resolve(tree, condition.text)
+        for node in resolved.find_all(*AGGREGATES):
+            if node.sql() not in self._aggregates:
+                self._aggregates[node.sql()] = self._aggregate(node, condition.text)
+        return list(zip(texts, conjuncts(resolved), strict=True))
+
+    def _aggregate(self, node: exp.Expr, text: str) -> _Aggregate:
+        function, stage, argument, offset = aggregate_of(node)
+        if argument is None:
+            return _Aggregate(f"COUNT({stage}.*)", function, stage, None, 0, pa.int64())
+        inner = argument.sql(dialect="spark", identify=False).replace("`", "") + (f", {offset}" if offset else "")
+        label = (
+            f"{function}({stage}.{inner})" if isinstance(argument, exp.Column) else f"{function}({inner}) over {stage}"
+        )
+        values = self._values(argument, text)
+        kind = values.type
+        if function == "COUNT" or (function == "SUM" and pa.types.is_integer(kind)):
+            kind = pa.int64()
+        elif function in ("SUM", "AVG"):
+            kind = pa.float64()
+        return _Aggregate(label, function, stage, values, offset, kind)
+
+    def _question(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]], text: str = "") -> _Question:
+        text = one_line(text or condition_text(condition), MAX_TEXT)
+        if isinstance(condition, PythonCondition):
+            return _Question(text, self._python_mask(condition))
+        if isinstance(condition, IterativeCondition):
+            return _Question(text, function=condition)
+        assert isinstance(condition, SqlCondition)
+        pure = [tree for _, tree in parts if not has_aggregate(tree)]
+        iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
+        columns = [column.name for _, tree in parts for column in tree.find_all(exp.Column) if not column.table]
+        aggregates = [self._aggregates[node.sql()] for _, tree in parts for node in tree.find_all(*AGGREGATES)]
+        return _Question(
+            text,
+            mask_of(self._values(exp.and_(*pure), condition.text)) if pure else None,
+            self._of_match.add(exp.and_(*iterative), condition.text) if iterative else None,
+            columns=tuple(dict.fromkeys(columns)),
+            aggregates=tuple(dict.fromkeys(aggregates)),
+        )
+
+    def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_Question]:
+        """What AND joins need not be computable alone: ``x <> 0 AND 1 / x > 2``. Then it is told as a whole."""
+        with contextlib.suppress(AsterismError):
+            return [self._question(condition, [part], part[0]) for part in parts if len(parts) > 1]
+        return []
+
+    def _values(self, tree: exp.Expr, text: str) -> pa.ChunkedArray:
+        """Of an expression over the event, for all events, in a type of Spark."""
+        expression = Vectorized(self.events.schema)
+        expression.add(tree, text)
+        [values] = expression.evaluate(self.events)
+        return values.cast(spark_type(values.type, expression.zone) or values.type, safe=False)
+
+    def _with_columns(self, tree: exp.Expr) -> exp.Expr:
+        """The expression over columns in place of aggregates."""
+        holder = exp.Paren(this=tree.copy())
+        for node in list(holder.find_all(*AGGREGATES)):
+            node.replace(exp.Column(this=exp.to_identifier(self._column_of[node.sql()], quoted=True)))
+        return holder
+
+    # ------------------------------------------------------------------ answers
+
+    def meet(self, row: int, partials: Sequence[Partial]) -> None:
+        """What is asked from now on is about the event *row*. About *partials* all is computed together, if that succeeds."""
+        self._row, self._known = row, {}
+        at_once = 1 + AT_ONCE // (1 + self.events.slice(row, 1).nbytes)
+        for begin in range(0, len(partials) if self._of_match.texts else 0, at_once):
+            some = partials[begin : begin + at_once]
+            with contextlib.suppress(InvalidEventError):
+                for number, column in enumerate(self._of_match.evaluate(self._beside_aggregates(some))):
+                    self._known |= {
+                        (number, one): answer for one, answer in zip(some, mask_of(column).tolist(), strict=True)
+                    }
+
+    def holds(self, guard: Guard, partial: Partial) -> bool:
+        """Does a guard hold for the event and a partial match? Conditions are asked in their order, as far as they matter.
+
+        :raises InvalidEventError: a condition that matters cannot be computed
+        """
+        match guard:
+            case Test(condition):
+                return self._answer(self._whole[condition], partial)
+            case Not(inner):
+                return not self.holds(inner, partial)
+            case Both(left, right):
+                return self.holds(left, partial) and self.holds(right, partial)
+            case Either(left, right):
+                return self.holds(left, partial) or self.holds(right, partial)
+        return True
+
+    def reads_match(self, guard: Guard) -> bool:
+        """May the answer depend on the partial match?"""
+        match guard:
+            case Test(condition):
+                question = self._whole[condition]
+                return question.of_match is not None or isinstance(question.function, IterativeCondition)
+            case Not(inner):
+                return self.reads_match(inner)
+            case Both(left, right) | Either(left, right):
+                return self.reads_match(left) or self.reads_match(right)
+        return False
+
+    def _answer(self, question: _Question, partial: Partial) -> bool:
+        if question.mask is not None and not question.mask[self._row]:
+            return False
+        if question.function is None and question.of_match is None:
+            return True
+        key = question if question.of_match is None else question.of_match, partial
+        if key not in self._known:
+            if question.function is not None:
+                self._known[key] = self._asked(question.function, partial)
+            else:
+                assert question.of_match is not None
+                [column] = self._of_match.alone(question.of_match).evaluate(self._beside_aggregates([partial]))
+                self._known[key] = bool(mask_of(column)[0])
+        return self._known[key]
+
+    def _python_mask(self, condition: PythonCondition) -> Mask:
+        name = getattr(condition.function, "__qualname__", repr(condition.function))
+        try:
+            answer = condition.function(self.events)
+        except Exception as error:
+            raise InvalidEventError(f"condition {name} failed", described(error)) from error
+        if isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type):
+            answer = pc.fill_null(answer, False)
+        mask = np.asarray(answer)
+        if mask.dtype != np.bool_ or mask.shape != (self.events.num_rows,):
+            raise InvalidEventError(f"condition {name} did not return one Boolean per event")
+        return mask
+
+    def _asked(self, condition: IterativeCondition, partial: Partial) -> bool:
+        name = getattr(condition.function, "__qualname__", repr(condition.function))
+        chosen = self.events.column_names if condition.columns is None else condition.columns
+        columns = {column: self.events.column(column) for column in chosen}
+        try:
+            answer: Any = condition.function(Event(columns, self._row), _Context(self, columns, self._row, partial))
+        except Exception as error:
+            raise InvalidEventError(f"condition {name} failed", described(error)) from error
+        if not isinstance(answer, bool | np.bool_):
+            raise InvalidEventError(f"condition {name} did not return True or False", hint="wrap it in bool(...)")
+        return bool(answer)
+
+    # ------------------------------------------------------------------ aggregates
+
+    def _beside_aggregates(self, partials: Sequence[Partial]) -> pa.Table:
+        """The event once for each partial match, and the aggregates there."""
+        event = self.events.take(pa.array([self._row] * len(partials)))
+        aggregates = [_values_of(aggregate, partials) for aggregate in self._aggregates.values()]
+        return pa.table([*event.columns, *aggregates], schema=self._of_match.schema)
+
+    # ------------------------------------------------------------------ explanations
+
+    def tried(self, what: Guard | _Question, partial: Partial) -> bool | None:
+        """Does a guard hold, or a condition? None: it cannot be computed, and did not matter."""
+        try:
+            return self._answer(what, partial) if isinstance(what, _Question) else self.holds(what, partial)
+        except InvalidEventError:
+            return None
+
+    def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
+        """The conditions that make guards what they are; of one that does not hold, the parts that do not."""
+        told: dict[_Question, None] = {}
+        for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
+            whole = self._whole[condition]
+            failed = [part for part in self._parts[condition] if not self.tried(part, partial)]
+            told |= dict.fromkeys([whole] if self.tried(whole, partial) or not failed else failed)
+        return tuple(self._check(question, partial) for question in told)
+
+    def _deciding(self, guard: Guard, partial: Partial) -> list[int]:
+        match guard:
+            case Test(condition):
+                return [condition]
+            case Not(inner):
+                return self._deciding(inner, partial)
+            case Both(left, right) | Either(left, right):
+                value = self.tried(guard, partial)
+                sides = [side for side in (left, right) if self.tried(side, partial) is value]
+                return [condition for side in sides for condition in self._deciding(side, partial)]
+        return []
+
+    def _check(self, question: _Question, partial: Partial) -> Check:
+        values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
+        values += [(one.label, _values_of(one, [partial])[0].as_py()) for one in question.aggregates]
+        return Check(question.text, self.tried(question, partial), tuple(values))
+
+
+def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
+    """What an aggregate is over the events of each partial match."""
+    rows = [partial.rows(aggregate.stage) for partial in partials]
+    function, values, offset = aggregate.function, aggregate.values, aggregate.offset
+    if values is None:
+        return pa.array([len(taken) for taken in rows], pa.int64())
+    if function in ("FIRST", "LAST"):
+        at = offset if function == "FIRST" else -1 - offset
+        picked = [taken[at] if offset < len(taken) else None for taken in rows]
+        return values.take(pa.array(picked, pa.int64()))
+    numbers: list[Any] = []
+    for taken in rows:
+        known = values.take(pa.array(taken, pa.int64())).drop_null()
+        if function == "COUNT":
+            numbers.append(len(known))
+        elif not len(known):
+            numbers.append(None)
+        elif function in ("MIN", "MAX"):
+            order = pc.sort_indices(known)  # NaN is larger than everything else
+            numbers.append(known[order[0 if function == "MIN" else -1].as_py()].as_py())
+        else:
+            # One after the other: sums of doubles depend on the order of addition.
+            total = np.add.accumulate(known.cast(aggregate.type, safe=False).to_numpy())[-1]
+            numbers.append(total if function == "SUM" else total / len(known))
+    return pa.array(numbers, aggregate.type)
+
+
+class _Context:
+    """What an iterative condition may know beside the event."""
+
+    def __init__(self, conditions: Conditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
+        self._conditions, self._columns, self._row, self._partial = conditions, columns, row, partial
+
+    @property
+    def timestamp(self) -> datetime:
+        micros = pa.scalar(int(self._conditions.times[self._row]), pa.int64())
+        moment: datetime = micros.cast(pa.timestamp("us", self._conditions.zone)).as_py()
+        return moment
+
+    @property
+    def current_processing_time(self) -> datetime:
+        return self._conditions.now
+
+    def events_for_pattern(self, name: str) -> list[Event]:
+        if name not in self._conditions.stages and not self._conditions.forgiving:
+            stages = ", ".join(self._conditions.stages)
+            raise ColumnNotFoundError(f"unknown stage {name!r}", f"Stages: {stages}", "stage names are case-sensitive")
+        return [Event(self._columns, row) for row in self._partial.rows(name)]

@@ -1,0 +1,301 @@
+"""Runs an automaton over the events of one key in plain Python, and tells a recorder all that it does.
+
+What a partial match can do is told in :mod:`asterism.patterns.automaton`; in which order it happens, in
+:mod:`asterism.matching.kernels`, which does the same with arrays, for all keys at once. The answers are equal, also in their
+order: tests/property/test_trace_equals_kernel.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
+from asterism.errors import SkipStrategyError
+from asterism.patterns.automaton import Action, Nfa, State, StateKind
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
+from asterism.trace.conditions import Conditions
+from asterism.trace.recorder import Recorder
+from asterism.trace.steps import Expired, Look, Partial, Run, Why
+
+MAX_PARTIALS = 20_000
+"""Partial matches at the same time, above which a trace stops: nobody reads that, and the next event may double them."""
+MAX_VISITS = 1_000_000
+"""States that one event may lead the partial matches through, above which a trace stops."""
+
+
+class _StoppedError(Exception):
+    """Why nothing is followed any more."""
+
+
+class Heap(list[Run]):
+    """Runs by the place of their first event, that of the start state last. Ties are broken as in ``java.util.PriorityQueue``:
+    they decide which of two matches is the first to discard the other.
+    """
+
+    def push(self, run: Run) -> None:
+        at = len(self)
+        self.append(run)
+        while at > 0 and run.first < self[(at - 1) // 2].first:
+            self[at] = self[(at - 1) // 2]
+            at = (at - 1) // 2
+        self[at] = run
+
+    def take_first(self) -> Run:
+        first, last = self[0], self.pop()
+        if self:
+            self._sink(last, 0)
+        return first
+
+    def discard(self, least: int, most: int) -> list[Run]:
+        """Take out the runs whose first event has a place between these."""
+        gone = [run for run in self if least <= run.first <= most]
+        if gone:
+            self[:] = [run for run in self if not least <= run.first <= most]
+            for at in reversed(range(len(self) // 2)):
+                self._sink(self[at], at)
+        return gone
+
+    def _sink(self, run: Run, at: int) -> None:
+        while at < len(self) // 2:
+            child = 2 * at + 1
+            if child + 1 < len(self) and self[child + 1].first < self[child].first:
+                child += 1
+            if run.first <= self[child].first:
+                break
+            self[at] = self[child]
+            at = child
+        self[at] = run
+
+
+class Interpreter:
+    """
+    :meth:`arrive` and :meth:`watermark` are what an operator is called with.
+
+    :param times: of the events, in microseconds
+    """
+
+    def __init__(
+        self,
+        nfa: Nfa,
+        skip: AfterMatchSkipStrategy,
+        times: Ints,
+        conditions: Conditions,
+        semantics: Semantics,
+        recorder: Recorder,
+    ) -> None:
+        self.nfa, self.skip, self.conditions, self.recorder = nfa, skip, conditions, recorder
+        self.times: list[int] = times.tolist()
+        self.flink = semantics is Semantics.FLINK
+        # One that skips to the next start discards nothing that began earlier, so it need not wait for that.
+        at_once = (SkipKind.NO_SKIP,) if self.flink else (SkipKind.NO_SKIP, SkipKind.SKIP_TO_NEXT)
+        self.holds_back = skip.kind not in at_once
+        self.window = micros(nfa.window)
+        self.is_timed = bool(self.window) or any(state.gap for state in nfa.states)
+        edges = [edge for state in nfa.states for edge in state.edges]
+        self.reads_match = any(map(conditions.reads_match, {edge.guard for edge in edges}))
+        self.is_alike = not self.reads_match and all(edge.gap is None for edge in edges)
+        """Does an event do the same to all partial matches in a state?"""
+        self.count = 0
+        """partial matches so far"""
+        self.processed = 0
+        """events so far"""
+        self.runs, self.complete = Heap(), Heap()
+        self.runs.push(Run(Partial.none(), nfa.start))
+        self.buffer: list[int] = []
+        self.now = BEFORE_TIME
+        self.timers: set[int] = set()
+        """Flink: when to look at the time, though no event comes"""
+        self.stopped = ""
+        """why nothing is followed any more"""
+        self._looks: dict[tuple[State, bool], Look] = {}
+        self._visits = 0
+
+    # ------------------------------------------------------------------ the stream
+
+    def arrive(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            if self.times[row] <= self.now:
+                self.recorder.late(row, self.now - self.times[row])
+            else:
+                self.buffer.append(row)
+
+    def watermark(self, watermark: int, rank: Ints | None = None) -> None:
+        """The watermark rises; *rank* orders events with equal times."""
+        if watermark > self.now and not self.stopped:
+            self.now = watermark
+            ready = [row for row in self.buffer if self.times[row] <= watermark]
+            self.buffer = [row for row in self.buffer if self.times[row] > watermark]
+            try:
+                self._round(
+                    sorted(ready, key=lambda row: (self.times[row], row if rank is None else rank[row])), watermark
+                )
+            except _StoppedError as error:
+                self.stopped = str(error)
+
+    def _round(self, rows: Sequence[int], watermark: int) -> None:
+        # Flink: without an event or a timer that is due, a watermark does nothing at all.
+        is_due = not self.flink or bool(rows) or any(timer <= watermark for timer in self.timers)
+        began, before = False, None
+        for row in rows:
+            time = self.times[row]
+            if not self.flink or time != before:  # Flink looks at the time once for all events of one time
+                self._pass_time(time, row)
+            began |= self._event(row)
+            if self.flink and self.window and began:
+                self.timers.add(time + self.window)
+            before = time
+        if is_due:
+            self._pass_time(watermark, None)
+        self.timers = {timer for timer in self.timers if timer > watermark}
+        if watermark == END_OF_TIME and not self.flink:
+            # Nothing can come any more: partial matches end, and what they held back comes out.
+            self.recorder.end(self.runs)
+            self.runs = Heap()
+            self._settle(Heap(), None)
+
+    # ------------------------------------------------------------------ one event
+
+    def _event(self, row: int) -> bool:
+        """Show an event to all partial matches; did one begin? (To Flink's timers that counts only after 1970.)"""
+        runs, done, time, began = Heap(), Heap(), self.times[row], False
+        looks: dict[Partial, list[Look]] = {}
+        made: dict[tuple[Partial, str], Partial] = {}
+        self._looks, self._visits = {}, 0
+        self.conditions.meet(row, list(dict.fromkeys(run.partial for run in self.runs)) if self.reads_match else [])
+        for run in self.runs:
+            partial = run.partial
+            look = self._look(run.state, partial, row)
+            looks.setdefault(partial, []).append(look)
+            for state, edge in look.followed:
+                target, is_final = edge.target, edge.target.kind is StateKind.FINAL
+                if edge.action is Action.IGNORE:
+                    if partial and is_final:
+                        done.push(Run(partial, target, time))
+                    elif partial and not look.stops:
+                        runs.push(Run(partial, target))
+                    continue
+                began |= not partial and time > 0
+                # It may be complete without a further event, if all that is left is optional.
+                is_complete = is_final or self._look(target, partial, row, only_proceed=True).is_final
+                if look.stops and not is_complete:
+                    continue
+                child = made.get((partial, state.stage))
+                if child is None:
+                    self.count += 1
+                    child = made[partial, state.stage] = Partial(self.count, partial, row, state.stage, self.processed)
+                if not is_final and not look.stops:
+                    runs.push(Run(child, target))
+                if is_complete:
+                    done.push(Run(child, target, time))
+            # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
+            if not partial and run.state is self.nfa.start and not (look.stops and self.flink):
+                runs.push(run)
+        self.runs = runs
+        self.processed += 1
+        self.recorder.event(row, looks, list(made.values()), runs)
+        self._settle(done, time)
+        if len(self.runs) > MAX_PARTIALS:
+            raise _StoppedError(f"there are {len(self.runs)} partial matches after event {row + 1}")
+        return began
+
+    def _look(self, state: State, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
+        """Follow the edges of a state, PROCEED edges at once, the last one first."""
+        if (state, only_proceed) in self._looks:
+            return self._looks[state, only_proceed]
+        since = self.times[row] - self.times[partial.row] if partial else 0
+        look, todo = Look(state), [state]
+        while todo:
+            at = todo.pop()
+            self._visits += 1
+            if self._visits > MAX_VISITS:
+                raise _StoppedError(f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states")
+            look.is_final |= at.kind is StateKind.FINAL
+            for edge in at.edges:
+                if only_proceed and edge.action is not Action.PROCEED:
+                    continue
+                if not self.conditions.holds(edge.guard, partial):
+                    look.refused.append((at, edge))
+                elif edge.action is Action.PROCEED:
+                    todo.append(edge.target)
+                    look.stops += [edge] if edge.target.kind is StateKind.STOP else []
+                elif edge.gap is None or since < micros(edge.gap):
+                    look.followed.append((at, edge))
+                else:
+                    look.too_late.append((at, edge))
+        if self.is_alike:
+            self._looks[state, only_proceed] = look
+        return look
+
+    # ------------------------------------------------------------------ time
+
+    def _pass_time(self, time: int, next_row: int | None) -> None:
+        """Let the deadlines up to *time* pass, ahead of the event *next_row*: one after the other; in Flink time jumps."""
+        while self.is_timed:
+            earliest = min((one.deadline for run in self.runs for one in self._bounds(run)), default=END_OF_TIME)
+            if earliest > time or earliest == END_OF_TIME:
+                return
+            self._expire(time if self.flink else earliest, next_row)
+            if self.flink:
+                return
+
+    def _bounds(self, run: Run) -> Iterator[Expired]:
+        """When a partial match will be out of time, and why."""
+        partial, gap = run.partial, run.state.gap
+        if partial and gap is not None:
+            yield Expired(run, Why.GAP, partial.row, self.times[partial.row] + micros(gap))
+        if partial and self.window:
+            yield Expired(run, Why.WINDOW, partial.origin.row, self.times[partial.origin.row] + self.window)
+
+    def _expire(self, moment: int, next_row: int | None) -> None:
+        runs, done, expired = Heap(), Heap(), []
+        # In Flink the difference of the end of time and a time before 1970 overflows: such a partial match does not end.
+        overflows = self.flink and moment == END_OF_TIME
+        for run in self.runs:
+            bounds = (one for one in self._bounds(run) if not (overflows and self.times[one.row] < 0))
+            passed = next((one for one in bounds if one.deadline <= moment), None)
+            if passed is None:
+                runs.push(run)
+            elif run.state.kind is StateKind.PENDING:
+                done.push(run._replace(time=moment))
+            else:
+                expired.append(passed)
+        self.runs = runs
+        self.recorder.time(moment, next_row, expired, runs)
+        self._settle(done, moment)
+
+    # ------------------------------------------------------------------ complete matches
+
+    def _settle(self, done: Heap, time: int | None) -> None:
+        """Emit the complete matches that nothing can discard any more, and discard what the skip strategy says.
+
+        :param time: of emission; None: that of completion
+        """
+        for run in done:
+            self.complete.push(run)
+            run.partial.complete = True
+        emitted: set[Partial] = set()
+        while self.complete and not (self.holds_back and self.runs and self.runs[0].first < self.complete[0].first):
+            match = self.complete.take_first()
+            emitted.add(match.partial)
+            discards = self._discards(match.partial)
+            gone = {run.partial for run in self.runs.discard(*discards) + self.complete.discard(*discards)}
+            self.recorder.matched(match, match.time if time is None else time, gone - emitted)
+        self.recorder.held({run.partial for run in done if run in self.complete}, self.runs)
+
+    def _discards(self, match: Partial) -> tuple[int, int]:
+        """What a match discards: the least and the most place that its first event has."""
+        match self.skip.kind:
+            case SkipKind.NO_SKIP:
+                return 0, -1
+            case SkipKind.SKIP_TO_NEXT:
+                return match.origin.order, match.origin.order
+            case SkipKind.SKIP_PAST_LAST_EVENT:
+                return 0, match.order
+        places = [one.order for one in match.path() if one.stage == self.skip.stage]
+        goal = places[0 if self.skip.kind is SkipKind.SKIP_TO_FIRST else -1] if places else -1
+        if self.skip.throw_on_miss and goal in (-1, match.origin.order):
+            problem = "the match has no such event" if goal < 0 else "it is the first event of the match"
+            raise SkipStrategyError(f'could not skip to "{self.skip.stage}": {problem}')
+        return 0, goal - 1
