@@ -1136,7 +1136,7 @@ class PatternHarness(OperatorHarness):
     def _alive(self, rows: str) -> Iterator[list[str]]:
         for store in self.stores:
             for stored in store.pages.values():
-                page = Page.from_bytes(stored, self.cep.key_schema, self.cep.matcher.event_schema)
+                page = Page.from_bytes(stored, self.cep.key_schema, self.cep.pattern.event_schema)
                 events = _rows(page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names]))
                 for node in getattr(page, rows)[:, 1]:
                     taken: list[tuple[int, str]] = []
@@ -1480,7 +1480,7 @@ def _ways(
         spread = whole.again(key_groups=key_groups, pages=pages).deliver(parts).end()
         yield f"{key_groups} key groups of {pages} pages", spread
     only_events = all(isinstance(part, pa.Table) for part in parts)
-    if whole.cep.matcher.semantics is Semantics.DEFAULT and whole.cep.event_time and only_events:
+    if whole.cep.pattern.semantics is Semantics.DEFAULT and whole.cep.event_time and only_events:
         watched = whole.again()
         times = [END_OF_TIME if time is None else time for part in rows for time in whole.times(part)]
         for number, part in enumerate(rows, 1):

@@ -27,9 +27,11 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions.names import Scope
+from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
+from asterism.matching.plan import Limits
 from asterism.operators.key_group import LATE, PAGE, Group, KeyGroupOperator, complete, pages_of, stamped
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
@@ -119,15 +121,15 @@ class CepOperator(KeyGroupOperator):
         carried = {column for output in self.match_outputs.values() for column in output.carried}
         if self.wants_late:
             carried = set(schema.names)
-        self.matcher = Matcher(
+        self.pattern = BoundPattern.of_pattern(
             pattern,
             schema,
-            [name for name in schema.names if name in carried],
             semantics,
+            limits=Limits(max_partial_matches, drop=on_limit == "drop"),
+            carried=tuple(name for name in schema.names if name in carried),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
-            max_partial_matches=max_partial_matches,
-            drop_at_limit=on_limit == "drop",
         )
+        self.matcher = Matcher([self.pattern])
         # A stream without a key is a stream with one key.
         self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
         prepared = pa.schema(
@@ -135,8 +137,8 @@ class CepOperator(KeyGroupOperator):
                 *(field.with_name("k:" + field.name) for field in self.key_schema),
                 pa.field(TIME, pa.int64()),
                 *([pa.field(PAGE, pa.uint8())] if pages > 1 else []),
-                *self.matcher.bit_fields,
-                *self.matcher.event_schema,
+                *self.pattern.bit_fields,
+                *self.pattern.event_schema,
                 *(schema.field(name).with_name("o:" + name) for name, _ in self.order_by),
             ]
         )
@@ -148,7 +150,7 @@ class CepOperator(KeyGroupOperator):
         # The repr of a pattern names its functions; what they do is told by their code.
         functions = [
             _plain(condition.function)
-            for condition in self.matcher.nfa.conditions
+            for condition in self.pattern.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
         described = pattern, semantics, self.keys, Described(self.time), self.order_by, pages, str(prepared), functions
@@ -161,7 +163,7 @@ class CepOperator(KeyGroupOperator):
 
     def _read_columns(self) -> pa.Schema:
         """The columns of the events that :meth:`prepare` reads."""
-        names = {*self.matcher.input_columns, *self.keys, *(name for name, _ in self.order_by)}
+        names = {*self.pattern.input_columns, *self.keys, *(name for name, _ in self.order_by)}
         if not self.processing_time:
             names.add(self.time.name)
         return pa.schema([field for field in self.schema if field.name in names])
@@ -176,7 +178,7 @@ class CepOperator(KeyGroupOperator):
         columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
         if self.pages > 1:
             columns.append(pages_of(events, self.pages))
-        columns += self.matcher.prepare(full)
+        columns += self.pattern.prepare(full)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
@@ -187,13 +189,13 @@ class CepOperator(KeyGroupOperator):
         numbers = group.pages([events], horizon)
         stored = [group.read_page(int(number)) for number in numbers]
         pages = [
-            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.matcher.event_schema)
+            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
             for value in stored
         ]
         page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
         keys = self._keys_of(events)
         with enough_memory(lambda: _heaviest(pages, keys)):
-            for step in self.matcher.slices(
+            for step in self.matcher.advance_one(
                 pages, keys, page_of, events, horizon, processing_time=group.processing_time
             ):
                 self.collect(step, group)
@@ -253,19 +255,19 @@ class CepOperator(KeyGroupOperator):
         keys = self._keys_of(events)
         alike = carried.alike_with(keys, events)
         with enough_memory(lambda: _heaviest([carried.page], keys)):
-            for step in self.matcher.slices(
+            for step in self.matcher.advance_one(
                 [carried.page], keys, None, events, END_OF_TIME,
                 processing_time=now.processing_time, last_key_open=not last, first_position=alike,
             ):  # fmt: skip
                 self.collect(step, group)
                 yield group.taken()
-        return Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
+        return Carried.after(step.pages[0], keys, events, self.pattern.sees(events), alike)
 
     def nothing_carried(self) -> Carried:
         return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
 
     def empty_page(self) -> Page:
-        return Page.empty(self.key_schema, self.matcher.event_schema)
+        return Page.empty(self.key_schema, self.pattern.event_schema)
 
 
 @dataclass(frozen=True, slots=True)

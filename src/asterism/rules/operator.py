@@ -3,7 +3,7 @@
 The events are a keyed input, the sets of pattern processors a broadcast one. Before the exchange an event is copied for each
 key that some processor groups by (:mod:`asterism.rules.event_copies`). In a key group every processor in force sees the
 copies of its selector that arrived since the set that brought it and whose times it covers; all of them are matched in one
-call (:mod:`asterism.rules.matcher`).
+call (:mod:`asterism.rules.shares`).
 
 Source: FLIP-200.
 """
@@ -27,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.groups import rows_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -55,9 +54,9 @@ from asterism.rules.event_copies import (
     flattened,
 )
 from asterism.rules.kill_list import is_named
-from asterism.rules.matcher import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import Entry, ProcessorSet, ProcessorSource, passed, updated, without
+from asterism.rules.shares import ENTRY, KEYS, ProcessorFailure, Shares, Span
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
@@ -246,14 +245,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _match(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
-    ) -> Generator[None, None, dict[int, Failure]]:
+    ) -> Generator[None, None, dict[int, ProcessorFailure]]:
         """Show *copies* to the processors; those that failed, by number."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
-        matchers = MatcherSet.of(bound)
+        shares = Shares.of(bound)
         old = group.read_page(0)
-        page = _page_from(old, entries, matchers.event_schema)
+        page = _page_from(old, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
-        failures: dict[int, Failure] = {}
+        failures: dict[int, ProcessorFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
@@ -263,11 +262,11 @@ class DynamicCepOperator(KeyGroupOperator):
                     replace(span, until=failures[number].time) if number in failures else span
                     for number, span in enumerate(spans)
                 ]
-                step, made, failed = self._tried(bound, matchers.slices(page, copies, limited, horizon))
+                step, made, failed = self._tried(bound, shares.advance(page, copies, limited, horizon))
                 if not failed:
                     break
             if made is None:  # too much to keep: now that nothing fails, the results are made again, and handed on
-                for each in matchers.slices(page, copies, limited, horizon):
+                for each in shares.advance(page, copies, limited, horizon):
                     assert isinstance(each, Step)
                     step = each
                     made, failed = self._outputs(bound, step)
@@ -295,10 +294,10 @@ class DynamicCepOperator(KeyGroupOperator):
         return failures
 
     def _tried(
-        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[Failure]]
-    ) -> tuple[Step | None, list[_Made] | None, list[Failure]]:
+        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[ProcessorFailure]]
+    ) -> tuple[Step | None, list[_Made] | None, list[ProcessorFailure]]:
         """Whether all slices can be made: the last one, its results if it is the only one, and the failures."""
-        found: list[Failure] = []
+        found: list[ProcessorFailure] = []
         step, made = None, None
         for number, each in enumerate(slices):
             if isinstance(each, list):
@@ -318,7 +317,9 @@ class DynamicCepOperator(KeyGroupOperator):
                 for processor, count in counts.items():
                     group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
 
-    def _note(self, bound: Sequence[BoundProcessor], failures: dict[int, Failure], new: Sequence[Failure]) -> None:
+    def _note(
+        self, bound: Sequence[BoundProcessor], failures: dict[int, ProcessorFailure], new: Sequence[ProcessorFailure]
+    ) -> None:
         """Add the first failure of each processor to *failures*, or fail, where processors are not disabled."""
         known = {number: failure.time for number, failure in failures.items()}
         for failure in sorted(new, key=attrgetter("time"), reverse=True):
@@ -326,7 +327,7 @@ class DynamicCepOperator(KeyGroupOperator):
             before = known.get(failure.entry, END_OF_TIME)
             failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))  # so that it comes to an end
 
-    def _check_disabling(self, one: BoundProcessor, failure: Failure) -> None:
+    def _check_disabling(self, one: BoundProcessor, failure: ProcessorFailure) -> None:
         error = failure.error
         if failure.limit and not self.disable_on_limit:
             assert isinstance(error, AsterismError)
@@ -334,7 +335,9 @@ class DynamicCepOperator(KeyGroupOperator):
         if not failure.limit and not self.disable_on_error:
             raise PatternProcessorError(f"{one.name} failed", str(error)) from error
 
-    def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
+    def _failed_before(
+        self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]
+    ) -> list[ProcessorFailure]:
         """The processors of which a condition or the key could not be computed, with the time of the first such event."""
         failed_rows, failed = flattened(copies.column(FAILED))
         if not len(failed):
@@ -358,10 +361,10 @@ class DynamicCepOperator(KeyGroupOperator):
                 event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
                 event = pa.table(event.columns, schema=self.schema)
                 error = failure_of(one, int(numbers[first]), event, self.compiler)
-                found.append(Failure(entry, int(times[rows[first]]), error))
+                found.append(ProcessorFailure(entry, int(times[rows[first]]), error))
         return found
 
-    def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
+    def _report(self, group: Group, entry: Entry, failure: ProcessorFailure) -> None:
         _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
         time = self.time.from_micros(np.array([failure.time], np.int64))
         error = f"{type(failure.error).__name__}: {failure.error}"
@@ -373,12 +376,12 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _outputs(
         self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
-    ) -> tuple[list[_Made], list[Failure]]:
+    ) -> tuple[list[_Made], list[ProcessorFailure]]:
         """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made; and
         the processors that fail. *only_try*: make only what may fail.
         """
         made: list[_Made] = []
-        failed: list[Failure] = []
+        failed: list[ProcessorFailure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
         for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
             entries = entry_of_key[found.key]
@@ -413,7 +416,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _first_failure(
         self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
-    ) -> Failure:
+    ) -> ProcessorFailure:
         """The first time at which nothing can be made of the matches until then; *error*: what is wrong with all of them."""
         times = np.unique(found.emitted)
         low, high = 0, len(times) - 1
@@ -426,7 +429,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 raise
             except Exception as earlier:
                 high, error = middle, earlier
-        return Failure(number, int(times[low]), error)
+        return ProcessorFailure(number, int(times[low]), error)
 
     def _rows(
         self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
@@ -448,7 +451,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
         """The default record: for each match its events in order of acceptance, each with the name of its stage."""
-        names = [one.matcher.nfa.stages for one in bound]
+        names = [one.pattern.nfa.stages for one in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
         entries = step.keys.column(ENTRY).to_numpy()[found.key]
         stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
@@ -579,14 +582,8 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
     ]
     entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
-    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
-    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
-    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
-    return replace(
-        page, keys=keys, run_at=run_at, run_rows=run_rows, waiting_at=waiting_at, waiting_rows=waiting_rows,
-        timer_at=timer_at, timer_rows=timer_rows,
-    )  # fmt: skip
+    return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
 
 
 def _of_entries(page: Page) -> npt.NDArray[np.int64]:
@@ -600,17 +597,13 @@ def _without(page: Page, entry: int) -> Page:
     from asterism.matching.kernels import compact
 
     live = page.keys.column(ENTRY).to_numpy() != entry
-    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
-    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
-    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
-    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), run_rows, waiting_rows)
-    return Page(
-        page.keys.filter(pa.array(live)), page.events.take(pa.array(kept)), page.times[kept], page.positions[kept], nodes,
-        run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
-    )  # fmt: skip
+    rows = page.rows.of(np.flatnonzero(live))
+    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), rows.run_rows, rows.waiting_rows)
+    events = page.events.take(pa.array(kept))
+    return Page(page.keys.filter(pa.array(live)), events, page.times[kept], page.positions[kept], nodes, *rows)
 
 
-def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> Failure:
+def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> ProcessorFailure:
     counts = _of_entries(page)
     entry = int(counts.argmax())
     error = LimitExceededError(
@@ -618,7 +611,7 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
         f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
         "bound them with within(...), or take more key_groups; docs/limits.md tells more",
     )
-    return Failure(entry, time, error, limit=True)
+    return ProcessorFailure(entry, time, error, limit=True)
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:

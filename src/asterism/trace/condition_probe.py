@@ -20,7 +20,8 @@ from asterism.errors import AsterismError, printable
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
+from asterism.matching.matcher import NO_SLICES, Matcher
 from asterism.matching.page import Page
 from asterism.patterns.automaton import Nfa
 from asterism.patterns.conditions import Condition, PythonCondition, SqlCondition
@@ -117,11 +118,12 @@ class Probe:
             pattern = pattern.next(stage)
         for number, question in enumerate(self.questions):
             pattern = pattern.next(f"{prefix}{number}").where(question.condition)
-        self._matcher = Matcher(pattern.next(prefix), self.events.schema)
-        number_of = {state.name: state.number for state in self._matcher.nfa.states}
+        bound = BoundPattern.of_pattern(pattern.next(prefix), self.events.schema)
+        self._matcher = Matcher([bound])
+        number_of = {state.name: state.number for state in bound.nfa.states}
         self._states = [number_of[f"{prefix}{number}"] for number in range(len(self.questions))]
-        fields = [*self._matcher.bit_fields, *self._matcher.event_schema]
-        columns = self._matcher.prepare(self.events)
+        fields = [*bound.bit_fields, *bound.event_schema]
+        columns = bound.prepare(self.events)
         self._prepared = pa.table([pa.array(times), *columns], schema=pa.schema([pa.field(TIME, pa.int64()), *fields]))
 
     def _question(self, condition: Condition) -> Question:
@@ -214,7 +216,7 @@ class Probe:
             timer_at=none, timer_rows=np.empty((0, 1), np.int64),
         )  # fmt: skip
         events = self._prepared.take(pa.array(rows))
-        step = self._matcher.advance([page], keys, None, events, END_OF_TIME - 1)
+        (step,) = self._matcher.advance_one([page], keys, None, events, END_OF_TIME - 1, most=NO_SLICES)
         return set(step.pages[0].keys.column(0).to_pylist())
 
     # ------------------------------------------------------------------ what was read

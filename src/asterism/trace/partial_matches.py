@@ -24,7 +24,8 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn, micros
 from asterism.errors import printable
-from asterism.matching.matcher import Found, Matcher, Step
+from asterism.matching.binding import BoundPattern
+from asterism.matching.matcher import NO_SLICES, Found, Matcher, Step
 from asterism.matching.page import Page
 from asterism.patterns.automaton import ALWAYS, Action, Both, Edge, Either, Guard, Not, State, StateKind, Test, both
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
@@ -242,14 +243,14 @@ class Follower:
         limit: int = MAX_STEPS,
     ) -> None:
         self.pattern, self.events, self.times, self.clock, self.limit = pattern, events, times, clock, limit
-        self.matcher = Matcher(pattern, events.schema, (), semantics)
+        bound = BoundPattern.of_pattern(pattern, events.schema, semantics)
         self.flink = semantics is Semantics.FLINK
-        self.nfa = self.matcher.nfa
+        self.nfa = bound.nfa
         self.window = micros(self.nfa.window)
-        prepared = self.matcher.prepare(events)
-        fields = [pa.field(TIME, pa.int64()), *self.matcher.bit_fields, *self.matcher.event_schema]
+        prepared = bound.prepare(events)
+        fields = [pa.field(TIME, pa.int64()), *bound.bit_fields, *bound.event_schema]
         # The state carries whatever the event schema names: here also which event it is.
-        self.matcher.event_schema = self.matcher.event_schema.append(pa.field(_ROW, pa.int64()))
+        self.matcher = Matcher([bound], bound.event_schema.append(pa.field(_ROW, pa.int64())))
         self.prepared = pa.table(
             [pa.array(times), *prepared, pa.array(np.arange(events.num_rows))],
             schema=pa.schema([*fields, pa.field(_ROW, pa.int64())]),
@@ -352,7 +353,9 @@ class Follower:
     def _advance(self, rows: Sequence[int], horizon: int, *, open_end: bool = False) -> Step:
         events = self.prepared.take(pa.array(rows, pa.int64()))
         keys = pa.table([pa.array([0] * len(rows), pa.int8())], schema=_KEY)
-        step = self.matcher.advance([self.snapshot.page], keys, None, events, horizon, last_key_open=open_end)
+        (step,) = self.matcher.advance_one(
+            [self.snapshot.page], keys, None, events, horizon, last_key_open=open_end, most=NO_SLICES
+        )
         self.snapshot = self._read(step.pages[0])
         self.wake = step.wakes[0]
         return step
