@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.linking import Linked, with_address
 from asterism.matching.page import KeyRows, Page
 from asterism.matching.python_conditions import POINTER, Calls
+
+if TYPE_CHECKING:
+    from asterism.matching.kernels import Events, Keys, Tables
 
 SLICE = 2**20
 """Results of a call come in slices, of about so many matches and new nodes of partial matches in the kernel, and of about so
@@ -260,59 +263,71 @@ class Matcher:
         most = SLICE if most is None else most
         state = Page.joined(pages)
         n_stored = len(state.times)
-        pool = pa.concat_tables([state.events, events.table.select(self.event_schema.names)]).combine_chunks()
-        row_times = np.concatenate([state.times, events.table.column(TIME).to_numpy()])
-        pool_rows = np.concatenate([np.arange(n_stored), n_stored + events.rows])
-        times = row_times[pool_rows]
-        positions = np.concatenate([state.positions, events.positions])
+        pool = _Pool(
+            pa.concat_tables([state.events, events.table.select(self.event_schema.names)]).combine_chunks(),
+            np.concatenate([state.times, events.table.column(TIME).to_numpy()]),
+            rows=np.concatenate([np.arange(n_stored), n_stored + events.rows]),
+            positions=np.concatenate([state.positions, events.positions]),
+        )
+        times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
-        tables, values = self.linked.values(pool, pool_rows)
+        tables, values = self.linked.values(pool.events, pool.rows)
         calls: dict[int, Calls] = {}
         pointers = []  # alive while the kernel runs
         for number, pattern in enumerate(self.patterns):
             if pattern.per_event:
-                calls[number] = Calls(pattern, pool, pool_rows, times, processing_time)
+                calls[number] = Calls(pattern, pool.events, pool.rows, times, processing_time)
                 pointers.append(POINTER(calls[number].answer))
-                ops = slice(*self.linked.op_at[number : number + 2])
-                tables = with_address(tables, ops, pointers[-1])
+                tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointers[-1])
         rows = state.rows.of(events.stored)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
-        inputs = tables, events.pattern, times, bits, values, n_stored + events.begins, events.horizon
-        for made in _slices(inputs, state.nodes, rows, most, go_on=go_on):
+        pooled = kernels.Events(times, bits, values)
+        keys = kernels.Keys(
+            events.pattern,
+            n_stored + events.begins,
+            events.horizon,
+            wake_at=np.full(len(events.pattern), kernels.NEVER, np.int64),
+            failures=np.zeros((len(self.patterns), 4), np.int64),
+        )
+        for made in _slices(tables, pooled, keys, state.nodes, rows, most, go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
             if failed.any():
                 if made.last:
                     yield [self._failure(number, calls.get(number), made) for number in np.flatnonzero(failed).tolist()]
                     return
                 continue
-            for matches, timeouts, complete in made.found(pool, pool_rows, positions, most):
+            for matches, timeouts, complete in made.found(pool, most):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
-                    yield Step(events.keys, pool, row_times, matches, timeouts, dropped=dropped)
+                    yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
 
         alive = np.any([np.diff(at) > 0 for at, _ in made.rows.pairs()], axis=0)
         new_pages, wakes = [], []
         for number in range(len(pages)):
             live = np.flatnonzero(alive & (events.page == number))
-            rows = made.rows.of(live)
-            nodes, kept = kernels.compact(len(times), made.nodes, made.n_nodes, rows.run_rows, rows.waiting_rows)
-            kept_rows, kept_positions = pool_rows[kept], positions[kept]
-            if len(self.patterns) > 1 and len(kept):
-                # Two patterns may have kept the same event; what it is among those that they can see may differ.
-                room = int(kept_positions.max()) + 1
-                pairs, place = np.unique(kept_rows * room + kept_positions, return_inverse=True)
-                kept_rows, kept_positions = pairs // room, pairs % room
-                nodes[:, 0] = place[nodes[:, 0]]
-                for some in (rows.run_rows, rows.waiting_rows):
-                    begun = some[:, 1] >= 0
-                    some[begun, 0] = place[some[begun, 0]]
-            rows.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(rows.run_at))
-            kept_events = pool.take(pa.array(kept_rows))
-            kept_keys = events.keys.take(pa.array(live))
-            new_pages.append(Page(kept_keys, kept_events, row_times[kept_rows], kept_positions, nodes, *rows))
+            kept = made.rows.of(live)
+            kept.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(kept.run_at))
+            new_pages.append(self._page(events.keys.take(pa.array(live)), kept, made, pool))
             wakes.append(int(made.wakes[live].min(initial=kernels.NEVER)))
-        yield Step(events.keys, pool, row_times, matches, timeouts, new_pages, wakes, dropped, last=True)
+        yield Step(events.keys, pool.events, pool.times, matches, timeouts, new_pages, wakes, dropped, last=True)
+
+    def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
+        """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows."""
+        from asterism.matching import kernels
+
+        nodes, kept = kernels.compact(len(pool.rows), made.nodes, made.n_nodes, rows.run_rows, rows.waiting_rows)
+        kept_rows, positions = pool.rows[kept], pool.positions[kept]
+        if len(self.patterns) > 1 and len(kept):
+            # Two patterns may have kept the same event; what it is among those that they can see may differ.
+            room = int(positions.max()) + 1
+            pairs, place = np.unique(kept_rows * room + positions, return_inverse=True)
+            kept_rows, positions = pairs // room, pairs % room
+            nodes[:, 0] = place[nodes[:, 0]]
+            for some in (rows.run_rows, rows.waiting_rows):
+                begun = some[:, 1] >= 0
+                some[begun, 0] = place[some[begun, 0]]
+        return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, *rows)
 
     def _failure(self, number: int, calls: Calls | None, made: _Slice) -> Failure:
         from asterism.matching import kernels
@@ -324,6 +339,20 @@ class Matcher:
             edge = tables.states[state, kernels.FIRST_EDGE]
             stage = pattern.nfa.stages[tables.edges[edge, kernels.STAGE]]
         return Failure(number, pattern, calls, time, code, key, stage, made.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The events of a call, with their times: those of the pages, then the new ones.
+
+    :param rows: for each event of the kernel its row
+    :param positions: for each event of the kernel its position
+    """
+
+    events: pa.Table
+    times: Ints
+    rows: Ints
+    positions: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,14 +369,14 @@ class _Slice:
     wakes: Ints
     last: bool
 
-    def found(self, pool: pa.Table, pool_rows: Ints, positions: Ints, most: int) -> Iterator[tuple[Found, Found, bool]]:
+    def found(self, pool: _Pool, most: int) -> Iterator[tuple[Found, Found, bool]]:
         """Matches and timed-out partial matches, portion by portion (*most* as SLICE), at least one; is it the last?"""
-        if most == SLICE and pool.num_rows:
-            most = min(most, SLICE_BYTES * pool.num_rows // max(pool.nbytes, 1))
-        found = [_Portions.of(rows, self.nodes, pool_rows, positions, most) for rows in (self.out, self.lost)]
+        if most == SLICE and pool.events.num_rows:
+            most = min(most, SLICE_BYTES * pool.events.num_rows // max(pool.events.nbytes, 1))
+        found = [_Portions.of(rows, self.nodes, most) for rows in (self.out, self.lost)]
         count = max(len(portions.cuts) for portions in found) - 1
         for number in range(count):
-            matches, timeouts = (portions.unfolded(number) for portions in found)
+            matches, timeouts = (portions.unfolded(number, pool) for portions in found)
             yield matches, timeouts, number == count - 1
 
 
@@ -357,13 +386,11 @@ class _Portions:
 
     rows: Ints
     nodes: Ints
-    pool_rows: Ints
-    positions: Ints
     offsets: Ints
     cuts: list[int]
 
     @classmethod
-    def of(cls, rows: Ints, nodes: Ints, pool_rows: Ints, positions: Ints, most: int) -> _Portions:
+    def of(cls, rows: Ints, nodes: Ints, most: int) -> _Portions:
         """Of matches that have *most* events together, or of one that has more."""
         from asterism.matching import kernels
 
@@ -372,39 +399,34 @@ class _Portions:
         while cuts[-1] < len(rows) or len(cuts) == 1:
             end = int(np.searchsorted(offsets, offsets[cuts[-1]] + most, "right")) - 1
             cuts.append(min(max(end, cuts[-1] + 1), len(rows)))
-        return cls(rows, nodes, pool_rows, positions, offsets, cuts)
+        return cls(rows, nodes, offsets, cuts)
 
-    def unfolded(self, number: int) -> Found:
+    def unfolded(self, number: int, pool: _Pool) -> Found:
         from asterism.matching import kernels
 
         begin, end = (self.cuts[min(place, len(self.cuts) - 1)] for place in (number, number + 1))
         rows, offsets = self.rows[begin:end], self.offsets[begin : end + 1] - self.offsets[begin]
         events, stages = kernels.unfold(self.nodes, rows[:, 2], offsets)
-        return Found(rows[:, 0], rows[:, 1], offsets, self.pool_rows[events], self.positions[events], stages)
+        return Found(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
 
 
-def _slices(inputs: tuple[Any, ...], nodes: Ints, rows: KeyRows, most: int, *, go_on: bool) -> Iterator[_Slice]:
-    """Run the kernel, slice by slice.
-
-    :param inputs: what is the same in all slices: the tables, the pattern of each key, times, bits and values of the events,
-        where those of each key begin, and to when its time goes
-    """
+def _slices(
+    tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRows, most: int, *, go_on: bool
+) -> Iterator[_Slice]:
+    """Run the kernel, slice by slice."""
     from asterism.matching import kernels
 
     advance_keys: Any = kernels.advance_keys
-    begins, horizons = inputs[-2:]
-    resume = np.array([0, begins[0], -1], np.int64)
-    wakes = np.full(len(horizons), kernels.NEVER, np.int64)
-    failures = np.zeros((len(inputs[0].automata), 4), np.int64)
+    resume = np.array([0, keys.event_at[0], -1], np.int64)
     while True:
         n_nodes = len(nodes)
         nodes = np.concatenate([nodes, np.empty((64, 3), np.int64)])
         nodes, n_nodes, *parts, out, lost, dropped = advance_keys(
-            *inputs, resume, most, go_on, wakes, failures, nodes, n_nodes, *rows
+            tables, events, keys, resume, most, go_on, nodes, n_nodes, *rows
         )
         rows = KeyRows(*parts)
-        last = bool(resume[kernels.RESUME_KEY] == len(horizons))
-        yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), failures, wakes, last)
+        last = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
+        yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.wake_at, last)
         if last:
             return
         nodes = kernels.without_unused(nodes, n_nodes, rows.run_rows, rows.waiting_rows)
