@@ -187,6 +187,8 @@ class CepOperator(KeyGroupOperator):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
         numbers = group.pages([events], horizon)
+        if not len(numbers):
+            return
         stored = [group.read_page(int(number)) for number in numbers]
         pages = [
             self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
