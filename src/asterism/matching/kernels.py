@@ -847,8 +847,7 @@ def expire(
 
 @njit(cache=True)
 def advance_key(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
-    automaton: Any, flink: bool, drop: bool, key: int, begin: int, end: int, until: int, began: int, most: int,
+    tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
 ) -> int:  # fmt: skip
     """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code.
@@ -856,6 +855,8 @@ def advance_key(
     *began* as RESUME_BEGAN. When there are *most* matches, timed-out partial matches and nodes, the slice ends before the next
     event.
     """
+    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
+    flink, drop, (times, bits, values) = tables.flink, tables.drop, events
     start, window, max_runs = automaton[START_STATE], automaton[WINDOW], automaton[MAX_RUNS]
     max_work, max_held = automaton[MAX_WORK], automaton[MAX_HELD]
     survey(states, window, times, heaps, count, nodes)
@@ -958,8 +959,8 @@ def advance_keys(
     What fails is noted in ``keys.failures``, and what comes back is of no use then. If it is to *go_on*, the earliest failure of
     every pattern is found, otherwise the first that comes along.
     """
-    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    automata, (times, bits, values) = tables.automata, events
+    states, edges = tables.states, tables.edges
+    automata, times, bits = tables.automata, events.times, events.bits
     automaton, event_at, horizon, wake_at, failures = keys
     work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     n_keys = len(horizon)
@@ -1025,8 +1026,8 @@ def advance_keys(
             timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
             count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
             error = advance_key(
-                states, edges, guards, conditions, ops, times, bits, values, automata[pattern], tables.flink, tables.drop,
-                key, begin, end, until, began, base_nodes + most, heaps, count, nodes, timers, out, lost, work,
+                tables, events, automata[pattern], key, begin, end, until, began, base_nodes + most,
+                heaps, count, nodes, timers, out, lost, work,
             )  # fmt: skip
             if error == NO_ROOM:
                 if count[SHORT] == NO_HEAP:
