@@ -76,9 +76,11 @@ def matches(plan: MatchPlan, words: str, cut: int | None = None) -> list[str]:
     for begin, end in [(0, len(events))] if cut is None else [(0, cut), (cut, len(events))]:
         part = events.slice(begin, end - begin)
         horizon = END_OF_TIME if end == len(events) else begin
-        (step,) = matcher.advance_one([page], keys(part.num_rows), None, part, horizon)
+        shown = KeyedEvents.of_one(bound, page, keys(part.num_rows), part, horizon)
+        (step,) = matcher.advance_one(page, shown)
         result += told(step, step.matches, plan.nfa.stages)
-        (page,) = step.pages
+        assert step.page is not None
+        page = step.page
         matcher = pickle.loads(pickle.dumps(matcher))
     return result
 
@@ -121,15 +123,16 @@ def test_a_set_gives_what_each_of_its_patterns_gives_alone() -> None:
     for bound in both:
         events = prepared(bound, words)
         page = Page.empty(KEYS, bound.event_schema)
-        (step,) = Matcher([bound]).advance_one([page], keys(6), None, events, END_OF_TIME)
+        shown = KeyedEvents.of_one(bound, page, keys(6), events, END_OF_TIME)
+        (step,) = Matcher([bound]).advance_one(page, shown)
         alone.append(told(step, step.matches, bound.nfa.stages))
-        parts.append(KeyedEvents.of_one(bound, [page], keys(6), None, events, END_OF_TIME))
+        parts.append(shown)
     one, other = parts
     shown = KeyedEvents(
         keys=pa.concat_tables([one.keys, other.keys]),
         stored=np.array([-1, -1]),
         pattern=np.array([0, 1]),
-        page=np.array([0, 0]),
+        kept=np.array([True, True]),
         horizon=np.concatenate([one.horizon, other.horizon]),
         begins=np.array([0, 6, 12]),
         table=prepared(both[0], words),
@@ -137,7 +140,7 @@ def test_a_set_gives_what_each_of_its_patterns_gives_alone() -> None:
         bits=np.concatenate([one.bits, other.bits]),
         positions=np.concatenate([one.positions, other.positions]),
     )
-    (step,) = Matcher(both, schema).advance([Page.empty(KEYS, schema)], shown)
+    (step,) = Matcher(both, schema).advance(Page.empty(KEYS, schema), shown)
     assert isinstance(step, Step)
     everything = told(step, step.matches, ("0", "1"))
     assert [row.replace("0=", "a=").replace("1=", "b=") for row in everything[:2]] == alone[0] != []

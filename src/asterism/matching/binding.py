@@ -229,7 +229,7 @@ class BoundPattern:
 
     # ------------------------------------------------------------------ failures
 
-    def error(self, code: int, where: str, excess: int = 0, hint: str = LIMIT_HINT) -> AsterismError:
+    def error(self, code: int, where: str, excess: int, hint: str) -> AsterismError:
         """What an error code of the kernel means; *hint*: what to do about a limit."""
         from asterism.matching import kernels
 

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes, offsets_of, positions_among_equals
-from asterism.columns.time import TIME
+from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.linking import Linked, with_address
@@ -79,38 +78,30 @@ class Step:
     times: Ints
     matches: Found
     timeouts: Found
-    pages: Sequence[Page] = ()
-    wakes: Sequence[int] = ()
-    """for each page the next deadline of its partial matches"""
     dropped: int = 0
     """partial matches that the limit cost"""
-    last: bool = False
-    """the last slice of its call, and the only one that has pages and wakes"""
+    page: Page | None = None
+    """what is left, in the last slice"""
+    wake: int = END_OF_TIME
+    """the next deadline of its partial matches"""
+
+    @property
+    def last(self) -> bool:
+        """Is this the last slice of its call?"""
+        return self.page is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong first for a pattern.
+class Failure(NamedTuple):
+    """The first failure of the pattern *number*, for a row of the keys; *stage* is where the partial match was, if that is known.
 
-    :param code: an error of the kernel
-    :param key: a row of the keys
-    :param stage: where the partial match was, if that is known
-    :param excess: how many partial matches there were beyond the limit, if that is known
+    *error* makes the exception, told where it happened and what to do about limits.
     """
 
     number: int
-    pattern: BoundPattern
-    calls: Calls | None
     time: int
-    code: int
     key: int
     stage: str | None
-    excess: int
-
-    def error(self, where: str, hint: str = LIMIT_HINT) -> AsterismError:
-        if self.calls is not None and self.calls.failure is not None:
-            return self.calls.error(where)
-        return self.pattern.error(self.code, where, self.excess, hint)
+    error: Callable[[str, str], AsterismError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +109,9 @@ class KeyedEvents:
     """New events as the kernel takes them: key after key, and those of a key in order of time.
 
     :param keys: the distinct keys, a row for each
-    :param stored: for each key its number among the keys of all pages, one page after the other; -1: it is in none
+    :param stored: for each key its number among the keys of the page; -1: it is not there
     :param pattern: for each key the number of its pattern
-    :param page: for each key the page that it is written to; -1: what is left of it is dropped
+    :param kept: for each key, is what is left of it kept in the page?
     :param horizon: for each key the time to which it advances after its events; ``kernels.NO_ADVANCE``: no further than these
     :param begins: where the events of each key begin, and the end of the last
     :param table: the events, in any order
@@ -132,7 +123,7 @@ class KeyedEvents:
     keys: pa.Table
     stored: Ints
     pattern: Ints
-    page: Ints
+    kept: Mask
     horizon: Ints
     begins: Ints
     table: pa.Table
@@ -144,20 +135,25 @@ class KeyedEvents:
     def of_one(
         cls,
         pattern: BoundPattern,
-        pages: Sequence[Page],
+        page: Page,
         keys: pa.Table,
-        page_of: npt.NDArray[Any] | None,
         events: pa.Table,
         horizon: int,
         *,
         last_key_open: bool = False,
         first_position: int = 0,
     ) -> KeyedEvents:
-        """All *events* for the only pattern: see :meth:`Matcher.advance_one`."""
+        """All *events* for the only pattern, and *horizon* for all keys.
+
+        :param keys: the key columns of *events*, row by row
+        :param events: in order of arrival, with TIME, ``bit_fields`` and ``event_schema`` of the pattern
+        :param last_key_open: the key that appears last does not advance beyond its events
+        :param first_position: how many events that the pattern can see had the key and time of the first of these before
+        """
         from asterism.matching.kernels import NO_ADVANCE
 
-        n_stored = sum(page.keys.num_rows for page in pages)
-        all_keys = pa.concat_tables([*(page.keys for page in pages), keys])
+        n_stored = page.keys.num_rows
+        all_keys = pa.concat_tables([page.keys, keys])
         codes, n_keys = group_codes(all_keys)
         first_row = np.empty(n_keys, np.int64)
         first_row[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
@@ -169,10 +165,6 @@ class KeyedEvents:
         positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
         if first_position:
             positions[(codes[order] == codes[0]) & (times[order] == times[0])] += first_position
-        page = np.zeros(n_keys, np.int64)
-        if page_of is not None:
-            page[codes] = page_of
-        page[:n_stored] = np.repeat(np.arange(len(pages)), [page.keys.num_rows for page in pages])
         horizons = np.full(n_keys, horizon, np.int64)
         if last_key_open:
             horizons[-1] = NO_ADVANCE
@@ -181,7 +173,7 @@ class KeyedEvents:
             keys=all_keys.take(pa.array(first_row)),
             stored=np.where(np.arange(n_keys) < n_stored, np.arange(n_keys), -1),
             pattern=np.zeros(n_keys, np.int64),
-            page=page,
+            kept=np.ones(n_keys, np.bool_),
             horizon=horizons,
             begins=offsets_of(np.bincount(codes, minlength=n_keys)),
             table=events,
@@ -210,47 +202,29 @@ class Matcher:
         """The automata of all patterns in common tables."""
         return Linked(self.patterns, self.event_schema)
 
-    def advance_one(
-        self,
-        pages: Sequence[Page],
-        keys: pa.Table,
-        page_of: npt.NDArray[Any] | None,
-        events: pa.Table,
-        horizon: int,
-        *,
-        processing_time: int = 0,
-        most: int | None = None,
-        **options: Any,
-    ) -> Iterator[Step]:
-        """Show prepared events (in order of arrival) to the only pattern, and advance all keys to *horizon*.
-
-        *events* has TIME, ``bit_fields`` and ``event_schema`` of the pattern; *keys* its key columns, row by row. *page_of* gives
-        the position in *pages* for each event; None: there is one page. With *last_key_open* the key that appears last does
-        not advance beyond its events. So many events as *first_position*, of those that the pattern can see, had the key and time
-        of the first of these before.
-
-        What comes of it comes in slices, key by key and in order of time.
+    def advance_one(self, page: Page, events: KeyedEvents, **options: Any) -> Iterator[Step]:
+        """:meth:`advance` for the only pattern.
 
         :raises AsterismError: a condition failed, or a key went beyond a limit
         """
-        shown = KeyedEvents.of_one(self.patterns[0], pages, keys, page_of, events, horizon, **options)
-        for made in self.advance(pages, shown, processing_time=processing_time, most=most):
+        for made in self.advance(page, events, **options):
             if isinstance(made, Step):
                 yield made
             else:
-                values = shown.keys.slice(made[0].key, 1).to_pydict().items()
-                raise made[0].error("key " + ", ".join(f"{name}={value[0]!r}" for name, value in values))
+                values = events.keys.slice(made[0].key, 1).to_pydict().items()
+                where = ", ".join(f"{name}={value[0]!r}" for name, value in values)
+                raise made[0].error(f"key {where}", LIMIT_HINT)
 
     def advance(
         self,
-        pages: Sequence[Page],
+        page: Page,
         events: KeyedEvents,
         *,
         processing_time: int = 0,
         go_on: bool = False,
         most: int | None = None,
     ) -> Iterator[Step | list[Failure]]:
-        """Feed *events* to the partial matches of *pages*, slice by slice.
+        """Feed *events* to the partial matches of *page*, slice by slice, key by key and in order of time.
 
         If a pattern fails, what failed comes last, and what came before is of no use.
 
@@ -261,13 +235,12 @@ class Matcher:
         from asterism.matching import kernels
 
         most = SLICE if most is None else most
-        state = Page.joined(pages)
-        n_stored = len(state.times)
+        n_stored = len(page.times)
         pool = _Pool(
-            pa.concat_tables([state.events, events.table.select(self.event_schema.names)]).combine_chunks(),
-            np.concatenate([state.times, events.table.column(TIME).to_numpy()]),
+            pa.concat_tables([page.events, events.table.select(self.event_schema.names)]).combine_chunks(),
+            np.concatenate([page.times, events.table.column(TIME).to_numpy()]),
             rows=np.concatenate([np.arange(n_stored), n_stored + events.rows]),
-            positions=np.concatenate([state.positions, events.positions]),
+            positions=np.concatenate([page.positions, events.positions]),
         )
         times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
@@ -279,7 +252,7 @@ class Matcher:
                 calls[number] = Calls(pattern, pool.events, pool.rows, times, processing_time)
                 pointers.append(POINTER(calls[number].answer))
                 tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointers[-1])
-        rows = state.rows.of(events.stored)
+        rows = page.rows.of(events.stored)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
         pooled = kernels.Events(times, bits, values)
@@ -290,7 +263,7 @@ class Matcher:
             wake_at=np.full(len(events.pattern), kernels.NEVER, np.int64),
             failures=np.zeros((len(self.patterns), 4), np.int64),
         )
-        for made in _slices(tables, pooled, keys, state.nodes, rows, most, go_on=go_on):
+        for made in _slices(tables, pooled, keys, page.nodes, rows, most, go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
             if failed.any():
                 if made.last:
@@ -303,14 +276,12 @@ class Matcher:
                     yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
 
         alive = np.any([np.diff(at) > 0 for at, _ in made.rows.pairs()], axis=0)
-        new_pages, wakes = [], []
-        for number in range(len(pages)):
-            live = np.flatnonzero(alive & (events.page == number))
-            kept = made.rows.of(live)
-            kept.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(kept.run_at))
-            new_pages.append(self._page(events.keys.take(pa.array(live)), kept, made, pool))
-            wakes.append(int(made.wakes[live].min(initial=kernels.NEVER)))
-        yield Step(events.keys, pool.events, pool.times, matches, timeouts, new_pages, wakes, dropped, last=True)
+        live = np.flatnonzero(alive & events.kept)
+        rows = made.rows.of(live)
+        rows.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(rows.run_at))
+        left = self._page(events.keys.take(pa.array(live)), rows, made, pool)
+        wake = int(made.wakes[live].min(initial=kernels.NEVER))
+        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, wake)
 
     def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
         """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows."""
@@ -338,7 +309,13 @@ class Matcher:
         if state >= 0:
             edge = tables.states[state, kernels.FIRST_EDGE]
             stage = pattern.nfa.stages[tables.edges[edge, kernels.STAGE]]
-        return Failure(number, pattern, calls, time, code, key, stage, made.dropped)
+
+        def error(where: str, hint: str) -> AsterismError:
+            if calls is not None and calls.failure is not None:
+                return calls.error(where)
+            return pattern.error(code, where, made.dropped, hint)
+
+        return Failure(number, time, key, stage, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions.names import Scope
 from asterism.matching.binding import BoundPattern
-from asterism.matching.matcher import Matcher, Step, enough_memory
+from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
@@ -186,26 +186,25 @@ class CepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
-        numbers = group.pages([events], horizon)
-        if not len(numbers):
-            return
-        stored = [group.read_page(int(number)) for number in numbers]
-        pages = [
-            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
-            for value in stored
-        ]
-        page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
-        keys = self._keys_of(events)
-        with enough_memory(lambda: _heaviest(pages, keys)):
-            for step in self.matcher.advance_one(
-                pages, keys, page_of, events, horizon, processing_time=group.processing_time
-            ):
-                self.collect(step, group)
-                if not step.last:
-                    yield
-            new = [page.to_bytes() if page.keys.num_rows else None for page in step.pages]
-        for number, old, value, wake in zip(numbers, stored, new, step.wakes, strict=True):
-            group.write_page(int(number), old, value, wake)
+        written = []
+        for number in group.pages([events], horizon).tolist():
+            mine = events if self.pages == 1 else events.filter(pc.equal(events.column(PAGE), number))
+            stored = group.read_page(number)
+            page = self.empty_page()
+            if stored is not None:
+                page = Page.from_bytes(stored, self.key_schema, self.pattern.event_schema)
+            keys = self._keys_of(mine)
+            with enough_memory(functools.partial(_heaviest, page, keys)):
+                shown = KeyedEvents.of_one(self.pattern, page, keys, mine, horizon)
+                for step in self.matcher.advance_one(page, shown, processing_time=group.processing_time):
+                    self.collect(step, group)
+                    if not step.last:
+                        yield
+                assert step.page is not None
+                new = step.page.to_bytes() if step.page.keys.num_rows else None
+            written.append((number, stored, new, step.wake))
+        for each in written:
+            group.write_page(*each)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
@@ -256,14 +255,15 @@ class CepOperator(KeyGroupOperator):
             return carried
         keys = self._keys_of(events)
         alike = carried.alike_with(keys, events)
-        with enough_memory(lambda: _heaviest([carried.page], keys)):
-            for step in self.matcher.advance_one(
-                [carried.page], keys, None, events, END_OF_TIME,
-                processing_time=now.processing_time, last_key_open=not last, first_position=alike,
-            ):  # fmt: skip
+        with enough_memory(lambda: _heaviest(carried.page, keys)):
+            shown = KeyedEvents.of_one(
+                self.pattern, carried.page, keys, events, END_OF_TIME, last_key_open=not last, first_position=alike
+            )
+            for step in self.matcher.advance_one(carried.page, shown, processing_time=now.processing_time):
                 self.collect(step, group)
                 yield group.taken()
-        return Carried.after(step.pages[0], keys, events, self.pattern.sees(events), alike)
+        assert step.page is not None
+        return Carried.after(step.page, keys, events, self.pattern.sees(events), alike)
 
     def nothing_carried(self) -> Carried:
         return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
@@ -326,13 +326,12 @@ def event_times(
     return pc.fill_null(column, NO_TIME)
 
 
-def _heaviest(pages: Sequence[Page], keys: pa.Table) -> str:
+def _heaviest(page: Page, keys: pa.Table) -> str:
     """The key with the most partial matches, or else with the most events of a call."""
     most, found, what = 0, None, "partial matches before it"
-    for page in pages:
-        counts = np.diff(page.run_at)  # with the start state of each key
-        if len(counts) and counts.max() > most:
-            most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
+    counts = np.diff(page.run_at)  # with the start state of each key
+    if len(counts) and counts.max() > most:
+        most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if found is None and keys.num_rows:
         codes, _ = group_codes(keys)
         counts, what = np.bincount(codes), "events in it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,15 +36,6 @@ class KeyRows(NamedTuple):
             found += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
         return KeyRows(*found)
 
-    @classmethod
-    def joined(cls, parts: Sequence[KeyRows]) -> KeyRows:
-        """The rows of all keys, part after part."""
-        found: list[Ints] = []
-        for pairs in zip(*(part.pairs() for part in parts), strict=True):
-            found.append(offsets_of(np.concatenate([np.diff(at) for at, _ in pairs])))
-            found.append(np.concatenate([rows for _, rows in pairs]))
-        return cls(*found)
-
 
 @dataclass(slots=True)
 class Page:
@@ -72,37 +63,6 @@ class Page:
         numbers = np.empty(0, np.int64)
         return cls(
             key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, at, none, at, none, at, timers
-        )
-
-    @classmethod
-    def joined(cls, pages: Sequence[Page]) -> Page:
-        """The keys of all pages, page after page."""
-        if len(pages) == 1:
-            return pages[0]
-        from asterism.matching.kernels import NO_EVENT
-
-        event_at = offsets_of([len(page.times) for page in pages])
-        node_at = offsets_of([len(page.nodes) for page in pages])
-        nodes = np.concatenate([page.nodes for page in pages])
-        page_of = np.repeat(np.arange(len(pages)), np.diff(node_at))
-        nodes[:, 0] += event_at[page_of]
-        nodes[:, 2] = np.where(nodes[:, 2] >= 0, nodes[:, 2] + node_at[page_of], -1)
-        rows = KeyRows.joined([page.rows for page in pages])
-        for some, counts in (
-            (rows.run_rows, [len(page.run_rows) for page in pages]),
-            (rows.waiting_rows, [len(page.waiting_rows) for page in pages]),
-        ):
-            page_of = np.repeat(np.arange(len(pages)), counts)
-            begun = some[:, 0] != NO_EVENT
-            some[begun, 0] += event_at[page_of[begun]]
-            some[begun, 1] += node_at[page_of[begun]]
-        return cls(
-            pa.concat_tables([page.keys for page in pages]),
-            pa.concat_tables([page.events for page in pages]),
-            np.concatenate([page.times for page in pages]),
-            np.concatenate([page.positions for page in pages]),
-            nodes,
-            *rows,
         )
 
     @property

@@ -281,7 +281,8 @@ class DynamicCepOperator(KeyGroupOperator):
             else:
                 self._emit(group, made)
             assert isinstance(step, Step)
-            (new,) = step.pages
+            new = step.page
+            assert new is not None
             value = _page_to(new, entries) if new.keys.num_rows else None
             while value is not None and len(value) > MAX_STATE:
                 failure = _too_much_state(bound, new, len(value), horizon)
@@ -290,7 +291,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        group.write_page(0, old, value, step.wakes[0])
+        group.write_page(0, old, value, step.wake)
         return failures
 
     def _tried(

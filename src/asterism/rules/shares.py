@@ -95,7 +95,7 @@ class Shares:
         is of no use.
         """
         shown = self._shown(page, copies, spans, horizon)
-        for made in self.matcher.advance([page], shown, go_on=True):
+        for made in self.matcher.advance(page, shown, go_on=True):
             yield made if isinstance(made, Step) else [_failure(failure, shown.keys) for failure in made]
 
     def _shown(self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int) -> KeyedEvents:
@@ -123,7 +123,7 @@ class Shares:
             keys=pa.table([entry_of_key.astype(np.int32), texts.dictionary.take(pa.array(code_of_key))], schema=KEYS),
             stored=np.concatenate([known, others]),
             pattern=entry_of_key,
-            page=np.where(until <= horizon, -1, 0)[entry_of_key],
+            kept=(until > horizon)[entry_of_key],
             horizon=ends[entry_of_key],
             begins=np.concatenate([begins, np.full(len(others) + 1, len(rows))]),
             table=copies,

@@ -21,7 +21,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
 from asterism.matching.binding import BoundPattern
-from asterism.matching.matcher import NO_SLICES, Matcher
+from asterism.matching.matcher import NO_SLICES, KeyedEvents, Matcher
 from asterism.matching.page import Page
 from asterism.patterns.automaton import Nfa
 from asterism.patterns.conditions import Condition, PythonCondition, SqlCondition
@@ -118,7 +118,7 @@ class Probe:
             pattern = pattern.next(stage)
         for number, question in enumerate(self.questions):
             pattern = pattern.next(f"{prefix}{number}").where(question.condition)
-        bound = BoundPattern.of_pattern(pattern.next(prefix), self.events.schema)
+        self._bound = bound = BoundPattern.of_pattern(pattern.next(prefix), self.events.schema)
         self._matcher = Matcher([bound])
         number_of = {state.name: state.number for state in bound.nfa.states}
         self._states = [number_of[f"{prefix}{number}"] for number in range(len(self.questions))]
@@ -216,8 +216,10 @@ class Probe:
             timer_at=none, timer_rows=np.empty((0, 1), np.int64),
         )  # fmt: skip
         events = self._prepared.take(pa.array(rows))
-        (step,) = self._matcher.advance_one([page], keys, None, events, END_OF_TIME - 1, most=NO_SLICES)
-        return set(step.pages[0].keys.column(0).to_pylist())
+        shown = KeyedEvents.of_one(self._bound, page, keys, events, END_OF_TIME - 1)
+        (step,) = self._matcher.advance_one(page, shown, most=NO_SLICES)
+        assert step.page is not None
+        return set(step.page.keys.column(0).to_pylist())
 
     # ------------------------------------------------------------------ what was read
 

@@ -25,7 +25,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn, micros
 from asterism.errors import printable
 from asterism.matching.binding import BoundPattern
-from asterism.matching.matcher import NO_SLICES, Found, Matcher, Step
+from asterism.matching.matcher import NO_SLICES, Found, KeyedEvents, Matcher, Step
 from asterism.matching.page import Page
 from asterism.patterns.automaton import ALWAYS, Action, Both, Edge, Either, Guard, Not, State, StateKind, Test, both
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
@@ -243,7 +243,7 @@ class Follower:
         limit: int = MAX_STEPS,
     ) -> None:
         self.pattern, self.events, self.times, self.clock, self.limit = pattern, events, times, clock, limit
-        bound = BoundPattern.of_pattern(pattern, events.schema, semantics)
+        self.bound = bound = BoundPattern.of_pattern(pattern, events.schema, semantics)
         self.flink = semantics is Semantics.FLINK
         self.nfa = bound.nfa
         self.window = micros(self.nfa.window)
@@ -353,11 +353,11 @@ class Follower:
     def _advance(self, rows: Sequence[int], horizon: int, *, open_end: bool = False) -> Step:
         events = self.prepared.take(pa.array(rows, pa.int64()))
         keys = pa.table([pa.array([0] * len(rows), pa.int8())], schema=_KEY)
-        (step,) = self.matcher.advance_one(
-            [self.snapshot.page], keys, None, events, horizon, last_key_open=open_end, most=NO_SLICES
-        )
-        self.snapshot = self._read(step.pages[0])
-        self.wake = step.wakes[0]
+        page = self.snapshot.page
+        shown = KeyedEvents.of_one(self.bound, page, keys, events, horizon, last_key_open=open_end)
+        (step,) = self.matcher.advance_one(page, shown, most=NO_SLICES)
+        assert step.page is not None
+        self.snapshot, self.wake = self._read(step.page), step.wake
         return step
 
     def _read(self, page: Page) -> _Snapshot:
