@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from asterism.matching.kernels import Tables
 
 
+_TABLES = ("states", "edges", "guards", "conditions", "ops", "automata")
+
+
 class Linked:
     """The tables of *patterns* in one, and where the values of their slots are: in a column of *event_schema*, or, if that has no
     such column, in an expression that is computed over its columns.
@@ -35,34 +38,30 @@ class Linked:
         self._slots: dict[str, int] = {}
         """column or number of an expression of *computed*, to number of the slot"""
         self._strings: dict[str, int] = {}
-        parts = []
-        states = edges = guards = conditions = ops = 0
-        for one in patterns:
-            own = one.tables
-            moved = own._replace(
-                states=own.states.copy(), edges=own.edges.copy(), guards=own.guards.copy(),
-                conditions=own.conditions.copy(), ops=self._moved_ops(one, own.ops), automata=own.automata.copy(),
-            )  # fmt: skip
-            moved.states[:, [k.FIRST_EDGE, k.END_EDGE]] += edges
-            moved.edges[:, k.TARGET] += states
-            moved.edges[:, k.GUARD] += np.where(moved.edges[:, k.GUARD] >= 0, guards, 0)
-            moved.guards[:, 0] += conditions
-            moved.guards[:, 1:] += np.where(moved.guards[:, 1:] >= 0, guards, 0)
-            moved.conditions[:, 1:] += ops
-            moved.automata[:, [k.FIRST_STATE, k.START_STATE]] += states
-            parts.append(moved)
-            states, edges, guards = states + len(own.states), edges + len(own.edges), guards + len(own.guards)
-            conditions, ops = conditions + len(own.conditions), ops + len(own.ops)
-        names = ("states", "edges", "guards", "conditions", "ops", "automata")
-        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        parts = [one.tables._replace(ops=self._moved_ops(one)) for one in patterns]
+        at = {name: offsets_of([len(getattr(part, name)) for part in parts]) for name in _TABLES}
+        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TABLES}
+
+        def begins(target: str, source: str) -> Ints:
+            """For each row of *source* where the rows of *target* of its pattern begin, in a column."""
+            return np.repeat(at[target][:-1], np.diff(at[source])).reshape(-1, 1)
+
+        states, edges, guards = joined["states"], joined["edges"], joined["guards"]
+        states[:, [k.FIRST_EDGE, k.END_EDGE]] += begins("edges", "states")
+        edges[:, [k.TARGET]] += begins("states", "edges")
+        edges[:, [k.GUARD]] += np.where(edges[:, [k.GUARD]] >= 0, begins("guards", "edges"), 0)
+        guards[:, [0]] += begins("conditions", "guards")
+        guards[:, 1:] += np.where(guards[:, 1:] >= 0, begins("guards", "guards"), 0)
+        joined["conditions"][:, 1:] += begins("ops", "conditions")
+        joined["automata"][:, [k.FIRST_STATE, k.START_STATE]] += begins("states", "automata")
         self.tables: Tables = parts[0]._replace(**joined)
-        self.op_at = offsets_of([len(part.ops) for part in parts])
+        self.op_at = at["ops"]
         """where the operations of each pattern begin"""
 
-    def _moved_ops(self, pattern: BoundPattern, ops: Ints) -> Ints:
+    def _moved_ops(self, pattern: BoundPattern) -> Ints:
         """A pattern's operations, with slots and strings by their common numbers."""
         slots = [self._slot(pattern, number) for number in pattern.programs.slots]
-        ops = ops.copy()
+        ops: Ints = pattern.tables.ops.copy()
         for row in ops:
             if row[0] == Op.SLOT:
                 row[1] = slots[row[1]]
