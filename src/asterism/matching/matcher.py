@@ -91,7 +91,7 @@ class Step:
         return self.page is not None
 
 
-class Failure(NamedTuple):
+class PatternFailure(NamedTuple):
     """The first failure of the pattern *number*, for a row of the keys; *stage* is where the partial match was, if that is known.
 
     *error* makes the exception, told where it happened and what to do about limits.
@@ -223,7 +223,7 @@ class Matcher:
         processing_time: int = 0,
         go_on: bool = False,
         most: int | None = None,
-    ) -> Iterator[Step | list[Failure]]:
+    ) -> Iterator[Step | list[PatternFailure]]:
         """Feed *events* to the partial matches of *page*, slice by slice, key by key and in order of time.
 
         If a pattern fails, what failed comes last, and what came before is of no use.
@@ -300,7 +300,7 @@ class Matcher:
                 some[begun, 0] = place[some[begun, 0]]
         return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, *rows)
 
-    def _failure(self, number: int, calls: Calls | None, made: _Slice) -> Failure:
+    def _failure(self, number: int, calls: Calls | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels
 
         pattern, tables = self.patterns[number], self.linked.tables
@@ -315,7 +315,7 @@ class Matcher:
                 return calls.error(where)
             return pattern.error(code, where, made.dropped, hint)
 
-        return Failure(number, time, key, stage, error)
+        return PatternFailure(number, time, key, stage, error)
 
 
 @dataclass(frozen=True, slots=True)

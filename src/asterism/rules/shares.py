@@ -22,7 +22,7 @@ from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
-from asterism.matching.matcher import Failure, KeyedEvents, Matcher, Step
+from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.rules.binding import BoundProcessor
 from asterism.rules.event_copies import MET, SELECTOR, SINCE
@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorFailure:
+class Failure:
     """The processor *entry* failed at *time*; or it went beyond a *limit*."""
 
     entry: int
@@ -87,7 +87,7 @@ class Shares:
 
     def advance(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int
-    ) -> Iterator[Step | list[ProcessorFailure]]:
+    ) -> Iterator[Step | list[Failure]]:
         """Feed *copies* (in order of arrival) to the partial matches of *page*, and advance to *horizon*, or as far as the
         spans of the processors go; what a processor still holds at the end of its span is dropped.
 
@@ -159,13 +159,13 @@ class Shares:
         return rows, bits, entries
 
 
-def _failure(failure: Failure, keys: pa.Table) -> ProcessorFailure:
+def _failure(failure: PatternFailure, keys: pa.Table) -> Failure:
     where = [f"key {', '.join(map(repr, key_values(keys.column(KEY)[failure.key].as_py())))}"]
     if failure.stage is not None:
         where = [f'stage "{failure.stage}"', *where]
     where.append(f"event of {np.datetime64(failure.time, 'us')}")
     error = failure.error(", ".join(where), _HINT)
-    return ProcessorFailure(
+    return Failure(
         failure.number, failure.time, error, limit=isinstance(error, LimitExceededError | MalformedPatternError)
     )
 
