@@ -1,7 +1,8 @@
 """The matching engine's inner loop: arrays in, arrays out, compiled once per machine for all patterns.
 
 What happens is told in :mod:`asterism.patterns.automaton` (what a partial match can do) and below (in which order).
-:mod:`asterism.matching.matcher` makes the tables and calls :func:`advance_keys`.
+:mod:`asterism.matching.tables` and :mod:`asterism.matching.linking` make the tables; :mod:`asterism.matching.matcher` calls
+:func:`advance_keys`.
 
 * *Events* are numbered by position in a pool: those that the state remembers, then the new ones, by key and time. So the
   number of an event tells the order of processing, and the number of its first event orders partial matches.
