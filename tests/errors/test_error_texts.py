@@ -23,7 +23,7 @@ from asterism.cli.event_files import read_events
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import AsterismError
 from asterism.expressions.types import TIME_ZONE
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.page import Page
@@ -146,7 +146,7 @@ COMPILER: dict[str, Provocation] = {
     "compiler_endless_group": lambda: compile_pattern(
         begin().next(Pattern.begin("b").optional().next("c").optional()).one_or_more()
     ),
-    "compiler_too_many_states": lambda: Matcher(begin().times(30_000), SCHEMA),
+    "compiler_too_many_states": lambda: BoundPattern.of_pattern(begin().times(30_000), SCHEMA),
     "compiler_too_many_forbidden": lambda: compile_pattern(
         reduce(lambda pattern, n: pattern.not_followed_by(f"n{n}"), range(1000), begin()).followed_by("b").times(1, 200)
     ),
@@ -333,7 +333,7 @@ WRITING: dict[str, Provocation] = {
 
 def bound(text: str) -> Provocation:
     """A condition of the second stage of a pattern of stages a and b."""
-    return lambda: Matcher(begin().followed_by("b").where(text), SCHEMA)
+    return lambda: BoundPattern.of_pattern(begin().followed_by("b").where(text), SCHEMA)
 
 
 CONDITIONS: dict[str, str] = {
@@ -430,7 +430,7 @@ CONDITIONS: dict[str, str] = {
 
 
 def in_zone(zone: str) -> Provocation:
-    return lambda: Matcher(begin().where("hour(at) = 3"), SCHEMA.with_metadata({TIME_ZONE: zone}))
+    return lambda: BoundPattern.of_pattern(begin().where("hour(at) = 3"), SCHEMA.with_metadata({TIME_ZONE: zone}))
 
 
 # ---------------------------------------------------------------------------------------------------- the operator

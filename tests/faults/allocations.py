@@ -13,13 +13,13 @@ import pytest
 from asterism import Pattern
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import LimitExceededError
-from asterism.matching import kernels, matcher
+from asterism.matching import kernels, linking, matcher, page
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
-from asterism.rules import matcher as matcher_set
+from asterism.rules import shares
 
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("kind", pa.string()), ("x", pa.int64())])
 
@@ -119,7 +119,7 @@ def same(one: Any, other: Any) -> bool:
 
 def main() -> None:
     memory = Memory()
-    for module in (kernels, matcher, matcher_set):
+    for module in (kernels, linking, matcher, page, shares):
         module.np = memory  # type: ignore[attr-defined]
     whole = matcher.SLICE
     for name, size in (("loop", whole), ("loop", 5), ("dropped", whole), ("held", 3), ("pages", whole)):

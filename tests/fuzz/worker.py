@@ -16,7 +16,7 @@ import pyarrow as pa
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError
 from asterism.expressions.evaluation import sample
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -34,7 +34,7 @@ STAGES = ("a", "b")
 
 def condition(text: str) -> None:
     pattern = Pattern.begin("a").where("i > 0").next("b").where(text)
-    Matcher(pattern, SCHEMA).prepare(sample(SCHEMA))
+    BoundPattern.of_pattern(pattern, SCHEMA).prepare(sample(SCHEMA))
 
 
 def measure(text: str) -> None:
@@ -51,7 +51,7 @@ def pattern(text: str) -> None:
     if found.problems:
         raise RefusedError
     assert found.pattern is not None
-    Matcher(found.pattern, SCHEMA).prepare(sample(SCHEMA))
+    BoundPattern.of_pattern(found.pattern, SCHEMA).prepare(sample(SCHEMA))
 
 
 def rule(text: str) -> None:

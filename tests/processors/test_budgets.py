@@ -186,10 +186,10 @@ def test_many_that_explode_cost_one_more_call(monkeypatch: pytest.MonkeyPatch) -
 
 def test_held_back_matches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One partial match that never ends holds back all matches that began later."""
-    from asterism.matching import matcher
+    from asterism.matching import plan
     from asterism.patterns.sequence import AfterMatchSkipStrategy
 
-    monkeypatch.setattr(matcher, "LEAST_PARTIAL_MATCHES", 10)
+    monkeypatch.setattr(plan, "LEAST_PARTIAL_MATCHES", 10)
     pattern = Pattern.begin("a").where("kind IN ('a', 'o')").followed_by("b").where("kind = 'b' AND LAST(a.kind) = 'a'")
     rule = processor(
         "held", 1, pattern.skip_strategy(AfterMatchSkipStrategy.skip_past_last_event()), max_partial_matches=10
@@ -285,7 +285,7 @@ def test_slices_of_any_size_give_the_same(seed: int, size: int, monkeypatch: pyt
         return found, driver.metrics, [(store.header, store.pages) for store in driver.stores]
 
     whole = run()
-    monkeypatch.setattr("asterism.rules.matcher.SLICE", size)
+    monkeypatch.setattr("asterism.matching.matcher.SLICE", size)
     assert run() == whole
     assert whole[0][MATCHES]
 
@@ -296,7 +296,7 @@ def test_results_are_handed_on_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -
     from asterism.operators.operator import Now
     from asterism.operators.state_store import MemoryStore
 
-    monkeypatch.setattr("asterism.rules.matcher.SLICE", 4)
+    monkeypatch.setattr("asterism.matching.matcher.SLICE", 4)
     driver = Driver().batch([e(n, "a") for n in range(10)] + [e(n, "z") for n in range(10, 20)], sets=[GOOD])
     (store,) = driver.stores
     before = MemoryStore(store.header, dict(store.pages))

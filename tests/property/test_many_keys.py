@@ -51,7 +51,7 @@ class Run(PatternHarness):
                 ]
                 harness.feed(pa.table(columns, schema=KEYED))
                 if restored:
-                    harness = run_of(case, self.cep.matcher.semantics).restore(harness.snapshot())
+                    harness = run_of(case, self.cep.pattern.semantics).restore(harness.snapshot())
             if "watermark" in step:
                 watermark = max(harness.now.watermark, to_micros(step["watermark"]))
                 if not asked or watermark == END_OF_TIME or (harness.wake is not None and harness.wake <= watermark):

@@ -18,7 +18,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import conjuncts, parse
 from asterism.expressions.types import TIME_ZONE
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
@@ -211,7 +211,7 @@ def test_what_java_writes_differently_by_version_is_refused() -> None:
 def test_and_takes_booleans_only() -> None:
     """Numbers are not truth values in Spark, not even next to AND."""
     with pytest.raises(Exception, match="Boolean"):
-        Matcher(Pattern.begin("a").where("n > 1 AND n"), SCHEMA)
+        BoundPattern.of_pattern(Pattern.begin("a").where("n > 1 AND n"), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_comments_are_no_part_of_an_expression() -> None:
 def test_nothing_but_expressions_over_events(text: str) -> None:
     """Texts arrive from outside: what is not known to be harmless is refused."""
     with pytest.raises(ExpressionSyntaxError):
-        Matcher(Pattern.begin("a").where(text), SCHEMA)
+        BoundPattern.of_pattern(Pattern.begin("a").where(text), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_types_that_spark_does_not_take_are_refused(text: str) -> None:
         {"items": pa.list_(pa.int64()), "l": pa.int64(), "at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}
     )
     with pytest.raises(ExpressionTypeError):
-        Matcher(Pattern.begin("a").where(text), schema)
+        BoundPattern.of_pattern(Pattern.begin("a").where(text), schema)
 
 
 @pytest.mark.parametrize("items", [None, [1, 2]])
@@ -511,9 +511,9 @@ def test_many_conditions_have_room() -> None:
     pattern = Pattern.begin("s0").where("n = 0")
     for number in range(1, 70):
         pattern = pattern.next(f"s{number}").where(f"n = {number}")
-    matcher = Matcher(pattern, SCHEMA)
-    words = np.array([column.to_pylist() for column in matcher.prepare(pa.Table.from_pylist(n(*range(70)), SCHEMA))])
-    assert matcher.words == 2
+    bound = BoundPattern.of_pattern(pattern, SCHEMA)
+    words = np.array([column.to_pylist() for column in bound.prepare(pa.Table.from_pylist(n(*range(70)), SCHEMA))])
+    assert bound.words == 2
     assert {(word, bits.bit_count()) for row in words.T for word, bits in enumerate(row.tolist()) if bits} == {
         (0, 1),
         (1, 1),

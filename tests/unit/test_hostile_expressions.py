@@ -28,7 +28,7 @@ from asterism.expressions.evaluation import Vectorized, sample
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.regex import regex
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.processor import PatternProcessor
@@ -202,7 +202,7 @@ def test_regular_expressions_of_a_pattern_have_a_limit_together() -> None:
     for number in range(60):
         pattern = pattern.where(f"s RLIKE '{number}[a-z]{{0,99}}'")
     with pytest.raises(ExpressionError, match="with this one the regular expressions are too large"):
-        Matcher(pattern, SCHEMA)
+        BoundPattern.of_pattern(pattern, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_threads_do_not_share_rows() -> None:
 
 def test_a_long_list_over_a_stage_is_one_operation() -> None:
     text = f"LAST(a.n) IN ({', '.join(map(str, range(0, 6000, 2)))})"
-    matcher = Matcher(Pattern.begin("a").next("b").where(text), SCHEMA)
-    begin, end = matcher.programs.starts[0], matcher.programs.ends[0]
+    matched = BoundPattern.of_pattern(Pattern.begin("a").next("b").where(text), SCHEMA)
+    begin, end = matched.programs.starts[0], matched.programs.ends[0]
     assert end - begin == 2
-    assert len(matcher.programs.ops) == 3002
+    assert len(matched.programs.ops) == 3002
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_first_and_last_may_name_an_event_before_or_after() -> None:
 )
 def test_other_second_arguments_are_refused(text: str, problem: str) -> None:
     with pytest.raises(ExpressionSyntaxError, match=problem or None):
-        Matcher(Pattern.begin("a").next("b").where(text), SCHEMA)
+        BoundPattern.of_pattern(Pattern.begin("a").next("b").where(text), SCHEMA)
 
 
 # ---------------------------------------------------------------------------------------------------- nothing is left out

@@ -20,7 +20,7 @@ from asterism import AfterMatchSkipStrategy, IterativeCondition, Pattern, Semant
 from asterism.columns.time import END_OF_TIME
 from asterism.conformance.corpus import CUTS
 from asterism.errors import ColumnNotFoundError, InvalidEventError, MalformedPatternError
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
@@ -188,16 +188,16 @@ def test_asked_once_for_all_partial_matches_if_it_asks_for_nothing() -> None:
 
 def test_events_that_they_alone_decide_are_not_filtered() -> None:
     alone = stage("a").followed_by("b").where(IterativeCondition(Counting()))
-    assert Matcher(alone, SCHEMA).relevance_sql() is None
+    assert BoundPattern.of_pattern(alone, SCHEMA).relevance_sql() is None
     after_sql = stage("a").followed_by("b").where("name = 'b'").where(IterativeCondition(Counting()))
-    assert Matcher(after_sql, SCHEMA).relevance_sql() == "(`name` = 'b') OR (`name` = 'a')"
+    assert BoundPattern.of_pattern(after_sql, SCHEMA).relevance_sql() == "(`name` = 'b') OR (`name` = 'a')"
     negated = stage("a").followed_by("b").where(~IterativeCondition(Counting()))
-    assert Matcher(negated, SCHEMA).relevance_sql() is None
+    assert BoundPattern.of_pattern(negated, SCHEMA).relevance_sql() is None
 
 
 def test_a_condition_over_earlier_events_only_is_no_part_of_the_filter() -> None:
     pattern = stage("a").followed_by("b").where("name = 'b'").where("price > LAST(a.price)")
-    assert Matcher(pattern, SCHEMA).relevance_sql() == "(`name` = 'b') OR (`name` = 'a')"
+    assert BoundPattern.of_pattern(pattern, SCHEMA).relevance_sql() == "(`name` = 'b') OR (`name` = 'a')"
 
 
 # ---------------------------------------------------------------------------------------------------- what they see
@@ -254,8 +254,8 @@ def test_only_the_columns_asked_for_are_carried() -> None:
         pattern = Pattern.begin("a").where(IterativeCondition(lambda event, context: True, which)).times(2)
         outputs = {"matches": OutputSpec(OutputKind.MATCHES, measures=("COUNT(a.*) AS n",))}
         operator = CepOperator(pattern, TYPED, time="ts", outputs=outputs)
-        assert operator.matcher.event_schema.names == ["e:" + name for name in operator.matcher.input_columns]
-        return operator.matcher.input_columns
+        assert operator.pattern.event_schema.names == ["e:" + name for name in operator.pattern.input_columns]
+        return operator.pattern.input_columns
 
     assert columns(None) == TYPED.names
     assert columns("price") == columns(("price",)) == ["price"]
@@ -265,7 +265,7 @@ def test_only_the_columns_asked_for_are_carried() -> None:
 
 def test_columns_that_the_events_do_not_have_are_refused() -> None:
     with pytest.raises(ColumnNotFoundError, match="unknown column 'prise'"):
-        Matcher(Pattern.begin("a").where(IterativeCondition(named, ["prise"])), SCHEMA)
+        BoundPattern.of_pattern(Pattern.begin("a").where(IterativeCondition(named, ["prise"])), SCHEMA)
 
 
 @pytest.mark.parametrize(

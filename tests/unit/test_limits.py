@@ -25,8 +25,8 @@ from asterism.errors import (
     PatternFormatError,
     StreamDefinitionError,
 )
-from asterism.matching import matcher
-from asterism.matching.matcher import Matcher
+from asterism.matching import plan
+from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import DROPPED, EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
@@ -76,12 +76,12 @@ def test_there_is_a_limit_by_default() -> None:
 
 def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the limit drops partial matches."""
-    monkeypatch.setattr(matcher, "LEAST_PARTIAL_MATCHES", 1)
+    monkeypatch.setattr(plan, "LEAST_PARTIAL_MATCHES", 1)
     pattern = chain("a", "b", by="followed_by_any")
     for on_limit in ("error", "drop"):
         cep = operator(pattern, max_partial_matches=4, on_limit=on_limit)
         assert feed(cep, "a1 a2 a3 a4 b5") == (4, 0)
-        monkeypatch.setattr(matcher, "STEPS_PER_PARTIAL_MATCH", 100)
+        monkeypatch.setattr(plan, "STEPS_PER_PARTIAL_MATCH", 100)
         with pytest.raises(LimitExceededError) as caught:
             feed(operator(pattern, max_partial_matches=4, on_limit=on_limit), "a1 a2 a3 a4 b5")
         assert str(caught.value) == (
@@ -89,7 +89,7 @@ def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
             "  The limit is 100 for each of the partial matches that are allowed.\n"
             '  Hint: bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more'
         )
-        monkeypatch.setattr(matcher, "STEPS_PER_PARTIAL_MATCH", 1000)
+        monkeypatch.setattr(plan, "STEPS_PER_PARTIAL_MATCH", 1000)
 
 
 def test_one_event_cannot_fill_memory() -> None:
@@ -247,10 +247,10 @@ LONG: dict[str, Callable[[Pattern, int], Pattern]] = {
 @pytest.mark.parametrize("kind", LONG)
 def test_thousands_of_stages(kind: str) -> None:
     """Definition, pickle, tables and a few events."""
-    matcher = Matcher(many(5000, LONG[kind]), SCHEMA)
+    bound = BoundPattern.of_pattern(many(5000, LONG[kind]), SCHEMA)
     if kind != "Python":  # these are not made for a plain pickle
-        assert len(pickle.loads(pickle.dumps(matcher)).nfa.states) == len(matcher.nfa.states)
-    assert len(matcher.tables().states) == len(matcher.nfa.states) > 5000
+        assert len(pickle.loads(pickle.dumps(bound)).nfa.states) == len(bound.nfa.states)
+    assert len(bound.tables.states) == len(bound.nfa.states) > 5000
 
 
 def test_thousands_of_stages_match() -> None:

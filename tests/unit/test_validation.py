@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from asterism.cli.main import main
 from asterism.columns.schemas import type_of
 from asterism.errors import AsterismError, StreamDefinitionError
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from asterism.rules.validation import check, check_processor, summary
@@ -75,7 +75,7 @@ def test_conditions_are_refused_as_by_the_matcher(text: str) -> None:
     pattern = Pattern.begin("a").one_or_more().followed_by("b").optional().next("c").where(text)
     expected = []
     try:
-        Matcher(pattern, SCHEMA)
+        BoundPattern.of_pattern(pattern, SCHEMA)
     except AsterismError as error:
         expected = [(f"c: condition: {error.message}", error.detail, error.hint)]
     problems = check(pattern.to_json(), SCHEMA).problems

@@ -15,18 +15,8 @@ KEY_HASH = "__key_hash"
 """Column with the 64-bit hash of the key, added by the host."""
 
 
-def concatenated(rows: list[Ints], columns: int) -> Ints:
-    return np.concatenate([*rows, np.empty((0, columns), np.int64)])
-
-
 def offsets_of(counts: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-
-
-def rows_of(rows: Ints, at: Ints, keys: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The rows of the selected keys, and the offset of the rows of each key."""
-    counts = np.diff(at)
-    return rows[np.repeat(keys, counts)], offsets_of(counts[keys])
 
 
 def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """The matching engine's inner loop: arrays in, arrays out, compiled once per machine for all patterns.
 
 What happens is told in :mod:`asterism.patterns.automaton` (what a partial match can do) and below (in which order).
-:mod:`asterism.matching.matcher` makes the tables and calls :func:`advance_keys`.
+:mod:`asterism.matching.tables` and :mod:`asterism.matching.linking` make the tables; :mod:`asterism.matching.matcher` calls
+:func:`advance_keys`.
 
 * *Events* are numbered by position in a pool: those that the state remembers, then the new ones, by key and time. So the
   number of an event tells the order of processing, and the number of its first event orders partial matches.
@@ -98,6 +99,24 @@ class Tables(NamedTuple):
     key may have (0: any number); how many steps one event may take; how many finished matches may wait for their emission"""
     flink: bool
     drop: bool  # at the limit of partial matches, drop what began last; otherwise it is an error
+
+
+class Events(NamedTuple):
+    """The pool of events."""
+
+    times: Any  # microseconds
+    bits: Any  # of the conditions that an event meets, a row of words
+    values: Any  # of the slots, a row for each event
+
+
+class Keys(NamedTuple):
+    """What is done for each key."""
+
+    automaton: Any  # the number of the pattern that looks at it
+    event_at: Any  # where its new events begin, which are in order of time, and the end of the last
+    horizon: Any  # afterwards its time becomes this (NO_ADVANCE: it does not advance beyond its events)
+    wake_at: Any  # for the answer: its next deadline
+    failures: Any  # for the answer, a row for each pattern
 
 
 KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
@@ -218,9 +237,18 @@ def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> 
 
 # ------------------------------------------------------------------------------------------------ conditions
 #
-# Arrays that go together: *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null;
-# *values_f*, *ops_f* and *work_f* are the same memory as *values*, *ops* and *work*, seen as doubles. They are passed one by
-# one: numba counts references to every member of a tuple at every call, which costs more than the work done here.
+# *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null. Doubles stand in arrays of integers with
+# the same 64 bits.
+
+
+@njit(cache=True)
+def double(bits: int) -> Any:
+    return np.int64(bits).view(np.float64)
+
+
+@njit(cache=True)
+def bits_of(value: float) -> Any:
+    return np.float64(value).view(np.int64)
 
 
 def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nodes: Any, n_nodes: Any) -> Any:
@@ -238,9 +266,7 @@ call: Any = intrinsic(_call)
 
 
 @njit(cache=True)
-def add_up(
-    values: Any, values_f: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int
-) -> float:
+def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int) -> float:
     """The sum as a double, in order of acceptance: sums of doubles depend on the order of addition."""
     events = np.empty(found, np.int64)
     at = node
@@ -252,14 +278,12 @@ def add_up(
         at = nodes[at, 2]
     total = 0.0
     for event in events:
-        total += values_f[event, 2 * slot] if floating else float(values[event, 2 * slot])
+        total += double(values[event, 2 * slot]) if floating else float(values[event, 2 * slot])
     return total
 
 
 @njit(cache=True)
-def aggregate(
-    ops: Any, op: int, values: Any, values_f: Any, nodes: Any, node: int, work: Any, work_f: Any, top: int
-) -> None:
+def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, top: int) -> None:
     """Put the value of an aggregate over the events of a stage, in order of acceptance, on the stack at *top*."""
     func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
     column = 2 * slot
@@ -304,8 +328,8 @@ def aggregate(
                 elif best < 0:
                     best = event
                 elif floating:
-                    smaller = less(values_f[event, column], values_f[best, column])
-                    larger = less(values_f[best, column], values_f[event, column])
+                    value, other = double(values[event, column]), double(values[best, column])
+                    smaller, larger = less(value, other), less(other, value)
                     best = event if (smaller if func == MIN else larger) else best
                 else:
                     smaller = values[event, column] < values[best, column]
@@ -319,9 +343,9 @@ def aggregate(
     elif found == 0:
         work[NULLS, top] = 1
     elif func == AVG:
-        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found) / found
+        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found) / found)
     elif func == SUM and floating:
-        work_f[VALUES, top] = add_up(values, values_f, nodes, node, stage, slot, floating, found)
+        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found))
     elif func == SUM:
         work[VALUES, top] = whole
     else:
@@ -342,7 +366,7 @@ def same(a: float, b: float) -> bool:
 
 
 @njit(cache=True)
-def is_in(ops: Any, ops_f: Any, at: int, x: int, xf: float) -> bool:
+def is_in(ops: Any, at: int, x: int) -> bool:
     """Is a value in the table of the IN at *at*? It is sorted."""
     floating = ops[at, 4] == 1
     low = at + ops[at, 5]
@@ -350,27 +374,15 @@ def is_in(ops: Any, ops_f: Any, at: int, x: int, xf: float) -> bool:
     high = end
     while low < high:
         middle = (low + high) >> 1
-        if less(ops_f[middle, 1], xf) if floating else ops[middle, 1] < x:
+        if less(double(ops[middle, 1]), double(x)) if floating else ops[middle, 1] < x:
             low = middle + 1
         else:
             high = middle
-    return low < end and (same(ops_f[low, 1], xf) if floating else ops[low, 1] == x)
+    return low < end and (same(double(ops[low, 1]), double(x)) if floating else ops[low, 1] == x)
 
 
 @njit(cache=True)
-def run_program(
-    ops: Any,
-    ops_f: Any,
-    begin: int,
-    end: int,
-    values: Any,
-    values_f: Any,
-    event: int,
-    nodes: Any,
-    node: int,
-    work: Any,
-    work_f: Any,
-) -> int:
+def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: Any, node: int, work: Any) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; or minus an error code."""
     n = 0  # values on the stack
     work[BUDGET, 0] -= end - begin
@@ -386,27 +398,27 @@ def run_program(
             work[VALUES, n], work[NULLS, n] = values[event, 2 * k], values[event, 2 * k + 1]
             n += 1
         elif op == AGG:
-            aggregate(ops, at, values, values_f, nodes, node, work, work_f, n)
+            aggregate(ops, at, values, nodes, node, work, n)
             n += 1
         elif op == TO_FLOAT:
-            work_f[VALUES, n - 1] = float(work[VALUES, n - 1])
+            work[VALUES, n - 1] = bits_of(float(work[VALUES, n - 1]))
         elif op == TO_FLOAT_BELOW:
-            work_f[VALUES, n - 2] = float(work[VALUES, n - 2])
+            work[VALUES, n - 2] = bits_of(float(work[VALUES, n - 2]))
         elif op == NEG:
             work[VALUES, n - 1] = -work[VALUES, n - 1]
         elif op == ABS:
             work[VALUES, n - 1] = abs(work[VALUES, n - 1])
         elif op == NEG_F:
-            work_f[VALUES, n - 1] = -work_f[VALUES, n - 1]
+            work[VALUES, n - 1] = bits_of(-double(work[VALUES, n - 1]))
         elif op == ABS_F:
-            work_f[VALUES, n - 1] = abs(work_f[VALUES, n - 1])
+            work[VALUES, n - 1] = bits_of(abs(double(work[VALUES, n - 1])))
         elif op == NOT:
             work[VALUES, n - 1] = 1 - work[VALUES, n - 1]
         elif op == IS_NULL:
             work[VALUES, n - 1], work[NULLS, n - 1] = work[NULLS, n - 1], 0
         elif op == IN:
             if work[NULLS, n - 1] == 0:
-                found = is_in(ops, ops_f, at, work[VALUES, n - 1], work_f[VALUES, n - 1])
+                found = is_in(ops, at, work[VALUES, n - 1])
                 work[VALUES, n - 1], work[NULLS, n - 1] = 1 if found else 0, 0 if found else ops[at, 3]
         elif op == SWAP:
             work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
@@ -441,7 +453,7 @@ def run_program(
                 work[NULLS, a] = 1
                 continue
             x, y = work[VALUES, a], work[VALUES, b]
-            xf, yf = work_f[VALUES, a], work_f[VALUES, b]
+            xf, yf = double(x), double(y)
             if op == ADD:
                 work[VALUES, a] = x + y
             elif op == SUB:
@@ -449,14 +461,14 @@ def run_program(
             elif op == MUL:
                 work[VALUES, a] = x * y
             elif op == ADD_F:
-                work_f[VALUES, a] = xf + yf
+                work[VALUES, a] = bits_of(xf + yf)
             elif op == SUB_F:
-                work_f[VALUES, a] = xf - yf
+                work[VALUES, a] = bits_of(xf - yf)
             elif op == MUL_F:
-                work_f[VALUES, a] = xf * yf
+                work[VALUES, a] = bits_of(xf * yf)
             elif op == DIV_F:
                 if yf != 0.0:
-                    work_f[VALUES, a] = xf / yf
+                    work[VALUES, a] = bits_of(xf / yf)
                 elif k == 0:
                     return -DIVISION_BY_ZERO
                 else:
@@ -478,8 +490,7 @@ def run_program(
 
 @njit(cache=True)
 def holds(
-    guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
-    guard: int, event: int, nodes: Any, node: int, work: Any, work_f: Any,
+    guards: Any, conditions: Any, ops: Any, bits: Any, values: Any, guard: int, event: int, nodes: Any, node: int, work: Any
 ) -> int:  # fmt: skip
     """Does a guard hold for this event and partial match? 1, 0, or minus an error code."""
     at = guard
@@ -488,7 +499,7 @@ def holds(
         bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
         answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
         if answer == 1 and begin < end:
-            answer = run_program(ops, ops_f, begin, end, values, values_f, event, nodes, node, work, work_f)
+            answer = run_program(ops, begin, end, values, event, nodes, node, work)
             if answer < 0:
                 return answer
         at = guards[at, 1] if answer == 1 else guards[at, 2]
@@ -539,8 +550,8 @@ def follow(
 
 @njit(cache=True)
 def follow_guards(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any, bits: Any, values: Any, values_f: Any,
-    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any, work_f: Any,
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, bits: Any, values: Any,
+    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
     """:func:`follow` for any guards: slower, as all that conditions may look at must be handed on."""
     word = bits[event, 0]
@@ -567,9 +578,7 @@ def follow_guards(
                     continue
             else:
                 guard = edges[edge, GUARD]
-                answer = holds(
-                    guards, conditions, ops, ops_f, bits, values, values_f, guard, event, nodes, node, work, work_f
-                )
+                answer = holds(guards, conditions, ops, bits, values, guard, event, nodes, node, work)
                 if answer < 0:
                     return found, reached, -answer
                 if answer == 0:
@@ -587,9 +596,8 @@ def follow_guards(
 
 @njit(cache=True)
 def step(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
-    times: Any, bits: Any, values: Any, values_f: Any, start: int, flink: bool, event: int,
-    heaps: Any, count: Any, nodes: Any, work: Any, work_f: Any,
+    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
+    start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
 ) -> int:  # fmt: skip
     """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
     runs = count[RUNS]
@@ -605,8 +613,7 @@ def step(
             n_edges, reached, error = follow(states, edges, word, state, since, False, work)
         else:
             n_edges, reached, error = follow_guards(
-                states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
-                state, event, nodes, node, since, False, work, work_f,
+                states, edges, guards, conditions, ops, bits, values, state, event, nodes, node, since, False, work
             )  # fmt: skip
         stopped = reached & (1 << STOP) != 0
         if error != OK:
@@ -648,8 +655,7 @@ def step(
                     _, reached, error = follow(states, edges, word, target, since, True, work)
                 else:
                     _, reached, error = follow_guards(
-                        states, edges, guards, conditions, ops, ops_f, bits, values, values_f,
-                        target, event, nodes, node, since, True, work, work_f,
+                        states, edges, guards, conditions, ops, bits, values, target, event, nodes, node, since, True, work
                     )  # fmt: skip
                 if error != OK:
                     count[STATE] = target
@@ -675,23 +681,14 @@ def step(
 
 @njit(cache=True)
 def settle(
-    skip: int,
-    skip_stage: int,
-    throw_on_miss: bool,
-    flink: bool,
-    heaps: Any,
-    count: Any,
-    nodes: Any,
-    key: int,
-    time: int,
-    out: Any,
-    work: Any,
+    automaton: Any, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any, work: Any
 ) -> int:
     """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
 
     Those in plane DONE join those that wait. Rows of *out*: key; emission time, which is *time* or, for NO_ADVANCE, the time of
     completion; node. Returns an error code.
     """
+    skip, skip_stage, throw_on_miss = automaton[SKIP], automaton[SKIP_STAGE], automaton[THROW_ON_MISS] != 0
     n_waiting, n_out = count[N_WAITING], count[N_OUT]
     if n_waiting + count[N_DONE] > heaps.shape[1]:
         count[SHORT] = NO_HEAP
@@ -851,17 +848,18 @@ def expire(
 
 @njit(cache=True)
 def advance_key(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, ops_f: Any,
-    times: Any, bits: Any, values: Any, values_f: Any,
-    start: int, window: int, flink: bool, skip: int, skip_stage: int, throw_on_miss: bool, max_runs: int, drop: bool,
-    max_work: int, max_held: int, key: int, begin: int, end: int, until: int, began: int, most: int,
-    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any, work_f: Any,
+    tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
+    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
 ) -> int:  # fmt: skip
     """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code.
 
     *began* as RESUME_BEGAN. When there are *most* matches, timed-out partial matches and nodes, the slice ends before the next
     event.
     """
+    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
+    flink, drop, (times, bits, values) = tables.flink, tables.drop, events
+    start, window, max_runs = automaton[START_STATE], automaton[WINDOW], automaton[MAX_RUNS]
+    max_work, max_held = automaton[MAX_WORK], automaton[MAX_HELD]
     survey(states, window, times, heaps, count, nodes)
     resumed = began >= 0
     count[BEGAN] = max(began, 0)
@@ -885,7 +883,7 @@ def advance_key(
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
             if error == OK:
-                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, moment, out, work)
+                error = settle(automaton, flink, heaps, count, nodes, key, moment, out, work)
             if error != OK:
                 count[TIME] = moment
                 return error
@@ -898,11 +896,10 @@ def advance_key(
         if wakes(count[WAKES], bits, event):
             work[BUDGET, 0] = max_work
             error = step(
-                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                start, flink, event, heaps, count, nodes, work, work_f,
+                states, edges, guards, conditions, ops, times, bits, values, start, flink, event, heaps, count, nodes, work
             )  # fmt: skip
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
-                error = settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, time, out, work)
+                error = settle(automaton, flink, heaps, count, nodes, key, time, out, work)
                 if error == OK and count[N_WAITING] > max_held:
                     error = TOO_MANY_HELD
             if error == OK and 0 < max_runs < count[N_RUNS]:
@@ -922,7 +919,7 @@ def advance_key(
         count[N_RUNS] = 0
         count[TIME] = until
         work[BUDGET, 0] = UNLIMITED
-        return settle(skip, skip_stage, throw_on_miss, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
+        return settle(automaton, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
     return OK
 
 
@@ -949,26 +946,24 @@ def carry(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any)
 
 @njit(cache=True)
 def advance_keys(
-    tables: Tables, automaton: Any, times: Any, bits: Any, values: Any, event_at: Any, horizon: Any,
-    resume: Any, most: int, go_on: bool, wake_at: Any, failures: Any, nodes: Any, n_nodes: int,
+    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Feed each key its new events and advance its time: a slice of this.
 
-    Key *k* is looked at by the pattern ``automaton[k]`` and has the events ``event_at[k]`` up to ``event_at[k + 1]``, by time;
-    afterwards its time becomes ``horizon[k]`` (NO_ADVANCE: it does not advance beyond its events). Its partial matches, waiting
-    matches and timers are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays come back, with the matches, the timed-out
-    partial matches and the number of partial matches that the limit cost.
+    The partial matches, waiting matches and timers of key *k* are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays
+    come back, with the matches, the timed-out partial matches and the number of partial matches that the limit cost.
 
     It begins where *resume* says and, after some *most* matches, timed-out partial matches and new nodes, notes there where to go
-    on: at key ``len(horizon)`` if all is done. The next deadline of each key is put into *wake_at*.
+    on: at key ``len(horizon)`` if all is done.
 
-    What fails is noted in *failures*, and what comes back is of no use then. If it is to *go_on*, the earliest failure of every
-    pattern is found, otherwise the first that comes along.
+    What fails is noted in ``keys.failures``, and what comes back is of no use then. If it is to *go_on*, the earliest failure of
+    every pattern is found, otherwise the first that comes along.
     """
-    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
+    states, edges = tables.states, tables.edges
+    automata, times, bits = tables.automata, events.times, events.bits
+    automaton, event_at, horizon, wake_at, failures = keys
     work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
-    work_f, values_f, ops_f = work.view(np.float64), values.view(np.float64), ops.view(np.float64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
     out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
@@ -994,9 +989,7 @@ def advance_keys(
                 resume[RESUME_EVENT] = event_at[key]
                 break
         pattern = automaton[key]
-        start, window = tables.automata[pattern, START_STATE], tables.automata[pattern, WINDOW]
-        skip, skip_stage = tables.automata[pattern, SKIP], tables.automata[pattern, SKIP_STAGE]
-        throw_on_miss = tables.automata[pattern, THROW_ON_MISS] != 0
+        start = automata[pattern, START_STATE]
         begin, end, until = event_at[key], event_at[key + 1], horizon[key]
         if began >= 0:
             begin = resume_event
@@ -1034,11 +1027,8 @@ def advance_keys(
             timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
             count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
             error = advance_key(
-                states, edges, guards, conditions, ops, ops_f, times, bits, values, values_f,
-                start, window, tables.flink, skip, skip_stage, throw_on_miss,
-                tables.automata[pattern, MAX_RUNS], tables.drop, tables.automata[pattern, MAX_WORK],
-                tables.automata[pattern, MAX_HELD], key, begin, end, until, began, base_nodes + most,
-                heaps, count, nodes, timers, out, lost, work, work_f,
+                tables, events, automata[pattern], key, begin, end, until, began, base_nodes + most,
+                heaps, count, nodes, timers, out, lost, work,
             )  # fmt: skip
             if error == NO_ROOM:
                 if count[SHORT] == NO_HEAP:
@@ -1069,11 +1059,7 @@ def advance_keys(
             n_runs = 0
         elif n_runs == 0 and tables.flink:
             # Not even the start state is left; a row in the final state, which can do nothing, says so.
-            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = (
-                NO_EVENT,
-                -1,
-                tables.automata[pattern, FIRST_STATE],
-            )
+            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
             n_runs = 1
         at = new_run_at[key]
         new_runs = grown(new_runs, at + n_runs)

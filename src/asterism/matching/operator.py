@@ -27,9 +27,11 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.expressions.names import Scope
-from asterism.matching.matcher import Matcher, Step, enough_memory
+from asterism.matching.binding import BoundPattern
+from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
+from asterism.matching.plan import Limits
 from asterism.operators.key_group import (
     LATE,
     MAX_PAGES,
@@ -127,15 +129,15 @@ class CepOperator(KeyGroupOperator):
         carried = {column for output in self.match_outputs.values() for column in output.carried}
         if self.wants_late:
             carried = set(schema.names)
-        self.matcher = Matcher(
+        self.pattern = BoundPattern.of_pattern(
             pattern,
             schema,
-            [name for name in schema.names if name in carried],
             semantics,
+            limits=Limits(max_partial_matches, drop=on_limit == "drop"),
+            carried=tuple(name for name in schema.names if name in carried),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
-            max_partial_matches=max_partial_matches,
-            drop_at_limit=on_limit == "drop",
         )
+        self.matcher = Matcher([self.pattern])
         # A stream without a key is a stream with one key.
         self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
         prepared = pa.schema(
@@ -143,8 +145,8 @@ class CepOperator(KeyGroupOperator):
                 *(field.with_name("k:" + field.name) for field in self.key_schema),
                 pa.field(TIME, pa.int64()),
                 *([pa.field(PAGE, pa.uint8())] if pages > 1 else []),
-                *self.matcher.bit_fields,
-                *self.matcher.event_schema,
+                *self.pattern.bit_fields,
+                *self.pattern.event_schema,
                 *(schema.field(name).with_name("o:" + name) for name, _ in self.order_by),
             ]
         )
@@ -156,7 +158,7 @@ class CepOperator(KeyGroupOperator):
         # The repr of a pattern names its functions; what they do is told by their code.
         functions = [
             _plain(condition.function)
-            for condition in self.matcher.nfa.conditions
+            for condition in self.pattern.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
         described = pattern, semantics, self.keys, Described(self.time), self.order_by, pages, str(prepared), functions
@@ -169,7 +171,7 @@ class CepOperator(KeyGroupOperator):
 
     def _read_columns(self) -> pa.Schema:
         """The columns of the events that :meth:`prepare` reads."""
-        names = {*self.matcher.input_columns, *self.keys, *(name for name, _ in self.order_by)}
+        names = {*self.pattern.input_columns, *self.keys, *(name for name, _ in self.order_by)}
         if not self.processing_time:
             names.add(self.time.name)
         return pa.schema([field for field in self.schema if field.name in names])
@@ -184,7 +186,7 @@ class CepOperator(KeyGroupOperator):
         columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
         if self.pages > 1:
             columns.append(pages_of(events, self.pages))
-        columns += self.matcher.prepare(full)
+        columns += self.pattern.prepare(full)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
@@ -192,24 +194,25 @@ class CepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
-        numbers = group.pages([events], horizon)
-        stored = [group.read_page(int(number)) for number in numbers]
-        pages = [
-            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.matcher.event_schema)
-            for value in stored
-        ]
-        page_of = None if self.pages == 1 else np.searchsorted(numbers, events.column(PAGE).to_numpy())
-        keys = self._keys_of(events)
-        with enough_memory(lambda: _heaviest(pages, keys)):
-            for step in self.matcher.slices(
-                pages, keys, page_of, events, horizon, processing_time=group.processing_time
-            ):
-                self.collect(step, group)
-                if not step.last:
-                    yield
-            new = [page.to_bytes() if page.keys.num_rows else None for page in step.pages]
-        for number, old, value, wake in zip(numbers, stored, new, step.wakes, strict=True):
-            group.write_page(int(number), old, value, wake)
+        written = []
+        for number in group.pages([events], horizon).tolist():
+            mine = events if self.pages == 1 else events.filter(pc.equal(events.column(PAGE), number))
+            stored = group.read_page(number)
+            page = self.empty_page()
+            if stored is not None:
+                page = Page.from_bytes(stored, self.key_schema, self.pattern.event_schema)
+            keys = self._keys_of(mine)
+            with enough_memory(functools.partial(_heaviest, page, keys)):
+                shown = KeyedEvents.of_one(self.pattern, page, keys, mine, horizon)
+                for step in self.matcher.advance_one(page, shown, processing_time=group.processing_time):
+                    self.collect(step, group)
+                    if not step.last:
+                        yield
+                assert step.page is not None
+                new = step.page.to_bytes() if step.page.keys.num_rows else None
+            written.append((number, stored, new, step.wake))
+        for each in written:
+            group.write_page(*each)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
@@ -260,20 +263,21 @@ class CepOperator(KeyGroupOperator):
             return carried
         keys = self._keys_of(events)
         alike = carried.alike_with(keys, events)
-        with enough_memory(lambda: _heaviest([carried.page], keys)):
-            for step in self.matcher.slices(
-                [carried.page], keys, None, events, END_OF_TIME,
-                processing_time=now.processing_time, last_key_open=not last, first_position=alike,
-            ):  # fmt: skip
+        with enough_memory(lambda: _heaviest(carried.page, keys)):
+            shown = KeyedEvents.of_one(
+                self.pattern, carried.page, keys, events, END_OF_TIME, last_key_open=not last, first_position=alike
+            )
+            for step in self.matcher.advance_one(carried.page, shown, processing_time=now.processing_time):
                 self.collect(step, group)
                 yield group.taken()
-        return Carried.after(step.pages[0], keys, events, self.matcher.sees(events), alike)
+        assert step.page is not None
+        return Carried.after(step.page, keys, events, self.pattern.sees(events), alike)
 
     def nothing_carried(self) -> Carried:
         return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
 
     def empty_page(self) -> Page:
-        return Page.empty(self.key_schema, self.matcher.event_schema)
+        return Page.empty(self.key_schema, self.pattern.event_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +334,12 @@ def event_times(
     return pc.fill_null(column, NO_TIME)
 
 
-def _heaviest(pages: Sequence[Page], keys: pa.Table) -> str:
+def _heaviest(page: Page, keys: pa.Table) -> str:
     """The key with the most partial matches, or else with the most events of a call."""
     most, found, what = 0, None, "partial matches before it"
-    for page in pages:
-        counts = np.diff(page.run_at)  # with the start state of each key
-        if len(counts) and counts.max() > most:
-            most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
+    counts = np.diff(page.run_at)  # with the start state of each key
+    if len(counts) and counts.max() > most:
+        most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if found is None and keys.num_rows:
         codes, _ = group_codes(keys)
         counts, what = np.bincount(codes), "events in it"

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import concatenated, offsets_of
+from asterism.columns.groups import offsets_of
 from asterism.operators.state_store import BODY, Record, batch_from_bytes, batch_to_bytes, layout_of, record_of
+
+
+class KeyRows(NamedTuple):
+    """The partial matches, waiting matches and timers of keys; ``*_at``: where the rows of each key begin."""
+
+    run_at: Ints
+    run_rows: Ints
+    waiting_at: Ints
+    waiting_rows: Ints
+    timer_at: Ints
+    timer_rows: Ints
+
+    def pairs(self) -> Iterator[tuple[Ints, Ints]]:
+        return zip(self[::2], self[1::2], strict=True)
+
+    def of(self, keys: Ints) -> KeyRows:
+        """The rows of *keys*, in this order; -1 stands for a key that has none."""
+        found: list[Ints] = []
+        for at, rows in self.pairs():
+            new_at = offsets_of(np.append(np.diff(at), 0)[keys])
+            first = np.append(at[:-1], 0)[keys]
+            found += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
+        return KeyRows(*found)
 
 
 @dataclass(slots=True)
 class Page:
-    """Keys, and for each its partial matches, waiting matches and timers (``*_at``: where the rows of a key begin).
+    """Keys and their rows, with the events and nodes that these refer to.
 
-    An event's *position* is that among the events of its key with its time, as they were seen.
+    An event's *position* is that among the events of its key with its time, as they were seen. Rows and nodes: see
+    :mod:`asterism.matching.kernels`.
     """
 
     keys: pa.Table
@@ -35,37 +59,19 @@ class Page:
 
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
-        none, at = np.empty((0, 3), np.int64), np.zeros(1, np.int64)
+        none, at, timers = np.empty((0, 3), np.int64), np.zeros(1, np.int64), np.empty((0, 1), np.int64)
+        numbers = np.empty(0, np.int64)
         return cls(
-            keys=key_schema.empty_table(),
-            events=event_schema.empty_table(),
-            times=np.empty(0, np.int64),
-            positions=np.empty(0, np.int64),
-            nodes=none,
-            run_at=at,
-            run_rows=none,
-            waiting_at=at,
-            waiting_rows=none,
-            timer_at=at,
-            timer_rows=np.empty((0, 1), np.int64),
+            key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, at, none, at, none, at, timers
         )
 
-    def _arrays(self) -> list[Ints]:
-        return [
-            self.times,
-            self.positions,
-            self.nodes,
-            self.run_at,
-            self.run_rows,
-            self.waiting_at,
-            self.waiting_rows,
-            self.timer_at,
-            self.timer_rows,
-        ]
+    @property
+    def rows(self) -> KeyRows:
+        return KeyRows(self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows)
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
-        arrays = self._arrays()
+        arrays = [self.times, self.positions, self.nodes, *self.rows]
         sizes = np.array([len(keys), len(events), *(array.size for array in arrays)], np.int64)
         body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
         return record_of(Record.PAGE, sizes.tobytes(), body, keys, events)
@@ -89,61 +95,3 @@ class Page:
         if layout == 1:
             arrays.insert(1, np.zeros_like(arrays[0]))
         return cls(keys, events, *arrays)
-
-
-@dataclass(slots=True)
-class Loaded:
-    """Pages put together: rows of all pages with common numbering, and no rows yet for new keys."""
-
-    nodes: Ints
-    n_nodes: int
-    run_at: Ints
-    run_rows: Ints
-    waiting_at: Ints
-    waiting_rows: Ints
-    timer_at: Ints
-    timer_rows: Ints
-
-    @classmethod
-    def of(cls, pages: Sequence[Page], n_keys: int) -> Loaded:
-        from asterism.matching.kernels import NO_EVENT
-
-        nodes: list[Ints] = []
-        runs: list[Ints] = []
-        waiting: list[Ints] = []
-        event_base = node_base = 0
-        for page in pages:
-            moved = page.nodes.copy()
-            moved[:, 0] += event_base
-            moved[:, 2] = np.where(moved[:, 2] >= 0, moved[:, 2] + node_base, -1)
-            nodes.append(moved)
-            for target, rows in ((runs, page.run_rows), (waiting, page.waiting_rows)):
-                shifted = rows.copy()
-                started = shifted[:, 0] != NO_EVENT
-                shifted[started, 0] += event_base
-                shifted[started, 1] += node_base
-                target.append(shifted)
-            event_base += len(page.times)
-            node_base += len(page.nodes)
-        room = np.empty((64, 3), np.int64)
-        return cls(
-            np.concatenate([*nodes, room]),
-            node_base,
-            joined_offsets([page.run_at for page in pages], n_keys),
-            concatenated(runs, 3),
-            joined_offsets([page.waiting_at for page in pages], n_keys),
-            concatenated(waiting, 3),
-            joined_offsets([page.timer_at for page in pages], n_keys),
-            concatenated([page.timer_rows for page in pages], 1),
-        )
-
-    def arrays(self) -> tuple[Any, ...]:
-        return (
-            self.nodes, self.n_nodes, self.run_at, self.run_rows,
-            self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows,
-        )  # fmt: skip
-
-
-def joined_offsets(offsets: Sequence[Ints], n_keys: int) -> Ints:
-    counts = np.concatenate([*(np.diff(at) for at in offsets), np.zeros(0, np.int64)])
-    return offsets_of(np.concatenate([counts, np.zeros(n_keys - len(counts), np.int64)]))

@@ -8,15 +8,19 @@ program of the condition; nodes are read from the kernel's memory, and only if t
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import reprlib
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from asterism.errors import ColumnNotFoundError
-from asterism.patterns.conditions import Event, IterativeCondition
+from asterism.arguments import described
+from asterism.columns.arrays import Ints
+from asterism.errors import ColumnNotFoundError, InvalidEventError
+from asterism.matching.binding import BoundPattern
+from asterism.patterns.conditions import Event
+from asterism.patterns.semantics import Semantics
 
 POINTER = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 """From a Python function of five integers (condition, event, node, address of the nodes, their number) to a C function."""
@@ -34,34 +38,22 @@ class Failure(NamedTuple):
 
 
 class Calls:
-    """The calls of one run of the kernel.
+    """The calls of one run of the kernel for the per-event conditions of *pattern*.
 
-    :param stages: the stages of the pattern by name, with their numbers
     :param pool: the events, with the columns ``e:<name>`` of those that the conditions read
     :param rows: event number to row of *pool*
     :param times: event number to time, in microseconds
-    :param zone: of the times as conditions see them; None: they have none
-    :param forgiving: a stage that does not exist has accepted nothing, as in Flink
     """
 
-    def __init__(
-        self,
-        conditions: Sequence[IterativeCondition],
-        stages: Mapping[str, int],
-        pool: pa.Table,
-        rows: Any,
-        times: Any,
-        zone: str | None,
-        processing_time: int,
-        *,
-        forgiving: bool,
-    ) -> None:
-        self.conditions = conditions
-        self.stages = stages
+    def __init__(self, pattern: BoundPattern, pool: pa.Table, rows: Ints, times: Ints, processing_time: int) -> None:
+        self.pattern = pattern
+        self.conditions = conditions = pattern.per_event_conditions
+        self.stages = {name: number for number, name in enumerate(pattern.nfa.stages)}
         self.rows, self.times = rows, times
-        self.zone = zone
+        self.zone = pattern.plan.zone
         self.processing_time = processing_time
-        self.forgiving = forgiving
+        self.forgiving = pattern.semantics is Semantics.FLINK
+        """a stage that does not exist has accepted nothing, as in Flink"""
         held = {
             name.removeprefix("e:"): _one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"
         }
@@ -82,7 +74,7 @@ class Calls:
         holds: Any = None
         try:
             holds = self.conditions[condition].function(self.event(condition, event), context)
-        except BaseException as raised:  # nothing may pass through the kernel; Matcher.advance raises it again
+        except BaseException as raised:  # nothing may pass through the kernel; error() raises it again
             error = raised
         finally:
             context.calls = None
@@ -93,6 +85,25 @@ class Calls:
         # nothing of the partial match: it would answer the same for every other.
         self._known[condition] = event, node if context.looked else ANY_NODE, int(holds)
         return int(holds)
+
+    def error(self, where: str) -> InvalidEventError:
+        """What went wrong.
+
+        :raises BaseException: what no condition may answer for: KeyboardInterrupt and its like
+        """
+        assert self.failure is not None
+        number, error, answer = self.failure
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        function = self.conditions[number].function
+        stages = ", ".join(f'"{name}"' for name in self.pattern.plan.stages_with(self.pattern.per_event[number]))
+        what = f"condition {getattr(function, '__qualname__', function)} of stage {stages}"
+        if error is None:
+            answered = f"It returned {reprlib.repr(answer)}.\n{where}"
+            return InvalidEventError(f"{what} did not return True or False", answered, "wrap it in bool(...)")
+        failed = InvalidEventError(f"{what} failed", f"{described(error)}\n{where}")
+        failed.__cause__ = error
+        return failed
 
     def event(self, condition: int, number: int) -> Event:
         """The event, as a condition sees it."""

@@ -19,8 +19,9 @@ from asterism.errors import ExpressionError, PatternProcessorError
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
+from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
@@ -58,13 +59,13 @@ class BoundProcessor:
     """A processor bound to the schema of the events.
 
     :param selector: the expressions that it groups by, and *number* of them
-    :param conditions: for each condition bit of its matcher the number of what it asks; equal conditions of all processors
+    :param conditions: for each condition bit of its pattern the number of what it asks; equal conditions of all processors
         have one number
     :param needs_all: must it see events that meet none of its conditions?
     """
 
     processor: PatternProcessor
-    matcher: Matcher
+    pattern: BoundPattern
     outputs: Mapping[str, MatchOutput]
     selector: tuple[str, ...]
     number: int
@@ -73,7 +74,7 @@ class BoundProcessor:
 
     def stages_with(self, number: int) -> str:
         """The stages that ask for a condition."""
-        names = self.matcher.stages_with(self.conditions.index(number))
+        names = self.pattern.stages_with(self.conditions.index(number))
         return " and ".join(f'stage "{name}"' for name in names)
 
     @property
@@ -147,13 +148,16 @@ class ProcessorCompiler:
             for kind in kinds
         }
         limits = [limit for limit in (self.max_partial_matches, processor.max_partial_matches) if limit is not None]
-        matcher = Matcher(
-            processor.pattern, self.schema, self.schema.names, self.semantics,
-            max_partial_matches=min(limits, default=None),
-        )  # fmt: skip
-        conditions = tuple(number_of(matcher.vectorized.texts[source]) for source in matcher.bit_sources)
+        pattern = BoundPattern.of_pattern(
+            processor.pattern,
+            self.schema,
+            self.semantics,
+            limits=Limits(min(limits, default=None)),
+            carried=tuple(self.schema.names),
+        )
+        conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
         return BoundProcessor(
-            processor, matcher, outputs, selector, number_of(*selector), conditions, not matcher.relevant_only
+            processor, pattern, outputs, selector, number_of(*selector), conditions, not pattern.relevant_only
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
@@ -163,7 +167,7 @@ class ProcessorCompiler:
         """
         with tried_before():  # all at once, below
             bound = self.compile(processor)
-        expressions = [bound.matcher.vectorized, self.key_expressions(bound.selector)[0]]
+        expressions = [bound.pattern.vectorized, self.key_expressions(bound.selector)[0]]
         for output in bound.outputs.values():
             if output.measures is not None:
                 expressions += [output.measures.arguments, output.measures.rest]

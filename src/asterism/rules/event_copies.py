@@ -226,9 +226,9 @@ def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
     for one in processors:
-        for number, source in zip(one.conditions, one.matcher.bit_sources, strict=True):
+        for number, source in zip(one.conditions, one.pattern.bit_sources, strict=True):
             if number not in numbers:
-                numbers[number] = union.adopt(one.matcher.vectorized, source)
+                numbers[number] = union.adopt(one.pattern.vectorized, source)
     try:
         values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
         return {number: values[at] for number, at in numbers.items()}, {}
@@ -321,7 +321,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     what, expression = "its key", compiler.key_expressions(one.selector)[0]
     if number != one.number:
         what = f"a condition of {one.stages_with(number)}"
-        expression = one.matcher.vectorized.alone(one.matcher.bit_sources[one.conditions.index(number)])
+        expression = one.pattern.vectorized.alone(one.pattern.bit_sources[one.conditions.index(number)])
     shown = event_text(event.to_pylist()[0])
     try:
         expression.evaluate(event)

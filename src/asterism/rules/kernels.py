@@ -1,4 +1,4 @@
-"""Which events which pattern is to see: compiled loops for :mod:`asterism.rules.matcher`."""
+"""Which events which pattern is to see: compiled loops for :mod:`asterism.rules.shares`."""
 
 from __future__ import annotations
 

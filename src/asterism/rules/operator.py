@@ -3,7 +3,7 @@
 The events are a keyed input, the sets of pattern processors a broadcast one. Before the exchange an event is copied for each
 key that some processor groups by (:mod:`asterism.rules.event_copies`). In a key group every processor in force sees the
 copies of its selector that arrived since the set that brought it and whose times it covers; all of them are matched in one
-call (:mod:`asterism.rules.matcher`).
+call (:mod:`asterism.rules.shares`).
 
 Source: FLIP-200.
 """
@@ -27,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.groups import rows_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -55,9 +54,9 @@ from asterism.rules.event_copies import (
     flattened,
 )
 from asterism.rules.kill_list import is_named
-from asterism.rules.matcher import ENTRY, KEYS, Failure, MatcherSet, Span
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, passed, updated, without
+from asterism.rules.shares import ENTRY, KEYS, Failure, Shares, Span
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
@@ -249,9 +248,9 @@ class DynamicCepOperator(KeyGroupOperator):
     ) -> Generator[None, None, dict[int, Failure]]:
         """Show *copies* to the processors; those that failed, by number."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
-        matchers = MatcherSet.of(bound)
+        shares = Shares.of(bound)
         old = group.read_page(0)
-        page = _page_from(old, entries, matchers.event_schema)
+        page = _page_from(old, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
         failures: dict[int, Failure] = {}
         failed = self._failed_before(copies, bound, spans)
@@ -263,11 +262,11 @@ class DynamicCepOperator(KeyGroupOperator):
                     replace(span, until=failures[number].time) if number in failures else span
                     for number, span in enumerate(spans)
                 ]
-                step, made, failed = self._tried(bound, matchers.slices(page, copies, limited, horizon))
+                step, made, failed = self._tried(bound, shares.advance(page, copies, limited, horizon))
                 if not failed:
                     break
             if made is None:  # too much to keep: now that nothing fails, the results are made again, and handed on
-                for each in matchers.slices(page, copies, limited, horizon):
+                for each in shares.advance(page, copies, limited, horizon):
                     assert isinstance(each, Step)
                     step = each
                     made, failed = self._outputs(bound, step)
@@ -282,7 +281,8 @@ class DynamicCepOperator(KeyGroupOperator):
             else:
                 self._emit(group, made)
             assert isinstance(step, Step)
-            (new,) = step.pages
+            new = step.page
+            assert new is not None
             value = _page_to(new, entries) if new.keys.num_rows else None
             while value is not None and len(value) > MAX_STATE:
                 failure = _too_much_state(bound, new, len(value), horizon)
@@ -291,7 +291,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        group.write_page(0, old, value, step.wakes[0])
+        group.write_page(0, old, value, step.wake)
         return failures
 
     def _tried(
@@ -448,7 +448,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
         """The default record: for each match its events in order of acceptance, each with the name of its stage."""
-        names = [one.matcher.nfa.stages for one in bound]
+        names = [one.pattern.nfa.stages for one in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
         entries = step.keys.column(ENTRY).to_numpy()[found.key]
         stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
@@ -583,14 +583,8 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
     ]
     entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
-    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
-    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
-    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
-    return replace(
-        page, keys=keys, run_at=run_at, run_rows=run_rows, waiting_at=waiting_at, waiting_rows=waiting_rows,
-        timer_at=timer_at, timer_rows=timer_rows,
-    )  # fmt: skip
+    return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
 
 
 def _of_entries(page: Page) -> npt.NDArray[np.int64]:
@@ -604,14 +598,10 @@ def _without(page: Page, entry: int) -> Page:
     from asterism.matching.kernels import compact
 
     live = page.keys.column(ENTRY).to_numpy() != entry
-    run_rows, run_at = rows_of(page.run_rows, page.run_at, live)
-    waiting_rows, waiting_at = rows_of(page.waiting_rows, page.waiting_at, live)
-    timer_rows, timer_at = rows_of(page.timer_rows, page.timer_at, live)
-    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), run_rows, waiting_rows)
-    return Page(
-        page.keys.filter(pa.array(live)), page.events.take(pa.array(kept)), page.times[kept], page.positions[kept], nodes,
-        run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
-    )  # fmt: skip
+    rows = page.rows.of(np.flatnonzero(live))
+    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), rows.run_rows, rows.waiting_rows)
+    events = page.events.take(pa.array(kept))
+    return Page(page.keys.filter(pa.array(live)), events, page.times[kept], page.positions[kept], nodes, *rows)
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> Failure:

@@ -20,7 +20,7 @@ from asterism.errors import (
 )
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.json_graph import Reading, read_graph
 from asterism.patterns.pattern import Pattern
@@ -308,7 +308,7 @@ def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) 
     pattern = Pattern.begin(first).where(text)
     for stage in others:
         pattern = pattern.next(stage)
-    Matcher(pattern, schema)
+    BoundPattern.of_pattern(pattern, schema)
 
 
 def _in_the_whole(
@@ -318,7 +318,7 @@ def _in_the_whole(
         if schema is None:
             compile_pattern(pattern, semantics)
         else:
-            Matcher(pattern, schema, semantics=semantics)
+            BoundPattern.of_pattern(pattern, schema, semantics)
     except AsterismError as error:
         named = (path for name, path in reading.places.items() if f'"{name}"' in error.message)
         return [(next(named, ""), "", error)]

@@ -299,7 +299,7 @@ class PatternStream:
         """Leave out what cannot matter, before anything is exchanged. Late events and events without a time are kept where
         somebody wants to see them, or must hear of them.
         """
-        condition = operator.matcher.relevance_sql()
+        condition = operator.pattern.relevance_sql()
         if condition is None or operator.wants_late:
             return df
         # Naming the event time also keeps the filter above the watermark, which is to see every event.

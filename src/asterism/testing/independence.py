@@ -142,7 +142,7 @@ def check_independence(
     whole.deliver(parts).end()
     ways = _ways(whole, parts, PatternHarness.deliver, cuts, seed, SPREAD)
     if (
-        whole.cep.matcher.semantics is Semantics.DEFAULT
+        whole.cep.pattern.semantics is Semantics.DEFAULT
         and whole.cep.event_time
         and all(isinstance(part, pa.Table) for part in parts)
     ):

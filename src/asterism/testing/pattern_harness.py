@@ -262,7 +262,7 @@ class PatternHarness(OperatorHarness):
     def _alive(self, rows: str) -> Iterator[list[str]]:
         for store in self.stores:
             for stored in store.pages.values():
-                page = Page.from_bytes(stored, self.cep.key_schema, self.cep.matcher.event_schema)
+                page = Page.from_bytes(stored, self.cep.key_schema, self.cep.pattern.event_schema)
                 events = python_rows(
                     page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names])
                 )

@@ -1,0 +1,273 @@
+"""A pattern bound to a schema: each condition becomes a bit of prepared events, a program of the kernel, or both.
+
+What looks at the current event alone is a bit, computed for whole batches by :meth:`BoundPattern.prepare`. What looks at earlier
+events of the match is a program, computed for each partial match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.arguments import described
+from asterism.columns.arrays import Mask
+from asterism.columns.groups import mask_of
+from asterism.errors import (
+    AsterismError,
+    ColumnNotFoundError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    MalformedPatternError,
+    SkipStrategyError,
+)
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
+from asterism.expressions.parsing import conjuncts, parse
+from asterism.matching.condition_programs import add_condition
+from asterism.matching.instructions import Kind as ValueKind
+from asterism.matching.instructions import Programs, kind_of
+from asterism.matching.plan import MatchPlan
+from asterism.matching.tables import BITS_PER_WORD, Evaluation, tables_of
+from asterism.patterns.conditions import Condition, IterativeCondition, PythonCondition, SqlCondition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+
+if TYPE_CHECKING:
+    from asterism.matching.kernels import Tables
+
+BITS = "__bits"
+LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more'
+
+
+class BoundPattern:
+    """An automaton whose conditions are bound to the schema of the events. Plain data, it travels to the workers.
+
+    *event_schema* are the columns that partial matches keep of their events: those that the plan carries and per-event conditions
+    read (``e:``), and those that programs read and that are computed (``s:``).
+    """
+
+    def __init__(self, plan: MatchPlan, schema: pa.Schema) -> None:
+        self.plan, self.nfa, self.semantics = plan, plan.nfa, plan.semantics
+        self.scope = Scope(schema, self.nfa.stages)
+        self.vectorized = Vectorized(schema)
+        self.programs = Programs(self.scope, self.vectorized)
+        self._bits: list[int | PythonCondition] = []
+        self.per_event: list[int] = []
+        """the conditions that the kernel asks Python about, by number"""
+        places = []
+        for number, condition in enumerate(self.nfa.conditions):
+            with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
+                places.append(self._bind(number, condition))
+        self.evaluation = Evaluation([bit for bit, _ in places], [program for _, program in places])
+        self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
+        read = {name for c in self.per_event_conditions for name in (schema.names if c.columns is None else c.columns)}
+        self._carried = [*plan.carried, *(n for n in schema.names if n in read and n not in plan.carried)]
+        fields = {"e:" + name: schema.field(name).with_name("e:" + name) for name in self._carried}
+        for slot in self.programs.slots:
+            name = self.slot_column(slot)
+            fields.setdefault(name, pa.field(name, self.vectorized.types[slot]))
+        self.event_schema = pa.schema(list(fields.values()))
+        self.bit_fields = [pa.field(f"{BITS}{word}", self._bit_type()) for word in range(self.words)]
+
+    @classmethod
+    def of_pattern(
+        cls, pattern: Pattern, schema: pa.Schema, semantics: Semantics = Semantics.DEFAULT, **options: Any
+    ) -> Self:
+        """Compile a pattern and bind it; *options*: see :class:`~asterism.matching.plan.MatchPlan`."""
+        return cls(MatchPlan.of_pattern(pattern, semantics, **options), schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "tables"}
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The automaton for the kernel."""
+        return tables_of(self.plan, self.evaluation, self.programs)
+
+    # ------------------------------------------------------------------ binding
+
+    def _bind(self, number: int, condition: Condition) -> tuple[int, int]:
+        """The bit and the program of a condition."""
+        if isinstance(condition, PythonCondition):
+            return self._bit(condition), -1
+        if isinstance(condition, IterativeCondition):
+            for name in condition.columns or ():
+                if name not in self.scope.schema.names:
+                    raise ColumnNotFoundError.from_missing_and_available(
+                        name, self.scope.schema.names, f"in: {condition}"
+                    )
+            self.per_event.append(number)
+            return -1, self.programs.add_call(len(self.per_event) - 1)
+        assert isinstance(condition, SqlCondition)
+        tree = parse(condition.text)
+        if isinstance(tree, exp.Alias):
+            raise ExpressionSyntaxError.at("a condition has no name", condition.text)
+        parts = conjuncts(self.scope.resolve(tree, condition.text))
+        pure = [part for part in parts if not has_aggregate(part)]
+        iterative = [part for part in parts if has_aggregate(part)]
+        bit = program = -1
+        if pure:
+            for part in pure:
+                # A part that is all there is need not be looked at twice.
+                found = (
+                    self.vectorized.types[self.vectorized.add(part, condition.text)]
+                    if len(pure) == 1
+                    else self.vectorized.type_of(part, condition.text)
+                )
+                if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
+                    raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {found}", condition.text)
+            bit = self._bit(self.vectorized.add(_joined(pure), condition.text))
+        if iterative:
+            program = add_condition(self.programs, _joined(iterative), condition.text)
+        return bit, program
+
+    def _bit(self, source: int | PythonCondition) -> int:
+        if source not in self._bits:
+            self._bits.append(source)
+        return self._bits.index(source)
+
+    def _bit_type(self) -> pa.DataType:
+        if self.words > 1:
+            return pa.int64()
+        return next(
+            t
+            for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
+            if len(self._bits) <= limit
+        )
+
+    @property
+    def per_event_conditions(self) -> list[IterativeCondition]:
+        return [cast(IterativeCondition, self.nfa.conditions[number]) for number in self.per_event]
+
+    @property
+    def bit_sources(self) -> list[int]:
+        """What each condition bit asks, as the number of an expression of :attr:`vectorized`; there must be no Python
+        conditions.
+        """
+        return [cast(int, source) for source in self._bits]
+
+    def stages_with(self, bit: int) -> list[str]:
+        """The stages that ask for a condition bit."""
+        return self.plan.stages_with(*(number for number, own in enumerate(self.evaluation.bit) if own == bit))
+
+    def slot_column(self, number: int) -> str:
+        """Where the values of a slot are: a carried column of the events (``e:``), or one that is computed (``s:``)."""
+        plain = plain_column(self.vectorized.texts[number])
+        return f"s:{number}" if plain is None else "e:" + self.scope.schema.names[plain]
+
+    @property
+    def input_columns(self) -> list[str]:
+        """The event columns that :meth:`prepare` reads."""
+        names = set(self._carried)
+        for text in self.vectorized.texts:
+            names |= {self.scope.schema.names[number] for number in columns_of(text)}
+        if any(isinstance(source, PythonCondition) for source in self._bits):
+            names |= set(self.scope.schema.names)  # a function may look at anything
+        return [name for name in self.scope.schema.names if name in names]
+
+    # ------------------------------------------------------------------ conditions on current events
+
+    def prepare(self, events: pa.Table) -> list[pa.ChunkedArray]:
+        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema."""
+        values = self.vectorized.evaluate(events)
+        words = np.zeros((self.words, events.num_rows), np.int64)
+        for bit, source in enumerate(self._bits):
+            mask = _python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
+            words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
+        columns = [
+            pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
+        ]
+        computed = {self.slot_column(slot): slot for slot in self.programs.slots}
+        for field in self.event_schema:
+            if field.name.startswith("e:"):
+                columns.append(events.column(field.name[2:]))
+            else:
+                columns.append(values[computed[field.name]].cast(field.type))
+        return columns
+
+    # ------------------------------------------------------------------ which events matter
+
+    @cached_property
+    def relevant_only(self) -> bool:
+        """May events that meet no condition be left out altogether, because the pattern cannot see them? Not where a stage asks
+        for the very next event, and not where Flink's answers depend on the times of such events.
+        """
+        return (
+            self.semantics is not Semantics.FLINK
+            and bool(self._bits)
+            and self.evaluation.can_skip_events(self.nfa.states)
+        )
+
+    def sees(self, events: pa.Table) -> Mask:
+        """Which prepared events the pattern can see."""
+        if not self.relevant_only:
+            return np.ones(events.num_rows, np.bool_)
+        seen = np.zeros(events.num_rows, np.bool_)
+        for field in self.bit_fields:
+            seen |= events.column(field.name).to_numpy() != 0
+        return seen
+
+    def relevance_sql(self) -> str | None:
+        """Spark SQL that holds for every event that can matter; None if all must be kept."""
+        if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
+            return None
+        texts = []
+        for condition, bit in zip(self.nfa.conditions, self.evaluation.bit, strict=True):
+            if bit < 0:
+                continue  # no guard that it decides alone: an event that meets none of the others changes nothing
+            assert isinstance(condition, SqlCondition)
+            tree = self.scope.resolve(parse(condition.text), condition.text)
+            pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
+            texts.append("(" + _joined(pure).sql(dialect="spark", comments=False) + ")")
+        return " OR ".join(dict.fromkeys(texts))
+
+    # ------------------------------------------------------------------ failures
+
+    def error(self, code: int, where: str, excess: int, hint: str) -> AsterismError:
+        """What an error code of the kernel means; *hint*: what to do about a limit."""
+        from asterism.matching import kernels
+
+        match code:
+            case kernels.DIVISION_BY_ZERO:
+                message = "division by zero in a condition"
+                return InvalidEventError(message, where, "try_divide(a, b) gives NULL instead")
+            case kernels.SKIP_MISSED | kernels.SKIP_TO_OWN_FIRST:
+                why = (
+                    "the match has no such event"
+                    if code == kernels.SKIP_MISSED
+                    else "it is the first event of the match"
+                )
+                return SkipStrategyError(f'could not skip to "{self.plan.skip.stage}": {why}', where)
+            case kernels.TOO_MANY_RUNS | kernels.TOO_MUCH_WORK | kernels.TOO_MANY_HELD:
+                return self.plan.limits.error(code, where, excess, hint)
+        return MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
+
+
+def _python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
+    name = getattr(condition.function, "__qualname__", repr(condition.function))
+    try:
+        answer = condition.function(events)
+    except Exception as error:
+        raise InvalidEventError(f"condition {name} failed", described(error)) from error
+    if isinstance(answer, pa.Array | pa.ChunkedArray):
+        mask = (
+            mask_of(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
+            if pa.types.is_boolean(answer.type)
+            else None
+        )
+    else:
+        array = np.asarray(answer)
+        mask = array if array.dtype == np.bool_ and array.ndim == 1 else None
+    if mask is None or len(mask) != events.num_rows:
+        raise InvalidEventError(f"condition {name} did not return one Boolean per event")
+    return mask
+
+
+def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:
+    return parts[0] if len(parts) == 1 else exp.and_(*parts, copy=True)

@@ -1,0 +1,117 @@
+"""Patterns in common tables: what is numbered within one pattern is renumbered through all of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import as_int64, offsets_of
+from asterism.expressions.evaluation import Vectorized
+from asterism.matching.binding import BoundPattern
+from asterism.matching.instructions import Kind as ValueKind
+from asterism.matching.instructions import Op, kind_of
+
+if TYPE_CHECKING:
+    from asterism.matching.kernels import Tables
+
+
+_TABLES = ("states", "edges", "guards", "conditions", "ops", "automata")
+
+
+class Linked:
+    """The tables of *patterns* in one, and where the values of their slots are: in a column of *event_schema*, or, if that has no
+    such column, in an expression that is computed over its columns.
+    """
+
+    def __init__(self, patterns: Sequence[BoundPattern], event_schema: pa.Schema) -> None:
+        from asterism.matching import kernels as k
+
+        self.event_schema = event_schema
+        self.schema = patterns[0].scope.schema
+        self.computed = Vectorized(self.schema)
+        self._slots: dict[str, int] = {}
+        """column or number of an expression of *computed*, to number of the slot"""
+        self._strings: dict[str, int] = {}
+        parts = [one.tables._replace(ops=self._moved_ops(one)) for one in patterns]
+        at = {name: offsets_of([len(getattr(part, name)) for part in parts]) for name in _TABLES}
+        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TABLES}
+
+        def begins(target: str, source: str) -> Ints:
+            """For each row of *source* where the rows of *target* of its pattern begin, in a column."""
+            return np.repeat(at[target][:-1], np.diff(at[source])).reshape(-1, 1)
+
+        states, edges, guards = joined["states"], joined["edges"], joined["guards"]
+        states[:, [k.FIRST_EDGE, k.END_EDGE]] += begins("edges", "states")
+        edges[:, [k.TARGET]] += begins("states", "edges")
+        edges[:, [k.GUARD]] += np.where(edges[:, [k.GUARD]] >= 0, begins("guards", "edges"), 0)
+        guards[:, [0]] += begins("conditions", "guards")
+        guards[:, 1:] += np.where(guards[:, 1:] >= 0, begins("guards", "guards"), 0)
+        joined["conditions"][:, 1:] += begins("ops", "conditions")
+        joined["automata"][:, [k.FIRST_STATE, k.START_STATE]] += begins("states", "automata")
+        self.tables: Tables = parts[0]._replace(**joined)
+        self.op_at = at["ops"]
+        """where the operations of each pattern begin"""
+
+    def _moved_ops(self, pattern: BoundPattern) -> Ints:
+        """A pattern's operations, with slots and strings by their common numbers."""
+        slots = [self._slot(pattern, number) for number in pattern.programs.slots]
+        ops: Ints = pattern.tables.ops.copy()
+        for row in ops:
+            if row[0] == Op.SLOT:
+                row[1] = slots[row[1]]
+            elif row[0] == Op.AGG and row[4] >= 0:
+                row[4] = slots[row[4]]
+            elif row[0] == Op.STRING:
+                row[1] = self._strings.setdefault(pattern.programs.strings[row[1]], len(self._strings))
+        return ops
+
+    def _slot(self, pattern: BoundPattern, number: int) -> int:
+        name = pattern.slot_column(number)
+        if name not in self.event_schema.names:
+            name = str(self.computed.adopt(pattern.vectorized, number))
+        return self._slots.setdefault(name, len(self._slots))
+
+    def values(self, pool: pa.Table, rows: Ints) -> tuple[Tables, Ints]:
+        """The values of the slots at *rows* of *pool*, as the kernel wants them, and the tables that go with them."""
+        computed = self.computed.evaluate(pool.rename_columns(self.schema.names)) if self.computed.texts else []
+        values = np.zeros((len(rows), max(2 * len(self._slots), 1)), np.int64)
+        texts: dict[int, pa.Array] = {}
+        for name, slot in self._slots.items():
+            column = computed[int(name)] if name.isdecimal() else pool.column(name)
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            kind = kind_of(array.type)
+            values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+            if kind is ValueKind.STRING:
+                texts[slot] = array.cast(pa.string())
+            elif kind is ValueKind.FLOAT:
+                doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+                values[:, 2 * slot] = doubles.view(np.int64)[rows]
+            elif kind is not ValueKind.NULL:
+                values[:, 2 * slot] = as_int64(array)[rows]
+        constants = pa.array(self._strings, pa.string())
+        if not texts and not len(constants):
+            return self.tables, values
+        # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
+        distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
+        distinct = distinct.take(pc.sort_indices(distinct))
+        for slot, array in texts.items():
+            values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
+        ops = self.tables.ops.copy()
+        constant = ops[:, 0] == Op.STRING
+        ranks = pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
+        ops[constant, 0], ops[constant, 1] = Op.CONST, ranks[ops[constant, 1]]
+        return self.tables._replace(ops=ops), values
+
+
+def with_address(tables: Tables, wanted: slice, pointer: Any) -> Tables:
+    """The tables with the address of what answers for Python in the *wanted* operations."""
+    ops = tables.ops.copy()
+    own = ops[wanted]
+    own[own[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    return tables._replace(ops=ops)

@@ -1,0 +1,135 @@
+"""What is matched and within which limits: an automaton, and all that is known about a query before the schema of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asterism.errors import LimitExceededError
+from asterism.patterns.automaton import Nfa
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import (
+    AndCondition,
+    Condition,
+    IterativeCondition,
+    NotCondition,
+    OrCondition,
+    PythonCondition,
+)
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import AfterMatchSkipStrategy, PatternSequence, Stage
+
+STEPS_PER_PARTIAL_MATCH, HELD_PER_PARTIAL_MATCH, LEAST_PARTIAL_MATCHES = 1000, 10, 10_000
+NO_SKIP = AfterMatchSkipStrategy.no_skip()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a key may cost.
+
+    :param partial_matches: how many partial matches a key may have after each of its events; None: any number. Each of them
+        allows an event STEPS_PER_PARTIAL_MATCH steps (see ``kernels.MADE``), and HELD_PER_PARTIAL_MATCH finished matches that
+        wait for their emission; a limit below LEAST_PARTIAL_MATCHES counts as that.
+    :param drop: drop the partial matches that began last instead of raising an error
+    """
+
+    partial_matches: int | None = None
+    drop: bool = False
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps an event may take."""
+        return self._times(STEPS_PER_PARTIAL_MATCH)
+
+    @property
+    def held(self) -> int | None:
+        """How many finished matches may wait."""
+        return self._times(HELD_PER_PARTIAL_MATCH)
+
+    def _times(self, factor: int) -> int | None:
+        return None if self.partial_matches is None else factor * max(self.partial_matches, LEAST_PARTIAL_MATCHES)
+
+    def error(self, code: int, where: str, excess: int, hint: str) -> LimitExceededError:
+        """What an error code of the kernel means; *excess* is how many partial matches there were too many, or 0."""
+        from asterism.matching import kernels
+
+        if code == kernels.TOO_MANY_RUNS:
+            limit = self.partial_matches or 0
+            counted = (
+                f"{limit + excess} partial matches (limit {limit})"
+                if excess
+                else f"more than {limit:,} partial matches"
+            )
+            return LimitExceededError(f"a key has {counted}", where, hint)
+        if code == kernels.TOO_MUCH_WORK:
+            message = f"an event takes more than {self.steps:,} steps for the partial matches of its key"
+            each = STEPS_PER_PARTIAL_MATCH
+        else:
+            message = f"a key has more than {self.held:,} matches that the skip strategy holds back"
+            each = HELD_PER_PARTIAL_MATCH
+        detail = f"{where}\nThe limit is {each} for each of the partial matches that are allowed."
+        return LimitExceededError(message, detail, hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchPlan:
+    """An automaton and how it is run.
+
+    :param conditions_of: for each stage the conditions that it asks for, by number; error messages name stages by it
+    :param skip: what a match discards
+    :param carried: the event columns that matches need; they are kept with the partial matches
+    :param zone: the time zone of the times that per-event conditions see; None: they have none
+    """
+
+    nfa: Nfa
+    conditions_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    skip: AfterMatchSkipStrategy = NO_SKIP
+    semantics: Semantics = Semantics.DEFAULT
+    limits: Limits = Limits()
+    carried: tuple[str, ...] = ()
+    zone: str | None = "UTC"
+
+    @classmethod
+    def of_pattern(
+        cls, pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT, **options: Any
+    ) -> MatchPlan:
+        """Compile a pattern; *options* are the other fields."""
+        nfa = compile_pattern(pattern, semantics)
+        numbers = {_identity(condition): number for number, condition in enumerate(nfa.conditions)}
+        asked = {
+            stage.name: tuple(dict.fromkeys(numbers[_identity(c)] for c in _leaves(stage) if _identity(c) in numbers))
+            for stage in _all_stages(pattern)
+        }
+        return cls(nfa=nfa, conditions_of=asked, skip=pattern.skip, semantics=semantics, **options)
+
+    def stages_with(self, *conditions: int) -> list[str]:
+        """The stages that ask for any of these conditions."""
+        return [stage for stage, asked in self.conditions_of.items() if not set(asked).isdisjoint(conditions)]
+
+
+def _all_stages(pattern: PatternSequence) -> Iterator[Stage]:
+    for stage in pattern.stages:
+        yield stage
+        if stage.group is not None:
+            yield from _all_stages(stage.group)
+
+
+def _leaves(stage: Stage) -> Iterator[Condition]:
+    """The conditions that a stage joins and negates."""
+    todo = [condition for condition in (stage.condition, stage.until) if condition is not None]
+    for condition in todo:
+        match condition:
+            case AndCondition(left, right) | OrCondition(left, right):
+                todo += [left, right]
+            case NotCondition(inner):
+                todo.append(inner)
+            case _:
+                yield condition
+
+
+def _identity(condition: Condition) -> Any:
+    """Functions are told apart by identity: they need not have a hash."""
+    if isinstance(condition, PythonCondition | IterativeCondition):
+        return type(condition), id(condition.function), getattr(condition, "columns", None)
+    return condition

@@ -1,0 +1,203 @@
+"""An automaton as flat arrays for the kernel, and what can be told of its guards beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asterism.columns.arrays import Ints
+from asterism.columns.time import micros
+from asterism.matching.instructions import Programs
+from asterism.matching.plan import MatchPlan
+from asterism.patterns.automaton import Action, Always, Both, Edge, Either, Guard, Not, State, StateKind, Test
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import SkipKind
+
+if TYPE_CHECKING:
+    from asterism.matching.kernels import Tables
+
+BITS_PER_WORD = 63
+
+
+def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Tables:
+    """The automaton of *plan*, alone in its tables."""
+    from asterism.matching import kernels
+
+    nfa, skip, limits = plan.nfa, plan.skip, plan.limits
+    stages = {name: number for number, name in enumerate(nfa.stages)}
+    guards: list[tuple[int, int, int]] = []
+    guard_at: dict[Guard, int] = {}
+    states: list[tuple[int, ...]] = []
+    edges: list[tuple[int, ...]] = []
+    outlooks = evaluation.outlooks(nfa.states)
+    for state in nfa.states:
+        first_edge = len(edges)
+        for edge in state.edges:
+            if edge.guard not in guard_at:
+                guard_at[edge.guard] = _branches(edge.guard, kernels.HOLDS, kernels.FAILS, guards)
+            care_want = evaluation.bits_only(edge.guard)
+            where = edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap)
+            edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
+        outlook = outlooks[state]
+        wake, plain = outlook.wake(state), int(outlook.plain)
+        states.append((state.kind, micros(state.gap), wake, first_edge, len(edges), plain))
+    spans = [
+        (0, 0) if number < 0 else (programs.starts[number], programs.ends[number]) for number in evaluation.program
+    ]
+    automaton = (
+        0,
+        nfa.start.number,
+        micros(nfa.window),
+        list(SkipKind).index(skip.kind),
+        stages.get(skip.stage or "", -1),
+        int(skip.throw_on_miss),
+        limits.partial_matches or 0,
+        kernels.UNLIMITED if limits.steps is None else limits.steps,
+        kernels.UNLIMITED if limits.held is None else limits.held,
+    )
+    return kernels.Tables(
+        states=_rows(states, 6),
+        edges=_rows(edges, 8),
+        guards=_rows(guards, 3),
+        conditions=_rows([(bit, *span) for bit, span in zip(evaluation.bit, spans, strict=True)], 3),
+        ops=_rows(programs.ops, 6),
+        automata=np.array([automaton], np.int64),
+        flink=plan.semantics is Semantics.FLINK,
+        drop=limits.drop,
+    )
+
+
+def _rows(rows: Sequence[Sequence[int]], columns: int) -> Ints:
+    return np.array(rows, np.int64).reshape(-1, columns)
+
+
+def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, int, int]]) -> int:
+    """Append a guard for the kernel: rows of a condition and where to go on. The row where it begins."""
+    match guard:
+        case Always():
+            return if_true
+        case Test(condition):
+            rows.append((condition, if_true, if_false))
+            return len(rows) - 1
+        case Not(inner):
+            return _branches(inner, if_false, if_true, rows)
+        case Both(left, right):
+            return _branches(left, _branches(right, if_true, if_false, rows), if_false, rows)
+        case Either(left, right):
+            return _branches(left, if_true, _branches(right, if_true, if_false, rows), rows)
+    raise AssertionError(guard)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How each condition of an automaton is evaluated: its bit, and the number of its program; -1: it has none."""
+
+    bit: Sequence[int]
+    program: Sequence[int]
+
+    def bits_only(self, guard: Guard) -> tuple[int, int] | None:
+        """(bits that must have a certain value, their values) if that is all the guard asks for."""
+        match guard:
+            case Always():
+                return 0, 0
+            case Test(condition) | Not(Test(condition)):
+                bit = self.bit[condition]
+                if self.program[condition] >= 0 or not 0 <= bit < BITS_PER_WORD:
+                    return None
+                return 1 << bit, 1 << bit if isinstance(guard, Test) else 0
+            case Both(left, right):
+                a, b = self.bits_only(left), self.bits_only(right)
+                if a is None or b is None or (a[0] & b[0] & (a[1] ^ b[1])):
+                    return None
+                return a[0] | b[0], a[1] | b[1]
+        return None
+
+    def outlooks(self, states: Sequence[State]) -> dict[State, Outlook]:
+        """What each state and those that PROCEED edges lead to from it ask of events."""
+        outlooks: dict[State, Outlook] = {}
+        for state in _targets_first(states):
+            outlook = outlooks[state] = Outlook(quiet=state.kind is not StateKind.STOP)
+            for edge in state.edges:
+                outlook.plain &= self.bits_only(edge.guard) is not None
+                rows: list[tuple[int, int, int]] = []
+                _branches(edge.guard, -1, -1, rows)
+                for bit in (self.bit[condition] for condition, _, _ in rows):
+                    if bit >= 0:
+                        outlook.bits |= 1 << (bit % BITS_PER_WORD)
+                low, high = self._if_nothing_is_met(edge.guard)
+                outlook.quiet &= low == high and edge.gap is None
+                if edge.action is Action.PROCEED:
+                    beyond = outlooks[edge.target]
+                    outlook.plain &= beyond.plain
+                    outlook.bits |= beyond.bits
+                    outlook.quiet &= beyond.quiet or not low
+                    followed = beyond.followed
+                else:
+                    followed = (edge,)
+                if low:
+                    outlook.followed = (*outlook.followed, *followed)[:2]
+                    outlook.passes &= beyond.passes if edge.action is Action.PROCEED else edge.action is Action.IGNORE
+        return outlooks
+
+    def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
+        """Bounds of a guard's value for an event whose condition bits are all unset."""
+        match guard:
+            case Test(condition):
+                if self.bit[condition] >= 0:
+                    return False, False
+                return self.program[condition] < 0, True
+            case Not(inner):
+                low, high = self._if_nothing_is_met(inner)
+                return not high, not low
+            case Both(left, right) | Either(left, right):
+                a, b = self._if_nothing_is_met(left), self._if_nothing_is_met(right)
+                return (a[0] and b[0], a[1] and b[1]) if isinstance(guard, Both) else (a[0] or b[0], a[1] or b[1])
+        return True, True
+
+    def can_skip_events(self, states: Sequence[State]) -> bool:
+        """May events that meet no condition be left out altogether? Not where a stage asks for the very next event."""
+        waiting = [
+            item for item in self.outlooks(states).items() if item[0].kind not in (StateKind.STOP, StateKind.FINAL)
+        ]
+        return all(outlook.wake(state) >= 0 for state, outlook in waiting)
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What can happen to a partial match in a state, PROCEED edges included."""
+
+    plain: bool = True
+    """guards ask for condition bits only"""
+    bits: int = 0
+    """of the conditions that guards mention"""
+    quiet: bool = True
+    """is it certain what becomes of an event that meets none of these conditions, and is it not the end?"""
+    followed: tuple[Edge, ...] = ()
+    """the edges that such an event follows, if that is certain: the first two of them"""
+    passes: bool = True
+    """are all of them IGNORE edges?"""
+
+    def wake(self, state: State) -> int:
+        """Which events can matter to a partial match in *state*: bits of the conditions that one of them must meet, or -1.
+
+        An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
+        """
+        stays = len(self.followed) == 1 and self.followed[0].target is state
+        return self.bits if self.quiet and self.passes and (stays or state.kind is StateKind.START) else -1
+
+
+def _targets_first(states: Sequence[State]) -> list[State]:
+    """The states in an order in which PROCEED edges lead back; they make no circle."""
+    order: dict[State, None] = {}
+    for origin in states:
+        todo = [origin]
+        while todo:
+            near = [e.target for e in todo[-1].edges if e.action is Action.PROCEED and e.target not in order]
+            if near:
+                todo += near
+            else:
+                order[todo.pop()] = None
+    return list(order)
