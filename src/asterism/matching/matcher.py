@@ -34,7 +34,6 @@ many events in the matches that are made from them.
 """
 SLICE_BYTES = 2**27
 """What these events have in bytes, about."""
-NO_SLICES = 2**61
 
 
 @contextmanager
@@ -222,7 +221,6 @@ class Matcher:
         *,
         processing_time: int = 0,
         go_on: bool = False,
-        most: int | None = None,
     ) -> Iterator[Step | list[PatternFailure]]:
         """Feed *events* to the partial matches of *page*, slice by slice, key by key and in order of time.
 
@@ -230,11 +228,9 @@ class Matcher:
 
         :param processing_time: for per-event conditions
         :param go_on: find the first failure of every pattern; otherwise one failure is the end
-        :param most: as SLICE, which is the default
         """
         from asterism.matching import kernels
 
-        most = SLICE if most is None else most
         n_stored = len(page.times)
         pool = _Pool(
             pa.concat_tables([page.events, events.table.select(self.event_schema.names)]).combine_chunks(),
@@ -263,14 +259,14 @@ class Matcher:
             wake_at=np.full(len(events.pattern), kernels.NEVER, np.int64),
             failures=np.zeros((len(self.patterns), 4), np.int64),
         )
-        for made in _slices(tables, pooled, keys, page.nodes, rows, most, go_on=go_on):
+        for made in _slices(tables, pooled, keys, page.nodes, rows, go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
             if failed.any():
                 if made.last:
                     yield [self._failure(number, calls.get(number), made) for number in np.flatnonzero(failed).tolist()]
                     return
                 continue
-            for matches, timeouts, complete in made.found(pool, most):
+            for matches, timeouts, complete in made.found(pool):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
                     yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
@@ -346,9 +342,10 @@ class _Slice:
     wakes: Ints
     last: bool
 
-    def found(self, pool: _Pool, most: int) -> Iterator[tuple[Found, Found, bool]]:
-        """Matches and timed-out partial matches, portion by portion (*most* as SLICE), at least one; is it the last?"""
-        if most == SLICE and pool.events.num_rows:
+    def found(self, pool: _Pool) -> Iterator[tuple[Found, Found, bool]]:
+        """Matches and timed-out partial matches, portion by portion of about SLICE, at least one; is it the last?"""
+        most = SLICE
+        if pool.events.num_rows:
             most = min(most, SLICE_BYTES * pool.events.num_rows // max(pool.events.nbytes, 1))
         found = [_Portions.of(rows, self.nodes, most) for rows in (self.out, self.lost)]
         count = max(len(portions.cuts) for portions in found) - 1
@@ -387,9 +384,7 @@ class _Portions:
         return Found(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
 
 
-def _slices(
-    tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRows, most: int, *, go_on: bool
-) -> Iterator[_Slice]:
+def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRows, *, go_on: bool) -> Iterator[_Slice]:
     """Run the kernel, slice by slice."""
     from asterism.matching import kernels
 
@@ -399,7 +394,7 @@ def _slices(
         n_nodes = len(nodes)
         nodes = np.concatenate([nodes, np.empty((64, 3), np.int64)])
         nodes, n_nodes, *parts, out, lost, dropped = advance_keys(
-            tables, events, keys, resume, most, go_on, nodes, n_nodes, *rows
+            tables, events, keys, resume, SLICE, go_on, nodes, n_nodes, *rows
         )
         rows = KeyRows(*parts)
         last = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
