@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
+from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
 from asterism.expressions.parsing import parse
 from asterism.patterns.compiler import compile_pattern
@@ -277,7 +278,7 @@ def _usable(item: Any) -> PatternProcessor:
     ]
     for what, text in texts:
         try:
-            _check_sql(text, () if what == "key" else stages, named=what == "select")
+            _check_sql(text, () if what == "key" else stages, measure=what == "select")
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
     return found
@@ -292,11 +293,12 @@ def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str]]:
             yield from _conditions(stage.group)
 
 
-def _check_sql(text: str, stages: tuple[str, ...], *, named: bool) -> None:
-    """Only the query knows the columns. A *named* expression may have a name."""
+def _check_sql(text: str, stages: tuple[str, ...], *, measure: bool) -> None:
+    """Only the query knows the columns."""
+    if measure:
+        check_measure(text, stages)
+        return
     tree = parse(text)
     if isinstance(tree, exp.Alias):
-        if not named:
-            raise ExpressionSyntaxError.at("only a measure has a name", text)
-        tree = tree.this
+        raise ExpressionSyntaxError.at("only a measure has a name", text)
     check_names(tree, stages, text)

@@ -19,6 +19,7 @@ from asterism.errors import (
     PatternProcessorError,
     printable,
 )
+from asterism.expressions.aggregates import FUNCTIONS, check_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.matching.matcher import Matcher
@@ -291,11 +292,11 @@ def _in_expressions(
     for name, texts in (("key", processor.key or ()), ("select", processor.select)):
         for number, text in enumerate(texts):
             try:
-                tree = parse(text)
+                tree = parse(text, FUNCTIONS if name == "select" else ())
                 if isinstance(tree, exp.Alias) and name == "key":
                     raise ExpressionSyntaxError.at("a key has no name", text)
                 if name == "select" and graph.stages is not None and schema is None:
-                    check_names(tree.this if isinstance(tree, exp.Alias) else tree, graph.stages, text)
+                    check_measure(text, graph.stages)
                 if schema is not None and (name == "key" or graph.stages is not None):
                     stages = graph.stages or ("any",)
                     # What the stages take does not matter to the types of keys and measures.
