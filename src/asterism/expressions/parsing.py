@@ -58,7 +58,7 @@ _TYPED = {
     "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
     "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
     "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'", "window": "OVER",
-    "withingroup": "WITHIN GROUP", "ignorenulls": "IGNORE NULLS", "respectnulls": "RESPECT NULLS",
+    "withingroup": "WITHIN GROUP", "alias": "AS",
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
 _BINARY = frozenset(("this", "expression"))
@@ -154,7 +154,8 @@ class _CallsParser(_Parser):
 
     def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
         if skip_where_token and self._prev.token_type is not TokenType.WHERE:
-            self.raise_error("FILTER is followed by (WHERE condition)", self._prev)
+            word = self._tokens[self._index - 2]
+            raise ExpressionSyntaxError.at("FILTER is followed by (WHERE condition)", self.sql, word.start)
         node: exp.Where | None = super()._parse_where(skip_where_token)
         return node
 
