@@ -1,9 +1,9 @@
 """SQL text over events: parsed by sqlglot, checked against a schema, and evaluated.
 
 A text falls into two parts. What reads only the current event is *pure*: :class:`Vectorized` evaluates it by DuckDB for a
-whole batch at once, each distinct expression once, in the words of :mod:`asterism.expressions.translation`. What reads earlier events of the match,
-by an aggregate over a stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel runs
-(:mod:`asterism.matching.condition_programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
+whole batch at once, each distinct expression once, in the words of :mod:`asterism.expressions.translation`. What reads earlier
+events of the match, by an aggregate over a stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel
+runs (:mod:`asterism.matching.condition_programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
 
 Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
 """
