@@ -3,7 +3,7 @@
 A text falls into two parts. What reads only the current event is *pure*: :class:`Vectorized` evaluates it by DuckDB for a
 whole batch at once, each distinct expression once, in the words of :mod:`asterism.expressions.translation`. What reads earlier
 events of the match, by an aggregate over a stage (``LAST(a.price)``), becomes a program for a small stack machine that the kernel
-runs (:mod:`asterism.matching.condition_programs`); the pure parts inside it are hoisted into *slots*, columns computed in advance.
+runs (:mod:`asterism.matching.condition_programs`); the pure parts in it are hoisted into *slots*, columns computed in advance.
 
 Expressions come from outside: only the node types listed here are accepted, and texts are bounded in length and depth.
 """
@@ -438,17 +438,13 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str]) -> None:
 
 
 def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str]) -> ExpressionSyntaxError:
-    name = str(node.this)
+    name, above = str(node.this), node.find_ancestor(exp.Anonymous)
     if name.lower() in NOT_PURE:
         return not_pure(name, text, position_of(node))
-    above, names, hint = node.parent, [*aggregates, *FUNCTIONS], DOCUMENTATION
-    while above is not None and not (isinstance(above, exp.Anonymous) and above.name.lower() in aggregates):
-        above = above.parent
-    if above is not None:  # aggregates cannot be nested
-        names = [*FUNCTIONS]
-    elif aggregates:
-        hint = f"docs/sql.md has all functions; aggregates: {', '.join(aggregates)}"
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.8)
+    if above is not None and above.name.lower() in aggregates:  # which cannot be nested
+        aggregates = ()
+    hint = f"docs/sql.md has all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
+    close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else hint
     return ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
 

@@ -222,7 +222,7 @@ class _Measures:
                 f"in: {text}",
                 f"say of which: LAST({self._scope.stages[-1]}.{name})",
             )
-        return Call("last", column.sql(), position_of(column), (column,))
+        return Call("last", column.sql(), position_of(column) or 0, (column,))
 
     def build(self, base: pa.Table, step: Step, found: Found) -> list[pa.ChunkedArray]:
         parts = _Parts(found)

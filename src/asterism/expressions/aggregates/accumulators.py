@@ -134,8 +134,8 @@ class Cell:
         raise NotImplementedError
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        """The partial of each of *count* elements."""
-        raise NotImplementedError
+        """The partial of each of *count* elements; by default they are that themselves."""
+        return list(arguments)
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """One partial per group of several, which are in order."""
@@ -158,9 +158,7 @@ class Count(Cell):
 
     true: bool = False
 
-    @property
-    def kept(self) -> tuple[pa.DataType, ...]:
-        return (BIGINT,)
+    kept = (BIGINT,)
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
         if not arguments:
@@ -175,9 +173,7 @@ class Count(Cell):
 class FloatingSum(Cell):
     """The sum of numbers as DOUBLE, NULL if there is none."""
 
-    @property
-    def kept(self) -> tuple[pa.DataType, ...]:
-        return (DOUBLE,)
+    kept = (DOUBLE,)
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
         return [arguments[0].cast(DOUBLE, safe=False)]
@@ -233,39 +229,18 @@ _LOW = np.int64(2**32 - 1)
 
 @dataclass(frozen=True)
 class Extreme(Cell):
-    """The smallest or largest value, the first of equals."""
+    """The smallest or largest value, the first of equals; with *by*, what stands beside that of *by*, the last of equals."""
 
     type: pa.DataType
     largest: bool
+    by: pa.DataType | None = None
 
     @property
     def kept(self) -> tuple[pa.DataType, ...]:
-        return (self.type,)
-
-    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        return list(arguments)
+        return (self.type,) if self.by is None else (self.type, self.by)
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        return [taken(columns[0], winners(groups, count, columns[0], largest=self.largest))]
-
-
-@dataclass(frozen=True)
-class ExtremeBy(Cell):
-    """What stands beside the smallest or largest value, the last of equals, and that value."""
-
-    type: pa.DataType
-    by: pa.DataType
-    largest: bool
-
-    @property
-    def kept(self) -> tuple[pa.DataType, ...]:
-        return (self.type, self.by)
-
-    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        return list(arguments)
-
-    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        at = winners(groups, count, columns[1], largest=self.largest, last=True)
+        at = winners(groups, count, columns[-1], largest=self.largest, last=self.by is not None)
         return [taken(column, at) for column in columns]
 
 
@@ -301,9 +276,7 @@ class Moments(Cell):
     error is about n times that of a DOUBLE; n squared times in the worst case, a first number that is like no other.
     """
 
-    @property
-    def kept(self) -> tuple[pa.DataType, ...]:
-        return (BIGINT, DOUBLE, DOUBLE, DOUBLE)
+    kept = (BIGINT, DOUBLE, DOUBLE, DOUBLE)
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
         numbers, zeros = arguments[0].cast(DOUBLE, safe=False), pa.array(np.zeros(count))

@@ -47,7 +47,7 @@ class Call:
 
     name: str
     source: str
-    start: int | None
+    start: int
     arguments: tuple[exp.Expr, ...]
     distinct: bool = False
     ignore_nulls: bool | None = None
@@ -111,39 +111,34 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
             calls[id(node)] = call
         return call is not None or isinstance(node, exp.Column)
 
-    walked = list(tree.walk(prune=is_leaf))
-    nodes = [node for node in walked if id(node) in calls or isinstance(node, exp.Column)]
-    nodes.sort(key=lambda node: position_of(node) or 0)
+    nodes = list(tree.walk(prune=is_leaf))
+    for node in nodes:
+        _check(node, calls.get(id(node)), text)
+    found = [(node, calls.get(id(node))) for node in nodes if id(node) in calls or isinstance(node, exp.Column)]
+    found.sort(key=lambda one: position_of(one[0]) or 0)
     if len(calls) > MAX_CALLS:
-        start = sorted(call.start or 0 for call in calls.values())[MAX_CALLS]
+        start = sorted(call.start for call in calls.values())[MAX_CALLS]
         raise ExpressionSyntaxError.at(f"a measure may have {MAX_CALLS} aggregates at most", text, start)
-    for call in calls.values():
-        _check_parts(call, text)
-    return [(node, calls.get(id(node))) for node in nodes]
+    return found
 
 
-def _check_parts(call: Call, text: str) -> None:
+def _check(node: exp.Expr, call: Call | None, text: str) -> None:
+    """What belongs to calls must not stand elsewhere, and calls not inside of calls."""
+    if call is None:
+        if not isinstance(node, (exp.Distinct, exp.Filter, *_NULLS)):
+            return
+        word = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}.get(type(node), node.key.upper())
+        raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
     for part in call.parts:
-        for node in part.walk():
-            inner = _call_of(node, text)
+        for inside in part.walk():
+            inner, whole = _call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
             if inner is not None:
                 nested = f"{inner.name.upper()} inside {call.name.upper()}: aggregates cannot be nested"
                 problem = "FILTER cannot hold an aggregate" if part is call.where else nested
                 raise ExpressionSyntaxError.at(problem, text, inner.start)
-        for star in part.find_all(exp.Star):
-            whole = star.parent if isinstance(star.parent, exp.Column) else star
-            if len(call.arguments) > 1 or whole is not call.arguments[0]:
-                raise ExpressionSyntaxError.at("* stands inside COUNT(*) only", text, position_of(star))
-        _refuse_leftovers(part, text)
-
-
-def _refuse_leftovers(tree: exp.Expr, text: str) -> None:
-    """What belongs to calls of aggregates must not stand elsewhere."""
-    node = tree.find(exp.Distinct, exp.Filter, *_NULLS)
-    if node is not None:
-        words = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}
-        word = words.get(type(node), node.key.upper())
-        raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
+            if isinstance(inside, exp.Star) and not (len(call.arguments) == 1 and whole is call.arguments[0]):
+                raise ExpressionSyntaxError.at("* stands inside COUNT(*) only", text, position_of(inside))
+            _check(inside, None, text)
 
 
 def check_measure(text: str, stages: Sequence[str]) -> None:
@@ -151,11 +146,15 @@ def check_measure(text: str, stages: Sequence[str]) -> None:
 
     :raises ExpressionError: it does not parse, a function or a stage is unknown, or cannot stand where it does
     """
-    for _, call in _found(parse(text, FUNCTIONS), text):
-        if call is not None:
-            columns = [column.parts for part in call.parts for column in part.find_all(exp.Column)]
-            names = {part.name: pa.null() for parts in columns for part in parts[len(parts) > 1 :]}
-            Scope(pa.schema(names), tuple(stages)).stage_of(call.parts, call.name.upper(), text, call.start)
+    for node, call in _found(parse(text, FUNCTIONS), text):
+        columns = [column.parts for column in node.find_all(exp.Column)]
+        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        names = {part.name: pa.null() for parts in columns for part in parts[call is not None and len(parts) > 1 :]}
+        scope = Scope(pa.schema(names), tuple(stages))
+        if call is None:
+            scope.resolve(node, text)
+        else:
+            scope.stage_of(call.parts, call.name.upper(), text, call.start)
 
 
 class Measures:
@@ -203,7 +202,6 @@ class Measures:
                     column = exp.column(found, quoted=True)
                     column.this.meta["start"] = position_of(node)
                     node.replace(column)
-                _refuse_leftovers(holder, text)
                 bodies.append((name, holder.this.unnest(), text))
         self._schema = pa.schema(fields, metadata=base.metadata)  # which holds the time zone
         self.rest = Vectorized(self._schema)

@@ -26,7 +26,6 @@ from asterism.expressions.aggregates.accumulators import (
     Count,
     ExactSum,
     Extreme,
-    ExtremeBy,
     FirstOrLast,
     FloatingSum,
     Moments,
@@ -322,12 +321,12 @@ def _extreme(largest: bool, site: Site, value: Sql) -> Made:
 
 def _truths(largest: bool, site: Site, condition: Sql) -> Made:
     """All of them is the smallest, any of them the largest: FALSE is less than TRUE."""
-    return Made(BOOLEAN, (_truth(condition, site),), (Extreme(BOOLEAN, largest),))
+    return _extreme(largest, site, _truth(condition, site))
 
 
 def _extreme_by(largest: bool, site: Site, value: Sql, by: Sql) -> Made:
     kind, order = site.type_of(value), site.type_of(_orderable(by))
-    return Made(kind, (value, by), (ExtremeBy(kind, order, largest),))
+    return Made(kind, (value, by), (Extreme(kind, largest, order),))
 
 
 def _first_or_last(last: bool, site: Site, value: Sql, second: Sql | None = None) -> Made:
