@@ -229,14 +229,13 @@ class _Measures:
         results = {}
         for stage, calls in self._calls.items():
             events, matches = parts.of(stage)
-            # Each event once, of however many matches it is.
-            taken = np.zeros(len(step.times), np.bool_)
-            taken[events] = True
-            used = pa.array(np.flatnonzero(taken))
-            elements = pa.table(
-                {"event": used} | {name: step.events.column("e:" + name).take(used) for name in calls.read}
-            )
-            results[stage] = calls.compute(matches, len(found), elements, (np.cumsum(taken) - 1)[events])
+            # Each event once, of however many matches it is. It takes a tenth of the time of np.unique.
+            is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
+            is_used[events] = True
+            used = np.flatnonzero(is_used)
+            place[used] = np.arange(len(used))
+            columns = {name: step.events.column("e:" + name).take(pa.array(used)) for name in calls.read}
+            results[stage] = calls.compute(matches, len(found), pa.table({"event": used} | columns), place[events])
         return self._measures.build(
             [*base.columns, *(results[stage][number] for stage, number in self._measures.calls)]
         )

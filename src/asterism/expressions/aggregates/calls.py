@@ -200,7 +200,7 @@ class Measures:
                         assert found is not None
                         found = name_of_call(found, text)
                     column = exp.column(found, quoted=True)
-                    column.this.meta["start"] = position_of(node)
+                    column.this.meta["start"] = position_of(node) or 0
                     node.replace(column)
                 bodies.append((name, holder.this.unnest(), text))
         self._schema = pa.schema(fields, metadata=base.metadata)  # which holds the time zone
