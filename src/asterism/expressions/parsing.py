@@ -369,13 +369,12 @@ def _digits(number: str) -> str:
     return "0" + number if number.startswith(".") else number
 
 
-def _check(node: exp.Expr, text: str, aggregates: Collection[str]) -> None:
+def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
     """Refuse what is not known to mean here what it means to Spark."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
-    if isinstance(node, exp.Anonymous) and node.name.lower() in aggregates:
-        return
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() not in FUNCTIONS:
+    known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
+    if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
         raise _unknown_function(node, text, aggregates)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
         unit = node.expressions[0]
