@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
-from asterism.expressions.aggregates import check_measure
+from asterism.expressions.aggregates import FUNCTIONS, check_measure
 from asterism.expressions.names import check_names
 from asterism.expressions.parsing import parse
 from asterism.patterns.compiler import compile_pattern
@@ -296,7 +296,7 @@ def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str]]:
 def _check_sql(text: str, stages: tuple[str, ...], *, measure: bool) -> None:
     """Only the query knows the columns."""
     if measure:
-        check_measure(text, stages)
+        check_measure(parse(text, FUNCTIONS), stages, text)
         return
     tree = parse(text)
     if isinstance(tree, exp.Alias):

@@ -296,7 +296,7 @@ def _in_expressions(
                 if isinstance(tree, exp.Alias) and name == "key":
                     raise ExpressionSyntaxError.at("a key has no name", text)
                 if name == "select" and graph.stages is not None and schema is None:
-                    check_measure(text, graph.stages)
+                    check_measure(tree, graph.stages, text)
                 if schema is not None and (name == "key" or graph.stages is not None):
                     stages = graph.stages or ("any",)
                     # What the stages take does not matter to the types of keys and measures.

@@ -141,12 +141,13 @@ def _check(node: exp.Expr, call: Call | None, text: str) -> None:
             _check(inside, None, text)
 
 
-def check_measure(text: str, stages: Sequence[str]) -> None:
+def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
     """What can be said of a measure of matches where only the stages are known: whatever may be a column is one.
 
-    :raises ExpressionError: it does not parse, a function or a stage is unknown, or cannot stand where it does
+    :param tree: what :func:`~asterism.expressions.parsing.parse` makes of *text*, with :data:`FUNCTIONS` as the aggregates
+    :raises ExpressionError: a stage is unknown, or an aggregate cannot stand where it does
     """
-    for node, call in _found(parse(text, FUNCTIONS), text):
+    for node, call in _found(tree, text):
         columns = [column.parts for column in node.find_all(exp.Column)]
         # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
         names = {part.name: pa.null() for parts in columns for part in parts[call is not None and len(parts) > 1 :]}
