@@ -1,6 +1,7 @@
 """Aggregates give what Spark's own ``groupBy(...).agg(...)`` gives on the same rows: types, values, NULL and failures.
 
-However the elements are divided: each table goes through random folds and merges, and through folds into what was there.
+However the elements are divided: each table goes through random folds and merges, and through folds into what was there. And as
+measures of matches, of which each group is one.
 
 ``ASTERISM_PROPERTY=long`` looks at many more tables.
 """
@@ -23,9 +24,15 @@ from hypothesis import strategies as st
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from sqlglot import exp
 
+from asterism.columns.time import TimeColumn
 from asterism.errors import InvalidEventError
 from asterism.expressions.aggregates import FUNCTIONS, Aggregates
+from asterism.expressions.parsing import parse
+from asterism.expressions.translation import position_of
+from asterism.matching.matcher import Found, Step
+from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from tests.property.sql_expressions import SPARK_SCHEMA, table
 
 pytestmark = pytest.mark.spark
@@ -91,6 +98,8 @@ EXACT = [
     "approx_percentile(day, 0.6)",
     "approx_percentile(f, 0.6, 100) FILTER (WHERE f <= 2)",
 ]  # fmt: skip
+OF_NO_STAGE = ("count(1)", "sum(NULL)")
+"""They name no column, so that in a measure of matches nothing says which events are meant."""
 SETS = [f"collect_set({name})" for name in ORDERED] + ["collect_list(DISTINCT i)"]
 NEAR = [
     *(f"{function}({name})" for function in ("stddev", "stddev_pop", "variance", "var_pop") for name in "yhiemp"),
@@ -178,6 +187,32 @@ def results(aggregates: Aggregates, partials: pa.Table, elements: pa.Table, grou
     return finished
 
 
+def of_matches(rng: random.Random, measures: list[str], elements: pa.Table, groups: Any, count: int) -> pa.Table:
+    """Each group is a match: its elements are the events of stage a, and stage b took some others."""
+    texts = []
+    for text in measures:
+        starts = {position_of(column) for column in parse(text, FUNCTIONS).find_all(exp.Column)}
+        prefixed = "".join("a." * (at in starts) + letter for at, letter in enumerate(text))
+        texts.append(prefixed.replace("(*)", "(a.*)"))
+    time = TimeColumn("time", pa.timestamp("us", "UTC"))
+    output = MatchOutput(OutputSpec(OutputKind.MATCHES, tuple(texts)), elements.schema, (), time, ["a", "b"])
+    assert output.measures is not None
+    events, stages, offsets = [], [], [0]
+    for group in range(count):
+        of_a = np.flatnonzero(groups == group).tolist()
+        of_b = rng.choices(range(len(groups)), k=rng.randrange(3))
+        events += of_a + of_b
+        stages += [0] * len(of_a) + [1] * len(of_b)
+        offsets.append(len(events))
+    none = np.zeros(count, np.int64)
+    parts = [np.array(numbers, np.int64) for numbers in (offsets, events, events, stages)]
+    found = Found(none, none, *parts)
+    renamed = elements.rename_columns(["e:" + name for name in elements.column_names])
+    step = Step(pa.table({}), renamed, np.zeros(len(elements), np.int64), found, found, [], [], 0)
+    base = pa.table([pa.nulls(count, field.type) for field in output.base_schema], schema=output.base_schema)
+    return pa.table(output.measures.build(base, step, found), schema=pa.schema(output.measures.fields))
+
+
 def same(a: Any, b: Any, near: bool = False) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         if near and math.isfinite(a) and math.isfinite(b):
@@ -198,15 +233,23 @@ def compare(
     aggregates = Aggregates(measures, elements.schema)
     expected = by_spark(session, elements, groups, measures)
     there = expected.column("g").to_pylist()
-    for how in ("at once", "into", "merged"):
-        if how == "at once":
-            partials = aggregates.fold(groups, GROUPS, elements)
+    for how in ("at once", "into", "merged", "of matches"):
+        asked = list(enumerate(measures))
+        if how == "of matches":
+            asked = [(n, text) for n, text in asked if text not in OF_NO_STAGE]
+            whole = of_matches(rng, [text for _, text in asked], elements, groups, GROUPS)
         else:
-            partials = divided(rng, aggregates, elements, groups, how == "into")
-        found = results(aggregates, partials, elements, groups).take(pa.array(there))
+            divide = how != "at once"
+            partials = (
+                divided(rng, aggregates, elements, groups, how == "into")
+                if divide
+                else aggregates.fold(groups, GROUPS, elements)
+            )
+            whole = results(aggregates, partials, elements, groups)
+        found = whole.take(pa.array(there))
         differences = []
-        for n, text in enumerate(measures):
-            column, other = found.column(n), expected.column(f"r{n}")
+        for (n, text), column in zip(asked, found.columns, strict=True):
+            other = expected.column(f"r{n}")
             if not alike(column.type, other.type):
                 differences.append(f"{text}: {column.type} instead of {other.type}")
                 continue
@@ -277,6 +320,11 @@ def test_failures(session: SparkSession, text: str, seed: int) -> None:
         except InvalidEventError:
             found = None
         assert found == expected
+    try:
+        found = of_matches(rng, [text], elements, groups, 1).column(0).to_pylist()
+    except InvalidEventError:
+        found = None
+    assert found == expected
 
 
 @settings(max_examples=10 * EXAMPLES)
@@ -291,6 +339,8 @@ def test_sketches_are_nearly_right(seed: int) -> None:
     assert divided(rng, sketches, elements, groups, into=True) == partials
     assert divided(rng, sketches, elements, groups, into=False) == partials
     found = results(sketches, partials, elements, groups)
+    measures = [f"approx_count_distinct({name})" for name in ORDERED]
+    assert of_matches(rng, measures, elements, groups, GROUPS).columns == found.columns
     expected = results(exact, exact.fold(groups, GROUPS, elements), elements, groups)
     for a, b in zip(found.columns, expected.columns, strict=True):
         assert np.abs(np.subtract(a, b)).max() <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from asterism.columns.time import END_OF_TIME, LAST_TIMESTAMP
-from asterism.errors import ColumnNotFoundError
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, InvalidEventError
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
@@ -86,6 +87,82 @@ def test_measure(measure: str, expected: Any) -> None:
         return
     matches = measured(LOOP, text, measure, "COUNT(a.*) AS length")
     assert [value for value, length in matches if length == 4] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("SUM(a.price) FILTER (WHERE a.n > 1)", 4.5),
+        ("count(a.*) FILTER (WHERE a.price > 1.9)", 2),
+        ("count_if(a.price > 1.9)", 2),
+        ("COUNT(DISTINCT a.name, z.name)", None),
+        ("COUNT(DISTINCT a.name)", 1),
+        ("COUNT(a.n, a.price)", 3),
+        ("min_by(a.n, a.price)", 1),
+        ("percentile(a.price, 0.5)", 2.0),
+        ("percentile_approx(a.price, 0.5)", 2.0),
+        ("collect_list(a.price)", [1.5, 2.0, 2.5]),
+        ("collect_set(a.name)", ["a"]),
+        ("approx_count_distinct(a.price)", 3),
+        ("approx_count_distinct(a.price, 0.0022)", 3),
+        ("var_pop(a.n)", 1.25),
+        ("bool_and(a.n > 1) OR bool_or(z.n = 5)", True),
+        ("LAST(a.price) IGNORE NULLS", 2.5),
+        ("LAST(a.price, TRUE)", 2.5),
+        ("LAST(a.price, 1)", 2.5),
+        ("LAST(a.price, 1) IGNORE NULLS", 2.0),
+        ("FIRST(a.n, 3)", 4),
+        ("FIRST(a.n, 4)", None),
+        ("FIRST(a.n, 1) FILTER (WHERE a.n <> 2)", 3),
+        ("any_value(z.n) + a.n", 9),
+        ("SUM(10 / (a.n - 5))", -10 / 4 - 10 / 3 - 10 / 2 - 10),
+        ("get(collect_list(a.n), 1)", 2),
+    ],
+)
+def test_measures_have_the_aggregates_of_windows(measure: str, expected: Any) -> None:
+    """Over the same events; z5, which is of another stage, cannot make ``10 / (a.n - 5)`` fail."""
+    text = "a1(price=1.5) a2(price=2) a3(price=2.5) a4(price=null) z5"
+    if "a.name, z.name" in measure:
+        with pytest.raises(ExpressionSyntaxError, match="COUNT ranges over the events of one stage"):
+            measured(LOOP, text, measure)
+        return
+    matches = measured(LOOP, text, measure, "COUNT(a.*) AS length")
+    assert [value for value, length in matches if length == 4] == [
+        pytest.approx(expected) if isinstance(expected, float) else expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measure", "problem"),
+    [
+        ("SUM(a.price) FILTER (WHERE z.n > 1)", "SUM ranges over the events of one stage"),
+        ("SUM(a.price + price)", "SUM ranges over the events of one stage"),
+        ("COUNT(*)", "COUNT ranges over the events of a stage, and names none"),
+        ("count_if(n > 1)", "COUNT_IF ranges over the events of a stage, and names none"),
+        ("SUM(a.*)", "\\* is for COUNT"),
+        ("MAX(SUM(a.n))", "SUM inside MAX: aggregates cannot be nested"),
+        ("SUM(a.n) FILTER (WHERE COUNT(a.*) > 1)", "FILTER cannot hold an aggregate"),
+        ("upper(DISTINCT a.name)", "DISTINCT belongs to aggregates"),
+        ("LAST(a.n, 10001)", "the offset is from 0 to 10,000"),
+        ("LAST(a.n, a.n)", "the offset cannot depend on the elements"),
+    ],
+)
+def test_measures_that_mean_nothing(measure: str, problem: str) -> None:
+    with pytest.raises(ExpressionError, match=problem):
+        measured(LOOP, "a1 z5", measure)
+
+
+def test_a_sum_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(InvalidEventError, match="the sum does not fit into BIGINT"):
+        measured(LOOP, "a1 a2 z3", f"SUM(a.n + {2**62}L)")
+
+
+def test_nan_is_the_largest_number() -> None:
+    [(smallest, largest)] = measured(
+        chain("a", "b"), "a1(price=1) b2", "MIN(a.price + 0)", "MAX(a.price * double('NaN'))"
+    )
+    assert smallest == 1.0
+    assert math.isnan(largest)
 
 
 def test_measures_of_several_matches() -> None:
@@ -203,7 +280,14 @@ def test_sums_of_small_types_are_wide() -> None:
     result = typed(
         ["SUM(a.small) AS small", "SUM(a.single) AS single", "SUM(a.money) AS money", "AVG(a.small) AS average"]
     )
-    assert result.to_pylist() == [{"small": 3, "single": 1.5, "money": 12.5, "average": 3.0}]
+    assert result.to_pylist() == [{"small": 3, "single": 1.5, "money": Decimal("12.50"), "average": 3.0}]
+    assert result.schema.types == [pa.int64(), pa.float64(), pa.decimal128(20, 2), pa.float64()]
+
+
+def test_sums_and_averages_of_decimals_are_exact() -> None:
+    result = typed(["AVG(a.money) AS average", "SUM(a.money * 2) AS twice"])
+    assert result.schema.types == [pa.decimal128(14, 6), pa.decimal128(22, 2)]
+    assert result.to_pylist() == [{"average": Decimal("12.500000"), "twice": Decimal("25.00")}]
 
 
 @pytest.mark.parametrize("time", ["at", "local"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import SqlCondition
@@ -270,7 +271,11 @@ def _usable(item: Any) -> PatternProcessor:
     for what, kind, text in texts:
         try:
             # Only the query knows the columns.
-            check_names(parse_sql(text, kind), () if kind == "key" else stages, text)
+            tree = parse_sql(text, kind)
+            if kind == "select":
+                check_measure(tree, stages, text)
+            else:
+                check_names(tree, () if kind == "key" else stages, text)
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
     return found

@@ -101,19 +101,9 @@ class Scope:
         if node.expressions:
             raise ExpressionSyntaxError.at(f"{kind} takes one argument", text, position)
         offset = _offset(node, kind, text)
-        columns = list(argument.find_all(exp.Column)) if isinstance(argument, exp.Expr) else []
-        stages = {self._split(column)[0] for column in columns}
-        if isinstance(argument, exp.Star) or stages in (set(), {""}):
-            raise ExpressionSyntaxError.at(
-                f"{kind} ranges over the events of a stage, and names none",
-                text,
-                position,
-                hint=f"{kind}(stage.column), or COUNT(stage.*)",
-            )
-        if len(stages) != 1 or any(argument.find_all(*AGGREGATES)):
+        stage = self.stage_of([argument] if isinstance(argument, exp.Expr) else [], kind, text, position)
+        if any(argument.find_all(*AGGREGATES)):
             raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text, position)
-        stage = next(iter(stages))
-        self._stage(stage, text)
         if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
             if kind != "COUNT":
                 raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position)
@@ -122,6 +112,22 @@ class Scope:
         for column in list(holder.find_all(exp.Column)):
             column.replace(self._named(stage, self._split(column)[1], text))
         return type(node)(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
+
+    def stage_of(self, parts: Sequence[exp.Expr], function: str, text: str, position: int | None) -> str:
+        """The stage whose events an aggregate ranges over, which all columns in its *parts* name."""
+        stages = {self._split(column)[0] for part in parts for column in part.find_all(exp.Column)}
+        if stages <= {""}:
+            raise ExpressionSyntaxError.at(
+                f"{function} ranges over the events of a stage, and names none",
+                text,
+                position,
+                hint=f"{function}(stage.column), or COUNT(stage.*)",
+            )
+        if len(stages) != 1:
+            raise ExpressionSyntaxError.at(f"{function} ranges over the events of one stage", text, position)
+        stage = stages.pop()
+        self._stage(stage, text)
+        return stage
 
     def _stage(self, stage: str, text: str) -> None:
         if stage not in self.stages:

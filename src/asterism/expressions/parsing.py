@@ -11,7 +11,7 @@ import difflib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -54,7 +54,8 @@ _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
     "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
     "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
-    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'",
+    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'", "window": "OVER",
+    "withingroup": "WITHIN GROUP", "alias": "AS",
 }  # fmt: skip
 """What was typed, where the parser has another name for it."""
 _BINARY = frozenset(("this", "expression"))
@@ -70,6 +71,11 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
 }  # fmt: skip
 _CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()}
 """What of a node is translated. Whatever else it holds would be lost, such as the SYMMETRIC of a BETWEEN."""
+_CONSUMED_OF_CALLS = _CONSUMED | {
+    exp.Filter: _BINARY, exp.Where: frozenset(("this",)), exp.Distinct: frozenset(("expressions",)),
+    exp.IgnoreNulls: frozenset(("this",)), exp.RespectNulls: frozenset(("this",)),
+}  # fmt: skip
+"""With what belongs to calls of aggregate functions."""
 _TYPE = re.compile(
     r"BOOLEAN|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE|STRING|BINARY|DATE|TIMESTAMP(_NTZ|_LTZ)?"
     r"|[LSYDF]|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
@@ -131,16 +137,46 @@ class _Parser(SparkParser):
         return node
 
 
+class _CallsParser(_Parser):
+    """Leaves aggregate functions as they were typed too, with FILTER and IGNORE NULLS around them."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """What may come after a call; the node knows where it ends."""
+        node: exp.Expr | None = super()._parse_window(this, alias)
+        if node is not None:
+            node.meta["call_end"] = self._prev.end + 1
+        return node
+
+    def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
+        if skip_where_token and self._prev.token_type is not TokenType.WHERE:
+            word = self._tokens[self._index - 2]
+            raise ExpressionSyntaxError.at("FILTER is followed by (WHERE condition)", self.sql, word.start)
+        node: exp.Where | None = super()._parse_where(skip_where_token)
+        return node
+
+
 class _Dialect(Spark):
     Tokenizer = _Tokenizer
     Parser = _Parser
 
 
+class _CallsDialect(_Dialect):
+    Parser = _CallsParser
+
+
+# ---------------------------------------------------------------------------------------------------- parsing
+
 _SETTING = re.compile(r"\$\{\S+?\}")
 
 
-def parse(text: str) -> exp.Expr:
+def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
     """The syntax tree of one expression, made of supported parts only.
+
+    :param aggregates: names of functions, in lower case, whose calls stay as they are, as ``Anonymous`` nodes, with DISTINCT in
+        them and FILTER and IGNORE NULLS around them; where they are not given, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are
+        nodes of their own
 
     >>> parse("price > 1 2")
     Traceback (most recent call last):
@@ -159,7 +195,7 @@ def parse(text: str) -> exp.Expr:
         raise ExpressionSyntaxError.at(
             "Spark replaces ${...} by a setting, before it reads the SQL", text, setting.start(), "'$' || '{...}'"
         )
-    dialect = _Dialect()
+    dialect = _CallsDialect() if aggregates else _Dialect()
     try:
         tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
@@ -188,7 +224,7 @@ def parse(text: str) -> exp.Expr:
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
         raise ExpressionSyntaxError.at("AS needs a name", text)
     for node in inner.walk():
-        _check(node, text)
+        _check(node, text, aggregates)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
             end = node.this.meta.get("end")
             if end is None:
@@ -317,6 +353,8 @@ def _words(node: exp.Expr) -> Iterator[str]:
             yield from _WORD.findall(str(node.to.meta.get("written", "")).lower())
         case exp.Extract():
             yield "extract"
+        case exp.IgnoreNulls() | exp.RespectNulls():
+            yield from ("ignore" if isinstance(node, exp.IgnoreNulls) else "respect", "nulls")
         case _ if type(node) in AGGREGATES:
             yield AGGREGATES[type(node)].lower()
 
@@ -328,17 +366,13 @@ def _digits(number: str) -> str:
     return "0" + number if number.startswith(".") else number
 
 
-def _check(node: exp.Expr, text: str) -> None:
+def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
     """Refuse what is not known to mean here what it means to Spark."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() not in FUNCTIONS:
-        name = str(node.this)
-        if name.lower() in NOT_PURE:
-            raise not_pure(name, text, position_of(node))
-        close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
-        hint = f"did you mean {close[0]}?" if close else DOCUMENTATION
-        raise ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
+    known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
+    if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
+        raise _unknown_function(node, text, aggregates)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
         unit = node.expressions[0]
         if isinstance(unit, exp.Literal) and unit.is_string:
@@ -354,7 +388,7 @@ def _check(node: exp.Expr, text: str) -> None:
         raise ExpressionSyntaxError.at(
             "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
         )
-    consumed = _CONSUMED.get(type(node))
+    consumed = (_CONSUMED_OF_CALLS if aggregates else _CONSUMED).get(type(node))
     others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
     if isinstance(node, exp.DataType) or consumed is None or others:
         if isinstance(node, exp.DataType):
@@ -397,6 +431,18 @@ def _check(node: exp.Expr, text: str) -> None:
                 position_of(part),
                 "they bind differently in SQL dialects",
             )
+
+
+def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str]) -> ExpressionSyntaxError:
+    name, above = str(node.this), node.find_ancestor(exp.Anonymous)
+    if name.lower() in NOT_PURE:
+        return not_pure(name, text, position_of(node))
+    if above is not None and above.name.lower() in aggregates:  # which cannot be nested
+        aggregates = ()
+    hint = f"docs/sql.md has all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
+    close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
+    hint = f"did you mean {close[0]}?" if close else hint
+    return ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
 
 
 _NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

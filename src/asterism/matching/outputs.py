@@ -16,25 +16,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.arguments import described, expect, expect_text
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.groups import offsets_of
 from asterism.columns.time import MILLISECONDS, TimeColumn
-from asterism.errors import (
-    ColumnNotFoundError,
-    ExpressionSyntaxError,
-    ExpressionTypeError,
-    InvalidEventError,
-    StreamDefinitionError,
-)
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.expressions.aggregates import Call, Calls, Measures
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, aggregate_of, columns_of
-from asterism.expressions.parsing import AGGREGATES, parse
-from asterism.matching.instructions import Kind as ValueKind
-from asterism.matching.instructions import kind_of
+from asterism.expressions.names import Scope
+from asterism.expressions.translation import position_of
 from asterism.matching.match_ids import match_ids, seed_of
 from asterism.matching.matcher import Found, Step
 
@@ -76,7 +69,7 @@ def times_of(time: TimeColumn, step: Step, found: Found) -> list[pa.Array]:
 
 def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:
     """The events of a step, whole."""
-    columns = [_one_chunk(step.events.column("e:" + name)) for name in schema.names]
+    columns = [one_chunk(step.events.column("e:" + name)) for name in schema.names]
     return pa.StructArray.from_arrays(columns, fields=list(schema))
 
 
@@ -152,8 +145,8 @@ class MatchOutput:
         columns: list[Any] = list(base.columns)
         events = events_of(step, self.input_schema)
         for number in range(len(self.stages)):
-            rows, counts = parts.of(number)
-            offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+            rows, matches = parts.of(number)
+            offsets = offsets_of(np.bincount(matches, minlength=len(found))).astype(np.int32)
             columns.append(
                 pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
             )
@@ -184,150 +177,68 @@ class _Parts:
     def __init__(self, found: Found) -> None:
         self.events, self.stages = found.events, found.stages
         self.matches = np.repeat(np.arange(len(found)), np.diff(found.offsets))
-        self.count = len(found)
 
-    def of(self, stage: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(events, in order of match and acceptance; how many of them belong to each match)"""
+    def of(self, stage: int) -> tuple[Ints, Ints]:
+        """(events, in order of match and acceptance; the match that each of them belongs to)"""
         mine = self.stages == stage
-        return self.events[mine], np.bincount(self.matches[mine], minlength=self.count)
+        return self.events[mine], self.matches[mine]
 
 
 class _Measures:
-    """SQL over the stages of a match: aggregates become columns, what is left is computed from them."""
+    """SQL over the stages of a match. An aggregate ranges over the events of one stage."""
 
     def __init__(self, texts: Sequence[str], schema: pa.Schema, base: pa.Schema, stages: Sequence[str]) -> None:
-        scope = Scope(schema, tuple(stages))
-        self.stages = list(stages)
-        self.arguments = Vectorized(schema)
-        self.base = base
-        self.aggregates: list[tuple[str, int, int, int]] = []  # function, stage, number of the argument or -1, offset
-        fields = list(base)
-        trees = []
-        for text in texts:
-            with ExpressionSyntaxError.if_too_deep(text):
-                tree = parse(text)
-                name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
-                trees.append((name, text, self._extract(scope, body, text, fields)))
-        self.table_schema = pa.schema(fields, metadata=schema.metadata)  # which holds the time zone
-        self.read_id = any(column.name == MATCH_ID for *_, body in trees for column in body.find_all(exp.Column))
-        self.rest = Vectorized(self.table_schema)
-        self.fields = []
-        self.plan: list[tuple[str, int]] = []  # ("column", position in the table) or ("rest", number)
-        for name, text, body in trees:
-            if isinstance(body, exp.Column):
-                position = self.table_schema.names.index(body.name)
-                self.plan.append(("column", position))
-                self.fields.append(self.table_schema.field(position).with_name(name))
-            else:
-                with ExpressionSyntaxError.if_too_deep(text):
-                    number = self.rest.add(body, text)
-                self.plan.append(("rest", number))
-                self.fields.append(pa.field(name, self.rest.types[number]))
-        read = {number for text in self.arguments.texts for number in columns_of(text)}
-        self.carried = [name for number, name in enumerate(schema.names) if number in read]
+        self._scope, self._base = Scope(schema, tuple(stages)), base
+        self._calls: dict[int, Calls] = {}
+        """by stage"""
+        self._measures = Measures(texts, base.with_metadata(schema.metadata), self._add, self._outside)
+        self.fields = self._measures.fields
+        self.read_id = MATCH_ID in self._measures.base_read
+        read = {name for calls in self._calls.values() for name in calls.read}
+        self.carried = [name for name in schema.names if name in read]
 
-    def _extract(self, scope: Scope, body: exp.Expr, text: str, fields: list[pa.Field]) -> exp.Expr:
-        """Replace each aggregate by a column of the table that will hold its values."""
-        holder = exp.Paren(this=body.copy())
-        for node in reversed(list(holder.this.walk())):
-            if isinstance(node, exp.Column) and not node.table and node.find_ancestor(*AGGREGATES) is None:
-                if node.name not in self.base.names:
-                    if node.name in scope.schema.names:
-                        raise self._of_no_stage(node.name, text)
-                    raise ColumnNotFoundError.from_missing_and_available(node.name, self.base.names, f"in: {text}")
-                node.replace(exp.column(node.name, quoted=True))
-            elif type(node) in AGGREGATES or (isinstance(node, exp.Column) and node.find_ancestor(*AGGREGATES) is None):
-                resolved = scope.resolve(node, text)
-                if type(resolved) not in AGGREGATES:  # a field of a column
-                    raise self._of_no_stage(".".join(part.name for part in node.parts), text)
-                function, stage, argument, offset = aggregate_of(resolved)
-                number = -1 if argument is None else self.arguments.add(argument, text)
-                entry = (function, self.stages.index(stage), number, offset)
-                name = "__" + "_".join(map(str, entry))
-                if entry not in self.aggregates:
-                    self.aggregates.append(entry)
-                    fields.append(pa.field(name, self._type(entry, text)))
-                node.replace(exp.column(name, quoted=True))
-        unnested: exp.Expr = holder.this.unnest()
-        return unnested
+    @property
+    def expressions(self) -> list[Vectorized]:
+        """Everything that is computed, but for the aggregates."""
+        return [*(calls.arguments for calls in self._calls.values()), self._measures.rest]
 
-    def _of_no_stage(self, name: str, text: str) -> ColumnNotFoundError:
-        return ColumnNotFoundError(
-            f"{name!r} is a column of the events, and a match has several",
-            f"in: {text}",
-            f"say of which: LAST({self.stages[-1]}.{name})",
-        )
+    def _add(self, call: Call, text: str) -> tuple[tuple[int, int], pa.DataType]:
+        """((number of the stage, number of the call among those of the stage), type)"""
+        stage = self._scope.stages.index(self._scope.stage_of(call.parts, call.name.upper(), text, call.start))
+        calls = self._calls.setdefault(stage, Calls(self._scope.schema, whole=True))
+        number, data_type = calls.add(call.of_events(), text)
+        return (stage, number), data_type
 
-    def _type(self, entry: tuple[str, int, int, int], text: str) -> pa.DataType:
-        function, _, number, _ = entry
-        if function == "COUNT":
-            return pa.int64()
-        data_type = self.arguments.types[number]
-        kind = kind_of(data_type)
-        if function in ("SUM", "AVG"):
-            if kind not in (ValueKind.INT, ValueKind.FLOAT):
-                raise ExpressionTypeError.at(f"{function} needs numbers, not {data_type}", text)
-            return pa.int64() if function == "SUM" and kind is ValueKind.INT else pa.float64()
-        return data_type
+    def _outside(self, column: exp.Column, text: str) -> Call | str:
+        """Outside of aggregates ``a.x`` is ``LAST(a.x)``."""
+        name = ".".join(part.name for part in column.parts)
+        if not column.table and name in self._base.names:
+            return name
+        if not column.table and name not in self._scope.schema.names:
+            raise ColumnNotFoundError.from_missing_and_available(name, self._base.names, f"in: {text}")
+        if not isinstance(self._scope.resolve(column, text), exp.Last):
+            raise ColumnNotFoundError(
+                f"{name!r} is a column of the events, and a match has several",
+                f"in: {text}",
+                f"say of which: LAST({self._scope.stages[-1]}.{name})",
+            )
+        return Call("last", column.sql(), position_of(column) or 0, (column,))
 
     def build(self, base: pa.Table, step: Step, found: Found) -> list[pa.ChunkedArray]:
         parts = _Parts(found)
-        columns = list(base.columns)
-        used = np.unique(found.events)
-        view = pa.table(
-            [
-                step.events.column("e:" + f.name).take(pa.array(used))
-                if f.name in self.carried
-                else pa.nulls(len(used), f.type)
-                for f in self.arguments.schema
-            ],
-            schema=self.arguments.schema,
+        results = {}
+        for stage, calls in self._calls.items():
+            events, matches = parts.of(stage)
+            # Each event once, of however many matches it is. It takes a tenth of the time of np.unique.
+            is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
+            is_used[events] = True
+            used = np.flatnonzero(is_used)
+            place[used] = np.arange(len(used))
+            columns = {name: step.events.column("e:" + name).take(pa.array(used)) for name in calls.read}
+            results[stage] = calls.compute(matches, len(found), pa.table({"event": used} | columns), place[events])
+        return self._measures.build(
+            [*base.columns, *(results[stage][number] for stage, number in self._measures.calls)]
         )
-        values = self.arguments.evaluate(view)
-        for function, stage, number, offset in self.aggregates:
-            rows, counts = parts.of(stage)
-            argument = None if number < 0 else _one_chunk(values[number])
-            data_type = self.table_schema.field(len(columns)).type
-            columns.append(
-                pa.chunked_array(
-                    [_aggregate(function, argument, np.searchsorted(used, rows), counts, offset).cast(data_type)]
-                )
-            )
-        table = pa.table(columns, schema=self.table_schema)
-        rest = self.rest.evaluate(table)
-        return [table.column(number) if kind == "column" else rest[number] for kind, number in self.plan]
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _aggregate(
-    function: str, argument: pa.Array | None, rows: npt.NDArray[Any], counts: npt.NDArray[Any], offset: int
-) -> pa.Array:
-    """One value per match, from *rows* of the argument, *counts* of them for each match in turn."""
-    ends = np.cumsum(counts)
-    none = counts == 0
-    if argument is None:
-        return pa.array(counts)
-    if function in ("FIRST", "LAST"):
-        none = counts <= offset
-        at = np.where(none, 0, ends - counts + offset if function == "FIRST" else ends - 1 - offset)
-        picked = rows[at] if len(rows) else np.zeros(len(counts), np.int64)
-        return argument.take(pa.array(picked, mask=none)) if len(argument) else pa.nulls(len(counts), argument.type)
-    if function in ("SUM", "AVG") and pa.types.is_decimal(argument.type):
-        argument = argument.cast(pa.float64())
-    match = np.repeat(np.arange(len(counts)), counts)
-    grouped = pa.table({"match": match, "value": argument.take(pa.array(rows))}).group_by("match", use_threads=False)
-    verb = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max", "COUNT": "count"}[function]
-    result = grouped.aggregate([("value", verb)])
-    place = np.zeros(len(counts), np.int64)
-    place[result.column("match").to_numpy()] = np.arange(result.num_rows)
-    values = _one_chunk(result.column(f"value_{verb}"))
-    if not len(values):
-        values = pa.nulls(1, values.type)
-    filled = values.take(pa.array(place, mask=none))
-    return pc.fill_null(filled, 0) if function == "COUNT" else filled
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:

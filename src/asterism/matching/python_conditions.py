@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import ColumnNotFoundError, InvalidEventError
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.conditions import Event
@@ -54,9 +54,7 @@ class Calls:
         self.processing_time = processing_time
         self.forgiving = pattern.semantics is Semantics.FLINK
         """a stage that does not exist has accepted nothing, as in Flink"""
-        held = {
-            name.removeprefix("e:"): _one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"
-        }
+        held = {name.removeprefix("e:"): one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"}
         self._columns = [held if c.columns is None else {name: held[name] for name in c.columns} for c in conditions]
         self._events: list[dict[int, Event]] = [{} for _ in conditions]
         self._known = [(-1, -1, 0)] * len(conditions)
@@ -169,7 +167,3 @@ class _Context:
 def _moment(micros: int, zone: str | None) -> datetime:
     moment: datetime = pa.scalar(min(micros, LATEST), pa.timestamp("us", zone)).as_py()
     return moment
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column

@@ -170,7 +170,7 @@ class ProcessorCompiler:
         expressions = [bound.pattern.vectorized, self.key_expressions(bound.selector)[0]]
         for output in bound.outputs.values():
             if output.measures is not None:
-                expressions += [output.measures.arguments, output.measures.rest]
+                expressions += output.measures.expressions
         left = TRIAL
         for vectorized in expressions:
             left -= vectorized.try_out(left)

@@ -18,6 +18,7 @@ from asterism.errors import (
     PatternProcessorError,
     printable,
 )
+from asterism.expressions.aggregates import FUNCTIONS, check_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.matching.binding import BoundPattern
@@ -243,7 +244,7 @@ def _in_expressions(
                 tree = parse_sql(text, name)
                 stages = () if name == "key" else graph.stages
                 if stages is not None and schema is None:
-                    check_names(tree, stages, text)
+                    (check_measure if name == "select" else check_names)(tree, stages, text)
                 if schema is not None and (name == "key" or graph.stages is not None):
                     # What the stages take does not matter to the types of keys and measures.
                     pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",)))
@@ -287,7 +288,7 @@ def parse_sql(text: str, what: str) -> exp.Expr:
     :param what: it is: ``condition``, ``key`` or ``select``
     :raises AsterismError: it is none, or it has a name and is no measure
     """
-    tree = parse(text)
+    tree = parse(text, FUNCTIONS if what == "select" else ())
     if not isinstance(tree, exp.Alias):
         return tree
     if what != "select":

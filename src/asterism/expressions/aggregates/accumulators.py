@@ -1,0 +1,296 @@
+"""What is kept of a group of elements, however many there were: columns that are folded and merged.
+
+A :class:`Cell` lifts each element to a partial of that one element, and merges partials that stand in the order in which their
+elements came; folding elements into a group is no more than that. All of it works on columns: no Python object per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.expressions.types import BIGINT, BOOLEAN, DOUBLE, FLOATS, INTEGERS, NULL, is_decimal, is_temporal
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+def where_valid(*columns: pa.Array) -> Mask:
+    """Where no column is NULL; all have the same length."""
+    found = columns[0].is_valid()
+    for column in columns[1:]:
+        found = pc.and_(found, column.is_valid())
+    mask: Mask = found.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def filled(column: pa.Array) -> npt.NDArray[Any]:
+    """Numbers and truth values, with 0 and FALSE for NULL."""
+    if column.null_count:
+        column = column.fill_null(False if column.type == BOOLEAN else 0)
+    array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return array
+
+
+def nullable(values: npt.NDArray[Any], valid: Mask, data_type: pa.DataType | None = None) -> pa.Array:
+    return pa.array(values, data_type, mask=~valid)
+
+
+def words_of(column: pa.Array) -> Ints:
+    """The two halves of each decimal, the lower one first; anything for NULL."""
+    words = np.frombuffer(column.buffers()[1] or b"", np.int64)
+    return words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
+
+
+def taken(column: pa.Array, at: Ints) -> pa.Array:
+    """The elements at places, NULL where the place is -1."""
+    if not len(column):
+        return pa.nulls(len(at), column.type)
+    return column.take(pa.array(np.maximum(at, 0), mask=at < 0))
+
+
+def sort_keys(column: pa.Array) -> Ints:
+    """Numbers in the order of the values, equal where those are; anything for NULL."""
+    kind = column.type
+    if kind == BOOLEAN or kind in INTEGERS:
+        return filled(column).astype(np.int64)
+    if kind in FLOATS:
+        values = filled(column).astype(np.float64) + 0.0  # of -0.0 makes 0.0
+        values[np.isnan(values)] = np.nan  # which has bits of its own otherwise
+        bits = values.view(np.int64)
+        return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+    if is_temporal(kind) or pa.types.is_duration(kind):
+        return filled(column.cast(pa.int32()) if pa.types.is_date(kind) else column.cast(BIGINT)).astype(np.int64)
+    if is_decimal(kind) and kind.precision <= LONG_DIGITS:
+        return words_of(column)[:, 0].copy()
+    if kind == NULL:
+        return np.zeros(len(column), np.int64)
+    return filled(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
+
+
+LONG_DIGITS = 18  # that fit into 64 bits
+
+
+# ---------------------------------------------------------------------------------------------------- groups
+
+
+def totals_of(groups: Ints, count: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The sum of the values of each group, added one after the other."""
+    totals = np.zeros(count, values.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(totals, groups, values)
+    return totals
+
+
+def first_places(groups: Ints, count: int, *, last: bool = False) -> Ints:
+    """The place of the first or last row of each group, -1 where there is none."""
+    at = np.full(count, -1, np.int64)
+    places = np.arange(len(groups))
+    # Of several assignments to one place the last one stays.
+    at[groups if last else groups[::-1]] = places if last else places[::-1]
+    return at
+
+
+def _through(rows: Ints, at: Ints) -> Ints:
+    """Places among *rows* as places among all."""
+    return np.where(at < 0, -1, rows[np.maximum(at, 0)]) if len(rows) else at
+
+
+def winners(groups: Ints, count: int, column: pa.Array, *, largest: bool, last: bool = False) -> Ints:
+    """The place of the largest or smallest value of each group that is not NULL; of equals the first or the last."""
+    rows = np.flatnonzero(where_valid(column))
+    keys, groups = sort_keys(column)[rows], groups[rows]
+    limits = np.iinfo(np.int64)
+    best = np.full(count, limits.min if largest else limits.max)
+    (np.maximum if largest else np.minimum).at(best, groups, keys)
+    hits = np.flatnonzero(keys == best[groups])
+    return _through(rows, _through(hits, first_places(groups[hits], count, last=last)))
+
+
+def distinct_places(groups: Ints, columns: Sequence[pa.Array]) -> Ints:
+    """The places of the rows that are the first of their kind in their group."""
+    keys = [nullable(sort_keys(column), where_valid(column)) for column in columns]
+    names = [str(number) for number in range(len(keys))]
+    table = pa.table([pa.array(groups), *keys, pa.array(np.arange(len(groups)))], names=["group", *names, "row"])
+    firsts = table.group_by(["group", *names], use_threads=False).aggregate([("row", "min")])
+    return np.sort(firsts.column("row_min").to_numpy())
+
+
+# ---------------------------------------------------------------------------------------------------- cells
+
+
+class Cell:
+    """Something that is kept of a group, in some columns."""
+
+    @property
+    def kept(self) -> tuple[pa.DataType, ...]:
+        """The types of the columns."""
+        raise NotImplementedError
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        """The partial of each of *count* elements; by default they are that themselves."""
+        return list(arguments)
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """One partial per group of several, which are in order."""
+        raise NotImplementedError
+
+    def fold(
+        self, groups: Ints, count: int, arguments: Sequence[pa.Array], into: Sequence[pa.Array] | None
+    ) -> list[pa.Array]:
+        """One partial per group, of elements, and of the partials *into* before them."""
+        lifted = self.lift(arguments, len(groups))
+        if into is not None:
+            groups = np.concatenate([np.arange(count), groups])
+            lifted = [pa.concat_arrays([before, after]) for before, after in zip(into, lifted, strict=True)]
+        return self.merge(groups, count, lifted)
+
+
+@dataclass(frozen=True)
+class Count(Cell):
+    """How many elements there are of which no argument is NULL; with *true*, of which the argument is TRUE."""
+
+    true: bool = False
+
+    kept = (BIGINT,)
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        if not arguments:
+            return [pa.array(np.ones(count, np.int64))]
+        return [pa.array((filled(arguments[0]) if self.true else where_valid(*arguments)).astype(np.int64))]
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        return [pa.array(totals_of(groups, count, filled(columns[0])))]
+
+
+@dataclass(frozen=True)
+class FloatingSum(Cell):
+    """The sum of numbers as DOUBLE, NULL if there is none."""
+
+    kept = (DOUBLE,)
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        return [arguments[0].cast(DOUBLE, safe=False)]
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        valid = where_valid(columns[0])
+        groups, values = groups[valid], filled(columns[0])[valid]
+        return [
+            nullable(totals_of(groups, count, values), totals_of(groups, count, np.ones(len(groups), np.int64)) > 0)
+        ]
+
+
+@dataclass(frozen=True)
+class ExactSum(Cell):
+    """The sum of integers, or of the digits of decimals, however large; NULL if there is no number.
+
+    It is kept in pieces of 32 bits, the lowest first. The highest has 64 and the sign: of 32 bits there is room for the sums
+    of four billion pieces.
+    """
+
+    pieces: int
+
+    @property
+    def kept(self) -> tuple[pa.DataType, ...]:
+        return (*[pa.uint32()] * (self.pieces - 1), BIGINT)
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        column = arguments[0]
+        words = words_of(column) if is_decimal(column.type) else filled(column).astype(np.int64).reshape(-1, 1)
+        halves = [half for n in range((self.pieces + 1) // 2) for half in (words[:, n] & _LOW, words[:, n] >> 32)]
+        if self.pieces == 1:
+            halves = [words[:, 0]]
+        else:
+            halves[1:-1] = [half & _LOW for half in halves[1:-1]]
+        return self._columns(halves, where_valid(column))
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        valid = where_valid(columns[-1])
+        groups = groups[valid]
+        sums = [totals_of(groups, count, filled(column)[valid].astype(np.int64)) for column in columns]
+        for number in range(self.pieces - 1):
+            sums[number + 1] += sums[number] >> 32
+            sums[number] &= _LOW
+        return self._columns(sums, totals_of(groups, count, np.ones(len(groups), np.int64)) > 0)
+
+    def _columns(self, pieces: Sequence[Ints], valid: Mask) -> list[pa.Array]:
+        lower = [pa.array(piece.astype(np.uint32)) for piece in pieces[:-1]]
+        return [*lower, nullable(pieces[-1], valid)]
+
+
+_LOW = np.int64(2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Extreme(Cell):
+    """The smallest or largest value, the first of equals; with *by*, what stands beside that of *by*, the last of equals."""
+
+    type: pa.DataType
+    largest: bool
+    by: pa.DataType | None = None
+
+    @property
+    def kept(self) -> tuple[pa.DataType, ...]:
+        return (self.type,) if self.by is None else (self.type, self.by)
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        at = winners(groups, count, columns[-1], largest=self.largest, last=self.by is not None)
+        return [taken(column, at) for column in columns]
+
+
+@dataclass(frozen=True)
+class FirstOrLast(Cell):
+    """The first or last value, and whether there is one, for it may be NULL; or of those that are not NULL."""
+
+    type: pa.DataType
+    last: bool
+    known: bool
+    """skip NULL"""
+
+    @property
+    def kept(self) -> tuple[pa.DataType, ...]:
+        return (self.type,) if self.known else (self.type, BOOLEAN)
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        return [arguments[0]] if self.known else [arguments[0], pa.array(np.ones(count, np.bool_))]
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        rows = np.flatnonzero(where_valid(columns[0]) if self.known else filled(columns[1]))
+        at = _through(rows, first_places(groups[rows], count, last=self.last))
+        found = taken(columns[0], at)
+        return [found] if self.known else [found, pa.array(at >= 0)]
+
+
+@dataclass(frozen=True)
+class Moments(Cell):
+    """How many numbers, the first of them, and the sums of the differences from it and of their squares.
+
+    The first number stays what it is as more come, so that the sums do not depend on when they came. It is one of the
+    numbers whose variance is asked for, so that the variance cannot be small if it is far from the others. The relative
+    error is about n times that of a DOUBLE; n squared times in the worst case, a first number that is like no other.
+    """
+
+    kept = (BIGINT, DOUBLE, DOUBLE, DOUBLE)
+
+    def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        numbers, zeros = arguments[0].cast(DOUBLE, safe=False), pa.array(np.zeros(count))
+        return [pa.array(where_valid(numbers).astype(np.int64)), numbers, zeros, zeros]
+
+    def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        rows = np.flatnonzero(filled(columns[0]))
+        groups = groups[rows]
+        n, origins, sums, squares = (filled(column)[rows] for column in columns)
+        at = first_places(groups, count)
+        origin = np.where(at < 0, 0.0, origins[np.maximum(at, 0)]) if len(rows) else np.zeros(count)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = origins - origin[groups]
+            squares = squares + np.where(sums == 0, 0.0, 2 * moved * sums) + n * moved * moved
+            sums = sums + n * moved
+        totals = [totals_of(groups, count, values) for values in (n, sums, squares)]
+        return [pa.array(totals[0]), nullable(origin, at >= 0), pa.array(totals[1]), pa.array(totals[2])]

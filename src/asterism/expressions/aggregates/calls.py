@@ -1,0 +1,544 @@
+"""Calls of aggregate functions, as they are read from SQL and computed for groups of elements.
+
+A measure is Spark SQL with aggregate functions in it, ``sum(a) / count(*) AS mean``. In its syntax tree each call becomes a
+column (:class:`Measures`), from which the rest is computed at the end. What is inside a call, and what is around it, are
+expressions without aggregates (:mod:`asterism.expressions.parsing`). The calls are computed by :class:`Calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
+from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled
+from asterism.expressions.aggregates.functions import FUNCTIONS, Site, folded
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, columns_of, plain_column
+from asterism.expressions.operators import choose
+from asterism.expressions.parsing import parse
+from asterism.expressions.translation import position_of
+from asterism.expressions.types import BOOLEAN, FLOATS, NULL, TIME_ZONE, given_type, is_nested, name_of
+from asterism.expressions.values import Sql, UnsupportedError, cast
+
+MAX_CALLS = 100  # in a measure
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an aggregate function, as it was written.
+
+    :ivar name: of the function, as written
+    :ivar source: the whole call, for messages
+    :ivar start: where it begins in the measure
+    :ivar ignore_nulls: None: nothing is said
+    """
+
+    name: str
+    source: str
+    start: int
+    arguments: tuple[exp.Expr, ...]
+    distinct: bool = False
+    ignore_nulls: bool | None = None
+    where: exp.Expr | None = None
+
+    @property
+    def star(self) -> bool:
+        return len(self.arguments) == 1 and isinstance(self.arguments[0], exp.Star)
+
+    @property
+    def parts(self) -> list[exp.Expr]:
+        """The arguments, and the condition of FILTER."""
+        return [*self.arguments, *([] if self.where is None else [self.where])]
+
+    def of_events(self) -> Call:
+        """The call without the name of the stage, which all its columns begin with."""
+        where = None if self.where is None else _without_stage(self.where)
+        return replace(self, arguments=tuple(map(_without_stage, self.arguments)), where=where)
+
+
+def _without_stage(tree: exp.Expr) -> exp.Expr:
+    holder = exp.Paren(this=tree.copy())
+    for column in list(holder.find_all(exp.Column)):
+        names = column.parts[1:]
+        plain = exp.Column(**dict(zip(("this", "table", "db"), reversed(names), strict=False)))
+        column.replace(names[0] if isinstance(names[0], exp.Star) else plain)
+    whole: exp.Expr = holder.this
+    return whole
+
+
+def _call_of(node: exp.Expr, text: str) -> Call | None:
+    """The call that a node is, if it is one."""
+    ignore_nulls, where, inner = None, None, node
+    if isinstance(inner, _NULLS):
+        ignore_nulls, inner = isinstance(inner, exp.IgnoreNulls), inner.this
+    if isinstance(inner, exp.Filter):
+        where, inner = inner.expression.this, inner.this
+    if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in FUNCTIONS:
+        return None
+    arguments = list(inner.expressions)
+    if arguments and isinstance(arguments[-1], _NULLS):
+        ignore_nulls = isinstance(arguments[-1], exp.IgnoreNulls) if ignore_nulls is None else ignore_nulls
+        arguments[-1] = arguments[-1].this
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+    arguments = arguments[0].expressions if distinct else arguments
+    start = inner.meta["start"]
+    source = text[start : node.meta["call_end"]]
+    return Call(inner.name, source, start, tuple(arguments), distinct, ignore_nulls, where)
+
+
+_NULLS = (exp.IgnoreNulls, exp.RespectNulls)
+
+
+def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
+    """The calls in a measure, and the columns outside of them, from left to right."""
+    calls: dict[int, Call] = {}
+
+    def is_leaf(node: exp.Expr) -> bool:
+        call = _call_of(node, text)
+        if call is not None:
+            calls[id(node)] = call
+        return call is not None or isinstance(node, exp.Column)
+
+    nodes = list(tree.walk(prune=is_leaf))
+    for node in nodes:
+        _check(node, calls.get(id(node)), text)
+    found = [(node, calls.get(id(node))) for node in nodes if id(node) in calls or isinstance(node, exp.Column)]
+    found.sort(key=lambda one: position_of(one[0]) or 0)
+    if len(calls) > MAX_CALLS:
+        start = sorted(call.start for call in calls.values())[MAX_CALLS]
+        raise ExpressionSyntaxError.at(f"a measure may have {MAX_CALLS} aggregates at most", text, start)
+    return found
+
+
+def _check(node: exp.Expr, call: Call | None, text: str) -> None:
+    """What belongs to calls must not stand elsewhere, and calls not inside of calls."""
+    if call is None:
+        if not isinstance(node, (exp.Distinct, exp.Filter, *_NULLS)):
+            return
+        word = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}.get(type(node), node.key.upper())
+        raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
+    for part in call.parts:
+        for inside in part.walk():
+            inner, whole = _call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
+            if inner is not None:
+                nested = f"{inner.name.upper()} inside {call.name.upper()}: aggregates cannot be nested"
+                problem = "FILTER cannot hold an aggregate" if part is call.where else nested
+                raise ExpressionSyntaxError.at(problem, text, inner.start)
+            if isinstance(inside, exp.Star) and not (len(call.arguments) == 1 and whole is call.arguments[0]):
+                raise ExpressionSyntaxError.at("* stands inside COUNT(*) only", text, position_of(inside))
+            _check(inside, None, text)
+
+
+def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
+    """What can be said of a measure of matches where only the stages are known: whatever may be a column is one.
+
+    :param tree: what :func:`~asterism.expressions.parsing.parse` makes of *text*, with :data:`FUNCTIONS` as the aggregates
+    :raises ExpressionError: a stage is unknown, or an aggregate cannot stand where it does
+    """
+    for node, call in _found(tree, text):
+        columns = [column.parts for column in node.find_all(exp.Column)]
+        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        names = {part.name: pa.null() for parts in columns for part in parts[call is not None and len(parts) > 1 :]}
+        scope = Scope(pa.schema(names), tuple(stages))
+        if call is None:
+            scope.resolve(node, text)
+        else:
+            scope.stage_of(call.parts, call.name.upper(), text, call.start)
+
+
+class Measures:
+    """SQL over the results of calls, and over columns that are there in advance.
+
+    :param base: these columns
+    :param add: takes a call and the measure that it stands in; gives something to tell it by, for :attr:`calls`, and its type
+    :param outside: says what a column outside of calls is: a call, or the name of a column of *base*
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        base: pa.Schema,
+        add: Callable[[Call, str], tuple[Any, pa.DataType]],
+        outside: Callable[[exp.Column, str], Call | str],
+    ) -> None:
+        self.calls: list[Any] = []
+        """of which results are needed, after the columns of *base*"""
+        self.base_read: set[str] = set()
+        fields, names = list(base), {}
+        bodies = []
+
+        def name_of_call(call: Call, text: str) -> str:
+            """What is written twice is computed once."""
+            if call.source not in names:
+                told_by, data_type = add(call, text)
+                names[call.source] = f"__call_{len(self.calls)}"
+                self.calls.append(told_by)
+                fields.append(pa.field(names[call.source], data_type))
+            return names[call.source]
+
+        for text in texts:
+            with ExpressionSyntaxError.if_too_deep(text):
+                tree = parse(text, FUNCTIONS)
+                name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
+                holder = exp.Paren(this=body)
+                for node, call in _found(body, text):
+                    found = outside(node, text) if call is None and isinstance(node, exp.Column) else call
+                    if isinstance(found, str):
+                        self.base_read.add(found)
+                    else:
+                        assert found is not None
+                        found = name_of_call(found, text)
+                    column = exp.column(found, quoted=True)
+                    column.this.meta["start"] = position_of(node) or 0
+                    node.replace(column)
+                bodies.append((name, holder.this.unnest(), text))
+        self._schema = pa.schema(fields, metadata=base.metadata)  # which holds the time zone
+        self.rest = Vectorized(self._schema)
+        self.fields: list[pa.Field] = []
+        self._plan: list[tuple[bool, int]] = []
+        """(is it computed, the number of the expression or of the column)"""
+        for name, body, text in bodies:
+            if isinstance(body, exp.Column):
+                number = self._schema.names.index(body.name)
+                self.fields.append(self._schema.field(number).with_name(name))
+            else:
+                with ExpressionSyntaxError.if_too_deep(text):
+                    number = self.rest.add(body, text)
+                self.fields.append(pa.field(name, self.rest.types[number]))
+            self._plan.append((not isinstance(body, exp.Column), number))
+
+    def build(self, columns: Sequence[Any]) -> list[pa.ChunkedArray]:
+        """A column per measure, from those of *base* and the results of :attr:`calls`."""
+        table = pa.table(columns, schema=self._schema)
+        rest = self.rest.evaluate(table)
+        return [rest[number] if computed else table.column(number) for computed, number in self._plan]
+
+
+# ---------------------------------------------------------------------------------------------------- arguments
+
+
+class _Arguments:
+    """Expressions over the elements, in the types that they have in Spark."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.scope = Scope(schema)
+        self.vectorized = Vectorized(schema)
+        self.types: list[pa.DataType] = []
+        zones = (kind.tz for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
+        self._label = next(zones, self.vectorized.zone)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the elements that are read."""
+        read = {number for text in self.vectorized.texts for number in columns_of(text)}
+        return [name for number, name in enumerate(self.schema.names) if number in read]
+
+    def read(self, tree: exp.Expr, text: str) -> Sql:
+        for column in tree.find_all(exp.Column):
+            self.scope.column(exp.Column(this=column.parts[0].copy()), text)  # here are no stages that it could name
+        return self.vectorized.translate(self.scope.resolve(tree, text), text)
+
+    def type_of(self, value: Sql) -> pa.DataType:
+        """The Arrow type of an argument; a TIMESTAMP column keeps its zone."""
+        plain = plain_column(value.text)
+        zone = None if plain is None else getattr(self.schema.field(plain).type, "tz", None)
+        return given_type(value.type, zone or self._label)
+
+    def add(self, value: Sql, text: str) -> int:
+        number = self.vectorized.add_value(value, text)
+        if number == len(self.types):
+            self.types.append(self.type_of(value))
+        return number
+
+    def evaluate(self, elements: pa.Table, count: int) -> list[pa.Array]:
+        """One column per expression. Columns that are not read may be missing."""
+        read, missing = set(self.columns), pa.nulls(count)
+        names = self.schema.names
+        view = pa.table([elements.column(name) if name in read else missing for name in names], names=names)
+        columns = self.vectorized.evaluate(view)
+        return [one_chunk(column).cast(kind, safe=False) for column, kind in zip(columns, self.types, strict=True)]
+
+
+class _Selected:
+    """Arguments and groups of the elements that a call looks at.
+
+    :param at: which element each of *groups* is of; by default they come one after the other
+    """
+
+    def __init__(self, columns: list[pa.Array], groups: Ints, at: Ints | None = None) -> None:
+        self.columns, self.groups, self.at = columns, groups, at
+        self._known: dict[int | None, tuple[Ints, Ints | None, dict[int, pa.Array]]] = {}
+
+    def of(self, arguments: Sequence[int], where: int | None, *, distinct: bool = False) -> tuple[Ints, list[pa.Array]]:
+        """(group of each element, the arguments); *distinct*: only the first of several that are equal in a group"""
+        if where not in self._known:
+            groups, at = self.groups, self.at
+            if where is not None:
+                passing = filled(self.columns[where])
+                rows = np.flatnonzero(passing if at is None else passing[at])
+                groups, at = groups[rows], rows if at is None else at[rows]
+            self._known[where] = groups, at, {}
+        groups, at, taken = self._known[where]
+        for number in arguments:
+            if number not in taken:
+                taken[number] = self.columns[number] if at is None else self.columns[number].take(pa.array(at))
+        columns = [taken[number] for number in arguments]
+        if distinct:
+            rows = distinct_places(groups, columns)
+            groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
+            # As in Spark -0.0, which is equal to 0.0, becomes that.
+            columns = [
+                pc.add(column, pa.scalar(0, column.type)) if column.type in FLOATS else column for column in columns
+            ]
+        return groups, columns
+
+
+# ---------------------------------------------------------------------------------------------------- computing
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A cell, over arguments of the elements that pass a condition."""
+
+    cell: Cell
+    arguments: tuple[int, ...]
+    where: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Incremental:
+    """A call that is computed from partials."""
+
+    type: pa.DataType
+    slots: tuple[int, ...]
+    finish: Callable[..., pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfRows:
+    """A call that is computed from elements."""
+
+    type: pa.DataType
+    arguments: tuple[int, ...]
+    where: int | None
+    distinct: bool
+    compute: Callable[..., pa.Array]
+
+
+_Partials = list[list[pa.Array]]
+"""By slot."""
+
+
+class Calls:
+    """Calls over elements of one kind, in groups that are numbered from 0.
+
+    :param whole: all elements of a group are there at once, as the events of a match are
+    """
+
+    def __init__(self, schema: pa.Schema, *, whole: bool = False) -> None:
+        self._whole = whole
+        self._arguments = _Arguments(schema)
+        self._kept_arguments = self._arguments if whole else _Arguments(schema)
+        self._slots: list[_Slot] = []
+        self._calls: list[_Incremental | _OfRows] = []
+
+    @property
+    def read(self) -> list[str]:
+        """The columns of the elements that are read as they come; the others may be missing."""
+        return self._arguments.columns
+
+    @property
+    def arguments(self) -> Vectorized:
+        return self._arguments.vectorized
+
+    def add(self, call: Call, text: str) -> tuple[int, pa.DataType]:
+        """(the number of the call, its type)
+
+        :param text: the measure that it stands in, for messages
+        :raises ExpressionError: an argument means nothing for these elements, or the function does not take it
+        """
+        function = FUNCTIONS[call.name.lower()]
+        distinct = call.distinct or function.distinct
+        arguments = self._kept_arguments if distinct or function.of_rows else self._arguments
+        zone = arguments.vectorized.zone
+        given = [] if call.star else [arguments.read(tree, text) for tree in call.arguments]
+        site = Site(call.source, arguments.vectorized, arguments.type_of, call.ignore_nulls, self._whole)
+        try:
+            if call.ignore_nulls is not None and not function.takes_nulls:
+                raise UnsupportedError("IGNORE NULLS is for FIRST, LAST and ANY_VALUE")
+            made = function.make(site, call.star, given)
+            where = None if call.where is None else arguments.read(call.where, text)
+            if where is not None and where.type not in (BOOLEAN, NULL):
+                raise UnsupportedError(f"FILTER needs a condition, not {name_of(where.type)}")
+            if distinct and call.star:
+                raise UnsupportedError("DISTINCT needs columns", "count(DISTINCT a, b)")
+            if distinct and any(is_nested(value.type) for value in made.values):
+                raise UnsupportedError("DISTINCT does not take arrays, maps and structs", "name their parts")
+            values = list(made.values)
+            if where is not None:
+                where = cast(where, BOOLEAN, zone)
+                # Elements that do not pass must not fail.
+                values = [choose([(where, value)], None, zone) if value.raises else value for value in values]
+        except UnsupportedError as problem:
+            raise ExpressionTypeError.at(
+                f"{call.name.upper()}: {problem.problem}", text, call.start, problem.hint
+            ) from None
+        numbers = tuple(arguments.add(value, text) for value in values)
+        condition = None if where is None else arguments.add(where, text)
+        if made.of_rows is not None or distinct:
+            compute = made.of_rows or partial(folded, made.cells, made.finish)
+            self._calls.append(_OfRows(made.type, numbers, condition, distinct, compute))
+        else:
+            slots = [_Slot(cell, numbers, condition) for cell in made.cells]
+            self._slots += [slot for slot in slots if slot not in self._slots]
+            self._calls.append(_Incremental(made.type, tuple(self._slots.index(slot) for slot in slots), made.finish))
+        return len(self._calls) - 1, made.type
+
+    def compute(self, groups: Ints, count: int, elements: pa.Table, at: Ints) -> list[pa.Array]:
+        """The results of the calls, of groups that are whole.
+
+        :param groups: the group of each member, in any order
+        :param count: how many groups there are
+        :param elements: with the columns :attr:`read` at least
+        :param at: which element each member is; one may be a member several times
+        :raises asterism.errors.InvalidEventError: an argument could not be computed for an element, or a result
+        """
+        selected = _Selected(self._arguments.evaluate(elements, len(elements)), groups, at)
+        return self._finished(self._folded(selected, count, None), selected, count)
+
+    def _folded(self, selected: _Selected, count: int, into: _Partials | None) -> _Partials:
+        found = []
+        for number, slot in enumerate(self._slots):
+            groups, arguments = selected.of(slot.arguments, slot.where)
+            found.append(slot.cell.fold(groups, count, arguments, None if into is None else into[number]))
+        return found
+
+    def _finished(self, partials: _Partials, selected: _Selected | None, count: int) -> list[pa.Array]:
+        results = []
+        for call in self._calls:
+            if isinstance(call, _Incremental):
+                column = call.finish(*(column for slot in call.slots for column in partials[slot]))
+            else:
+                assert selected is not None
+                column = call.compute(*selected.of(call.arguments, call.where, distinct=call.distinct), count)
+            results.append(column.cast(call.type))
+        return results
+
+
+class Aggregates(Calls):
+    """Measures over groups of elements, which are numbered from 0.
+
+    :meth:`fold` makes partials of elements, :meth:`merge` makes one partial of several, :meth:`finish` makes the results. The
+    types, the values and what is done with NULL are those of Spark in its ANSI mode; for an empty group too.
+
+    How the elements are divided among calls makes no difference to counts, sums of integers and decimals, smallest and
+    largest values, first and last ones, sketches, and whatever needs the rows. Sums, averages and variances of DOUBLE are
+    computed in order of arrival. They do not depend on the calls either, to the last bit, if elements are folded *into* the
+    partials of those before them; where :meth:`merge` adds partial sums instead, they may be rounded otherwise.
+
+    Other than in Spark, where it depends on the order, a sum of integers or decimals fails only if it does not fit itself,
+    not for what a part of it would be. Arguments are computed for each element that passes FILTER.
+
+    :param measures: Spark SQL, each with a name after AS, or named as it is written
+    :param schema: the columns of the elements; its metadata may hold the session's time zone, see
+        :class:`~asterism.expressions.evaluation.Vectorized`
+    :raises asterism.errors.ExpressionError: a measure that does not parse, that uses what is not known here, or whose types
+        do not fit; with the place in the text
+
+    >>> aggregates = Aggregates(["sum(price) AS total", "max_by(item, price)"], pa.schema({"item": "string", "price": "int32"}))
+    >>> elements = pa.table({"item": ["tea", "cup", "pot"], "price": pa.array([2, 5, 9], "int32")})
+    >>> partials = aggregates.fold(np.array([0, 0, 1]), 2, elements)
+    >>> aggregates.finish(partials, None, None).to_pylist()
+    [{'total': 7, 'max_by(item, price)': 'cup'}, {'total': 9, 'max_by(item, price)': 'pot'}]
+    """
+
+    def __init__(self, measures: Sequence[str], schema: pa.Schema) -> None:
+        super().__init__(schema)
+        zone = {TIME_ZONE: self.arguments.zone.encode()}
+        # A column beside the results tells how many there are.
+        self._measures = Measures(measures, pa.schema([("rows", NULL)], metadata=zone), self.add, self._outside)
+        self.fields = self._measures.fields
+        if not self._slots:  # something must tell how many partials there are
+            self._slots.append(_Slot(Count(), (), None))
+        self.partial_schema = pa.schema(
+            [(f"{n}_{m}", kind) for n, slot in enumerate(self._slots) for m, kind in enumerate(slot.cell.kept)]
+        )
+        self.carried = self._kept_arguments.columns
+        if not self.carried and any(isinstance(call, _OfRows) for call in self._calls):
+            self.carried = schema.names[:1]  # which tells how many rows there are
+
+    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
+        """One partial per group, of *elements* in order of arrival.
+
+        :param segments: for each element the number of its group, in any order
+        :param count: how many groups there are
+        :param elements: with the columns :attr:`read` at least
+        :param into: the partials, one per group, of the elements that came before; by default there were none
+        :raises asterism.errors.InvalidEventError: an argument could not be computed for an element
+        """
+        segments = np.asarray(segments, np.int64)
+        selected = _Selected(self._arguments.evaluate(elements, len(segments)), segments)
+        return self._table(self._folded(selected, count, None if into is None else self._by_slot(into)))
+
+    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
+        """One partial per group, of the elements of all its *partials*, which stand in order of arrival.
+
+        :param groups: for each partial the number of its group, in any order
+        :param count: how many groups there are; one without partials gets that of no elements
+        """
+        groups, by_slot = np.asarray(groups, np.int64), self._by_slot(partials)
+        return self._table(
+            [slot.cell.merge(groups, count, columns) for slot, columns in zip(self._slots, by_slot, strict=True)]
+        )
+
+    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
+        """The results, one row per partial.
+
+        :param offsets: where the kept elements of each partial begin in *rows*, and where the last ones end; used only
+            if :attr:`carried` is not empty
+        :param rows: the kept elements, in order of arrival, with the columns :attr:`carried` at least
+        :raises asterism.errors.InvalidEventError: a result could not be computed, such as a sum that does not fit
+        """
+        count, selected = partials.num_rows, None
+        if self.carried:
+            assert offsets is not None
+            assert rows is not None
+            segments = np.repeat(np.arange(count), np.diff(offsets))
+            kept = rows.slice(int(offsets[0]), len(segments))
+            selected = _Selected(self._kept_arguments.evaluate(kept, len(segments)), segments)
+        results = self._finished(self._by_slot(partials), selected, count)
+        return pa.table(self._measures.build([pa.nulls(count), *results]), schema=pa.schema(self.fields))
+
+    def _table(self, by_slot: _Partials) -> pa.Table:
+        return pa.table([column for columns in by_slot for column in columns], schema=self.partial_schema)
+
+    def _by_slot(self, partials: pa.Table) -> _Partials:
+        columns = iter(partials.columns)
+        return [[one_chunk(next(columns)) for _ in slot.cell.kept] for slot in self._slots]
+
+    def _outside(self, column: exp.Column, text: str) -> str:
+        """What is wrong with a column that stands outside of an aggregate."""
+        raise _outside(column, self._arguments.schema, text)
+
+
+def _outside(column: exp.Column, schema: pa.Schema, text: str) -> ExpressionError:
+    name = column.parts[0].name
+    if name.lower() in (known.lower() for known in schema.names):
+        hint = f"first({name}), max({name}), or whichever is meant"
+        return ExpressionSyntaxError.at(
+            f"{name!r} is a column of the elements, and there are several", text, position_of(column), hint
+        )
+    return ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {text}")
