@@ -42,7 +42,7 @@ unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
 
 conformance: setup ## run the corpus of Flink's answers
-	$(BIN)/asterism conformance tests/conformance/*.jsonl $(ARGS)
+	$(BIN)/asterism conformance tests/corpus/*.jsonl $(ARGS)
 
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)

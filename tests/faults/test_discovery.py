@@ -32,7 +32,7 @@ from asterism.rules.processor import (
 from tests.discovery.kit import INTERVAL, Rule, graph, rule, until
 from tests.discovery.places import FilePlace, FolderPlace, Place, SqlitePlace, UrlPlace
 from tests.faults.kit import EIO, ENOSPC, Faults
-from tests.processors.test_coordinator import compiler_of, version
+from tests.rules.test_coordinator import compiler_of, version
 
 SOON = timedelta(milliseconds=10)
 TOKEN = "a-long-random-secret"

@@ -19,7 +19,7 @@ from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import graph, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
-from tests.processors.test_coordinator import version
+from tests.rules.test_coordinator import version
 
 UPDATES = 3
 VERSIONS = {number: version(number) for number in range(1, UPDATES + 1)}

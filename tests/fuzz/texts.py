@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from tests.property.sql_expressions import Expressions
+from tests.expressions.sql_expressions import Expressions
 
 KINDS = ("condition", "measure", "pattern", "rule")
 _TEXT = r"""( ) [ ] { } , . ; : :: ' " ` \ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS

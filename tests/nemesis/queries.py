@@ -32,7 +32,7 @@ from asterism.windows.operator import LATE_ELEMENTS
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger
 from tests.contracts.ledger import FEES, MOVES, Ledger
-from tests.spark.dynamic import INTERVAL, SCHEMA, at, chain
+from tests.spark.rules import INTERVAL, SCHEMA, at, chain
 
 DELAY = timedelta(seconds=5)
 SECONDS = 20

@@ -14,7 +14,7 @@ import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
 from tests.contracts.ledger import kill_everything
-from tests.spark.dynamic import INTERVAL, Watch, e, rule
+from tests.spark.rules import INTERVAL, Watch, e, rule
 
 AB = rule("ab", 1, "a", "b")
 BY_ITEM = rule("by item", 1, "a", "b", key=("item",))

@@ -18,7 +18,7 @@ from asterism.cli.main import main
 from asterism.rules.coordinator import status_of
 from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
-from tests.spark.dynamic import Watch, e, rule, until
+from tests.spark.rules import Watch, e, rule, until
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -1,0 +1,143 @@
+"""The corpus has Flink's answers: the default gives others in the listed cases, each for a documented reason, and nowhere else.
+
+``ASTERISM_REWRITE=1 pytest tests/conformance/test_changed_by_default.py`` writes ``tests/corpus/changed_by_default.json`` anew;
+then read the difference, and mend the counts in ``docs/differences_from_flink.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism.conformance.corpus import normalized, operator_for, read_cases, run_kernel
+from asterism.errors import AsterismError
+from asterism.patterns.semantics import Semantics
+from tests.reference.matcher import CORRECTIONS, run_case
+
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT / "tests" / "corpus"
+LIST = CORPUS / "changed_by_default.json"
+DOCUMENT = ROOT / "docs" / "differences_from_flink.md"
+CASE_FILES = sorted(path for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")
+REFUSED = "refused"
+"""In the list, beside the corrections that the reference matcher knows one by one: the pattern is not accepted."""
+
+Json = dict[str, Any]
+
+
+def comparable(answer: Json) -> tuple[Counter[str], Counter[str], list[int]]:
+    """Matches and timeouts up to the order among equal times, late events exactly."""
+    return normalized(answer["matches"]), normalized(answer["timeouts"]), answer["late"]
+
+
+def is_refused(case: Json) -> bool:
+    try:
+        operator_for(case, Semantics.DEFAULT)
+    except AsterismError:
+        return True
+    return False
+
+
+def changed_by(case: Json) -> list[str]:
+    """The fewest corrections that together turn Flink's answers into the default's; none: they are the same."""
+    if is_refused(case):
+        return [REFUSED]
+    default = comparable(run_case(case, "default"))
+    return next(
+        list(chosen)
+        for number in range(len(CORRECTIONS) + 1)
+        for chosen in combinations(CORRECTIONS, number)
+        if comparable(run_case(case, chosen)) == default
+    )
+
+
+def listed() -> dict[str, list[str]]:
+    """Why, by case."""
+    found: dict[str, list[str]] = json.loads(LIST.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.skipif("ASTERISM_REWRITE" not in os.environ, reason="only where the list is to be written anew")
+def test_write_the_list() -> None:
+    changes = {case["id"]: changed_by(case) for path in CASE_FILES for case in read_cases([path])}
+    lines = [f"{json.dumps(case)}: {json.dumps(why)}" for case, why in changes.items() if why]
+    LIST.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
+def test_exactly_the_listed_cases_change(path: Path) -> None:
+    """And the engine's answers are the reference matcher's, changed or not."""
+    changed, wrong = set(), []
+    cases = list(read_cases([path]))
+    for case in cases:
+        if is_refused(case):
+            changed.add(case["id"])
+            continue
+        answer = run_kernel(case, Semantics.DEFAULT, "whole", random.Random(3))
+        if comparable(answer) != comparable(case["expected"]):
+            changed.add(case["id"])
+        reference = run_case(case, "default")
+        if comparable(answer) != comparable(reference):
+            wrong.append("\n".join([json.dumps(case), f"kernel: {answer}", f"reference: {reference}"]))
+    assert not wrong, "\n\n".join(wrong[:3])
+    assert changed == listed().keys() & {case["id"] for case in cases}
+
+
+@pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
+def test_each_change_has_its_reason(path: Path) -> None:
+    why = listed()
+    assert {case["id"]: changed_by(case) for case in read_cases([path]) if case["id"] in why} == {
+        case["id"]: why[case["id"]] for case in read_cases([path]) if case["id"] in why
+    }
+
+
+def test_the_list_names_cases_of_the_corpus() -> None:
+    assert listed().keys() <= {case["id"] for case in read_cases(CASE_FILES)}
+
+
+# --- the document ---
+
+CLAIM = re.compile(
+    r"^In the corpus(?: \(`(?P<name>\w+)`\))?: (?P<count>no|\d+) cases?(?P<examples>[^\n]*)\.$", re.MULTILINE
+)
+
+
+def claims() -> dict[str, tuple[int, list[str]]]:
+    """What the document says of each correction: how many cases, and which examples."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return {
+        claim["name"]: (
+            0 if claim["count"] == "no" else int(claim["count"]),
+            re.findall(r"`([^`]+)`", claim["examples"]),
+        )
+        for claim in CLAIM.finditer(text)
+    }
+
+
+def test_every_correction_is_documented_once() -> None:
+    names = [claim["name"] for claim in CLAIM.finditer(DOCUMENT.read_text(encoding="utf-8"))]
+    assert names == [*CORRECTIONS, REFUSED]
+
+
+@pytest.mark.parametrize("name", [*CORRECTIONS, REFUSED])
+def test_the_document_counts_the_cases(name: str) -> None:
+    count, examples = claims()[name]
+    cases = [case for case, why in listed().items() if name in why]
+    assert count == len(cases)
+    assert set(examples) <= set(cases)
+    assert len(examples) >= min(2, len(cases))
+
+
+def test_the_document_counts_all_cases() -> None:
+    total = len(list(read_cases(sorted(CORPUS.glob("*.jsonl")))))
+    assert f"{len(listed())} of the {total} cases of the corpus" in " ".join(
+        DOCUMENT.read_text(encoding="utf-8").split()
+    )

@@ -1,0 +1,73 @@
+"""Flink's answers come out of Spark too, across a restart. And of many cases in one query, an error of one is its own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from asterism.conformance.corpus import pieces, read_cases, rng_for
+from asterism.conformance.on_spark import micro_batches, run_cases
+
+pytestmark = pytest.mark.spark
+
+CORPUS = Path(__file__).parent.parent / "corpus"
+Case = dict[str, Any]
+PER_FILE = 20
+LONGEST = 16
+"""Pieces of a case: each is a micro-batch, and those take half a second."""
+
+
+def sample() -> list[Case]:
+    """The same cases every time, as many of each file."""
+    rng = random.Random(0)
+    found: list[Case] = []
+    for path in sorted(CORPUS.glob("*.jsonl")):
+        short = [case for case in read_cases([path]) if len(list(pieces(case, "random", rng_for(case, 0)))) <= LONGEST]
+        found += rng.sample(short, PER_FILE)
+    return found
+
+
+def test_flinks_answers_come_out_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Cut at random, and with a restart in the middle of every case."""
+    outcomes = list(run_cases(spark, sample(), tmp_path, cuts="random"))
+    assert [f"{outcome.case}: {outcome.problem}" for outcome in outcomes if not outcome.passed] == []
+    assert len(outcomes) == 320
+
+
+def test_the_restart_is_in_the_middle_of_every_case() -> None:
+    cases = sample()[::10]
+    before, after = micro_batches(cases, range(len(cases)), "random", 0)
+    for number, case in enumerate(cases):
+        stream = [(row["number"], row["watermark"]) for batch in before + after for row in batch.to_pylist()]
+        first = sum(row["number"] == number for batch in before for row in batch.to_pylist())
+        watermarks = [watermark for _, watermark in pieces(case, "random", rng_for(case, 0))]
+        assert first == len(watermarks) // 2
+        assert [watermark for of, watermark in stream if of == number] == watermarks
+
+
+def overflowing(case: Case) -> Case:
+    """The same case with a condition that fails where an integer becomes too large."""
+    node = {
+        "name": "a",
+        "type": "ATOMIC",
+        "quantifier": {"properties": ["SINGLE"]},
+        "condition": {"type": "SQL", "expression": "id * 9223372036854775807 > ts"},
+    }
+    return case | {"id": "overflowing", "pattern": {"type": "COMPOSITE", "nodes": [node], "edges": []}}
+
+
+def test_errors_belong_to_their_case(spark: SparkSession, tmp_path: Path) -> None:
+    good = next(read_cases([CORPUS / "quantifiers.jsonl"]))
+    malformed = next(read_cases([CORPUS / "malformed.jsonl"]))
+    seen: list[tuple[int, int]] = []
+    outcomes = run_cases(
+        spark, [overflowing(good), malformed, good], tmp_path, progress=lambda *done: seen.append(done)
+    )
+    failed, rejected, passed = outcomes
+    assert (failed.passed, rejected.passed, passed.passed) == (False, True, True)
+    assert "InvalidEventError: an expression could not be computed" in failed.problem
+    assert seen[-1][0] == seen[-1][1] == len(seen)
