@@ -19,5 +19,5 @@ def test_no_golden_file_is_left_over(path: Path) -> None:
 
 
 def test_every_folder_of_golden_files_has_its_tests() -> None:
-    folders = {folder for folder in ROOT.glob("tests/*/golden/*")}
+    folders = set(ROOT.glob("tests/*/golden/*"))
     assert folders == {Golden(path).folder for path in ROOT.glob("tests/*/test_*_texts.py")}
