@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,8 @@ Provocation = Callable[[], object]
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 CORPUS = ROOT / "tests" / "corpus"
+SOON = 120.0
+"""Seconds; what must come, comes within, also on a machine that is busy with other things."""
 
 
 class Golden:
@@ -54,3 +58,13 @@ class Golden:
 def told(error: AsterismError) -> str:
     """The type and the whole text."""
     return f"{type(error).__name__}\n{error}"
+
+
+def until(condition: Callable[[], object], query: Any = None) -> None:
+    """Wait until *condition* holds; a streaming query that has ended meanwhile tells why."""
+    end = time.monotonic() + SOON
+    while not condition():
+        if query is not None and not query.isActive:
+            raise AssertionError("the query has ended") from query.exception()
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.01)

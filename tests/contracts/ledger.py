@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.columns.schemas import schema_of
@@ -22,6 +21,7 @@ from asterism.operators.stream_operator import BroadcastInput, Counter, Input, O
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import Row, StreamOperatorHarness
+from tests.spark.streams import Collect, write_file
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
@@ -88,13 +88,10 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 def write(rows: list[Row], schema: str, folder: Path, pieces: int, first: int = 0) -> None:
     """Files in order; *first*: the number of the first."""
-    folder.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist(rows, schema_of(schema))
     cuts = [n * len(rows) // pieces for n in range(pieces + 1)]
     for number, (begin, end) in enumerate(pairwise(cuts), first):
-        path = folder / f"part-{number:04}.parquet"
-        pq.write_table(table.slice(begin, end - begin), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
+        write_file(table.slice(begin, end - begin), folder, number)
 
 
 def source(spark: SparkSession, folder: Path, schema: str, *, streaming: bool = True) -> DataFrame:
@@ -107,6 +104,17 @@ def ledger(spark: SparkSession, folder: Path, operator: StreamOperator | None = 
     moves = KeyedStream(source(spark, folder / "moves", MOVES), "account", "t", max_out_of_orderness=DELAY)
     fees = BroadcastStream(source(spark, folder / "fees", FEES), "t")
     return connect(operator or Ledger(), moves=moves, fees=fees, **options)
+
+
+def ledger_sinks() -> dict[str, Collect]:
+    return {name: Collect() for name in Ledger.declared(Output)}
+
+
+def utc(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Spark gives out times without a zone, in that of this process."""
+    return in_order(
+        {name: v.astimezone(UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows
+    )
 
 
 # ---------------------------------------------------------------------- the program that is killed

@@ -6,7 +6,6 @@ query of a user's is that watermarks and ends of inputs are written in the files
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.columns.groups import KEY_HASH
@@ -28,6 +26,7 @@ from asterism.spark.partitioning import group_of, label
 from asterism.spark.plan import Use, stateful
 from asterism.testing import WORDS, End, Send, StreamOperatorHarness, Watermark, key_hashes
 from tests.contracts.contracts import Contract
+from tests.spark.streams import write_file
 
 FILES = pa.schema(
     [
@@ -127,12 +126,7 @@ def write_steps(contracts: Sequence[Contract], folder: Path) -> list[Path]:
                     steps[at] += [row | {"input": name, "watermark": WORDS.micros(to)} for name in names]
                 case End(str(input)):
                     steps[at].append(row | {"input": input, "watermark": END_OF_TIME})
-    folder.mkdir()
-    paths = [folder / f"{number:02}.parquet" for number in range(longest)]
-    for number, (path, found) in enumerate(zip(paths, steps, strict=True)):
-        pq.write_table(pa.Table.from_pylist(found, FILES), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
-    return paths
+    return [write_file(pa.Table.from_pylist(found, FILES), folder, number) for number, found in enumerate(steps)]
 
 
 class Stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,10 +18,9 @@ from asterism.rules.processor import (
     PatternProcessorManager,
     RefusedProcessor,
 )
+from tests.kit import SOON
 
 Rule = dict[str, Any]
-SOON = 15.0
-"""Seconds; what must come, comes within."""
 INTERVAL = timedelta(milliseconds=50)
 
 
@@ -96,14 +94,6 @@ class Manager(PatternProcessorManager):
         known = len(self.failures)
         self.wait(lambda: len(self.failures) > known)
         return self.failures[-1]
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.01)
 
 
 @contextmanager

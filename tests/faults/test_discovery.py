@@ -29,9 +29,10 @@ from asterism.rules.processor import (
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
 )
-from tests.discovery.kit import INTERVAL, Rule, graph, rule, until
+from tests.discovery.kit import INTERVAL, Rule, graph, rule
 from tests.discovery.places import FilePlace, FolderPlace, Place, SqlitePlace, UrlPlace
 from tests.faults.kit import EIO, ENOSPC, Faults
+from tests.kit import until
 from tests.rules.test_coordinator import compiler_of, version
 
 SOON = timedelta(milliseconds=10)

@@ -35,7 +35,7 @@ from asterism.rules.processor import (
 )
 from asterism.rules.sets import text_of
 from asterism.rules.used_versions import UsedVersions
-from tests.discovery.kit import SOON, until
+from tests.kit import SOON, until
 from tests.rules.driver import SCHEMA, at, chain, processor
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +20,8 @@ from asterism.rules.coordinator import STORE, FolderStore
 from asterism.rules.discovery_status import Status
 from asterism.rules.processor import PatternProcessor, PatternProcessorDiscovererFactory
 from asterism.spark.rules import PatternProcessorStream
-from tests.spark.streams import Collect
+from tests.kit import until
+from tests.spark.streams import Collect, write_file
 
 SCHEMA = pa.schema(
     [
@@ -38,8 +37,6 @@ Event = tuple[float, str, str, int, float]
 Found = tuple[str, int, tuple[str, ...], str]
 """Id, version, key, and the kinds and seconds of the events."""
 INTERVAL = timedelta(milliseconds=50)
-SOON = 60.0
-"""Seconds; what must come, comes within."""
 
 
 def e(second: float, kind: str, user: str = "ann", item: int = 7, x: float = 0.0) -> Event:
@@ -74,16 +71,6 @@ def found(rows: Iterable[Mapping[str, Any]]) -> list[Found]:
         )
         for row in rows
     )
-
-
-def until(condition: Callable[[], object], query: StreamingQuery | None = None) -> None:
-    """Wait until *condition* holds; a query that has failed tells why."""
-    end = time.monotonic() + SOON
-    while not condition():
-        if query is not None and not query.isActive:
-            raise AssertionError("the query has ended") from query.exception()
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.02)
 
 
 class Watch:
@@ -126,10 +113,7 @@ class Watch:
         times = [None if second is None else at(second) for second, *_ in events]
         rows = [dict(zip(names, [time, *rest], strict=True)) for time, (_, *rest) in zip(times, events, strict=True)]
         number = len(list((self.folder / "events").glob("*.parquet")))
-        new, path = self.folder / "new.parquet", self.folder / "events" / f"{number:04}.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), new)
-        os.utime(new, (1_700_000_000 + number,) * 2)  # Spark takes the oldest first
-        new.replace(path)
+        write_file(pa.Table.from_pylist(rows, SCHEMA), self.folder / "events", number)
 
     # ------------------------------------------------------------------ the query
 

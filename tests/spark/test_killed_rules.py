@@ -18,7 +18,8 @@ from asterism.cli.main import main
 from asterism.rules.coordinator import status_of
 from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
-from tests.spark.rules import Watch, e, rule, until
+from tests.kit import until
+from tests.spark.rules import Watch, e, rule
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -30,8 +30,9 @@ from asterism.rules.processor import PatternProcessor, ProcessorRegistry
 from asterism.spark.rules import PatternProcessorStream
 from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server
+from tests.kit import until
 from tests.spark.dynamic_victim import AB, BY_ITEM, PASSWORD, watch
-from tests.spark.rules import INTERVAL, Event, Found, Watch, at, chain, e, found, rule, until
+from tests.spark.rules import INTERVAL, Event, Found, Watch, at, chain, e, found, rule
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(tests.spark.dynamic_victim)

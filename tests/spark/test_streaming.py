@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
+from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,
     BASE,
@@ -111,21 +112,6 @@ def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tm
     assert found == [found[0]] * 7
 
 
-def test_number_of_key_groups_pages_and_partitions_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(800)
-    write_files(table, tmp_path / "in", [300])
-    expected = batch_matches(spark, table, FUNNEL)
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    for number, (key_groups, pages) in enumerate([(1, 1), (7, 16)]):
-        found = Collect()
-        spark.conf.set("spark.sql.shuffle.partitions", str(number + 1))
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups, pages=pages)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"))
-        assert ids(found.rows) == expected
-    assert partitions is not None
-    spark.conf.set("spark.sql.shuffle.partitions", partitions)
-
-
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = events(300)
     write_files(table, tmp_path / "in", [150])
@@ -215,9 +201,7 @@ def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession,
         {"timed_out": found}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "500 milliseconds"}
     )
     assert query is not None
-    until = time.monotonic() + 60
-    while not found.rows and time.monotonic() < until and query.isActive:
-        time.sleep(0.2)
+    until(lambda: found.rows, query)
     query.stop()
     assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
 

@@ -7,14 +7,12 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +40,9 @@ from asterism.errors import StreamDefinitionError
 from asterism.testing import OperatorHarness
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS
+from tests.kit import until
 from tests.reference.windows import END
-from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_files
+from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_file, write_files
 from tests.windows.driver import SCHEMA as ELEMENTS
 from tests.windows.driver import operator_of, summed, table_of
 from tests.windows.transcripts import Case, cases, firing_text, late_text
@@ -61,13 +60,6 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
         str({name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()})
         for row in rows
     )
-
-
-def until(true: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 # ---------------------------------------------------------------------- streams, tables, the operator
@@ -234,8 +226,7 @@ def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession
 
     def arrive(number: int, *seconds: float) -> None:
         elements = [{"k": "a", "t": round(second * 1000), "v": 1} for second in seconds]
-        pq.write_table(pa.Table.from_pylist(elements, ELEMENTS), tmp_path / "new")
-        (tmp_path / "new").rename(folder / f"{number}.parquet")
+        write_file(pa.Table.from_pylist(elements, ELEMENTS), folder, number)
 
     schema = spark.createDataFrame(ELEMENTS.empty_table()).schema
     stream = KeyedStream(spark.readStream.schema(schema).parquet(str(folder)), key="k", time="t")
@@ -257,11 +248,11 @@ def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession
         return [(row["firing"], row["kind"], row["n"]) for row in found.rows if row["window_start"] == 0]
 
     try:
-        until(lambda: len(firings()) == 1 or not query.isActive)
+        until(lambda: len(firings()) == 1, query)
         arrive(1, 60)
-        until(lambda: len(firings()) == 2 or not query.isActive)
+        until(lambda: len(firings()) == 2, query)
         arrive(2, 3, 4, 5, 6, 7)
-        until(lambda: len(firings()) == 3 or not query.isActive)
+        until(lambda: len(firings()) == 3, query)
     finally:
         query.stop()
     assert firings() == [(1, "early", 2), (2, "on_time", 2), (3, "late", 7)]
