@@ -29,7 +29,7 @@ demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
 test: lint types ## all that CI runs: lint, types, every test
-	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff: mistakes and formatting
 	$(BIN)/ruff check .
@@ -41,8 +41,9 @@ types: setup ## mypy, strict
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
 
-conformance: setup ## run the corpus of Flink's answers
+conformance: setup ## run the corpus of Flink's answers, and all of it with the default semantics
 	$(BIN)/asterism conformance tests/corpus/*.jsonl $(ARGS)
+	ASTERISM_PROPERTY=long $(BIN)/pytest --quiet tests/conformance/test_changed_by_default.py
 
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)

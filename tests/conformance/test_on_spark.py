@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 
 from asterism.conformance.corpus import pieces, read_cases, rng_for
 from asterism.conformance.on_spark import micro_batches, run_cases
+from tests.kit import CORPUS
 
 pytestmark = pytest.mark.spark
 
-CORPUS = Path(__file__).parent.parent / "corpus"
 Case = dict[str, Any]
 PER_FILE = 20
-LONGEST = 16
-"""Pieces of a case: each is a micro-batch, and those take half a second."""
+ROUNDS = 3
+"""Micro-batches before the restart, and after it: each takes half a second. All cuts are tried without Spark."""
 
 
 def sample() -> list[Case]:
@@ -26,21 +26,22 @@ def sample() -> list[Case]:
     rng = random.Random(0)
     found: list[Case] = []
     for path in sorted(CORPUS.glob("*.jsonl")):
-        short = [case for case in read_cases([path]) if len(list(pieces(case, "random", rng_for(case, 0)))) <= LONGEST]
-        found += rng.sample(short, PER_FILE)
+        found += rng.sample(list(read_cases([path])), PER_FILE)
     return found
 
 
 def test_flinks_answers_come_out_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Cut at random, and with a restart in the middle of every case."""
-    outcomes = list(run_cases(spark, sample(), tmp_path, cuts="random"))
+    outcomes = list(run_cases(spark, sample(), tmp_path, cuts="random", rounds=ROUNDS))
     assert [f"{outcome.case}: {outcome.problem}" for outcome in outcomes if not outcome.passed] == []
     assert len(outcomes) == 320
 
 
-def test_the_restart_is_in_the_middle_of_every_case() -> None:
+@pytest.mark.parametrize("rounds", [None, ROUNDS])
+def test_the_restart_is_in_the_middle_of_every_case(rounds: int | None) -> None:
     cases = sample()[::10]
-    before, after = micro_batches(cases, range(len(cases)), "random", 0)
+    before, after = micro_batches(cases, range(len(cases)), "random", 0, rounds)
+    assert rounds is None or (len(before), len(after)) == (rounds, rounds)
     for number, case in enumerate(cases):
         stream = [(row["number"], row["watermark"]) for batch in before + after for row in batch.to_pylist()]
         first = sum(row["number"] == number for batch in before for row in batch.to_pylist())
