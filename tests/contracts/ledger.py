@@ -1,11 +1,8 @@
-"""An operator whose rows show every element that was lost or came twice, and a program that is killed while it runs."""
+"""An operator whose rows show every element that was lost or came twice."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -115,57 +112,3 @@ def utc(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return in_order(
         {name: v.astimezone(UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows
     )
-
-
-# ---------------------------------------------------------------------- the program that is killed
-
-
-def kill_everything() -> None:
-    """This program with Spark and all workers: whatever belongs to its session."""
-    mine = os.getsid(0)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(process.name)) == mine and int(process.name) != os.getpid():
-                os.kill(int(process.name), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Deadly(Ledger):
-    """Kills everything while it processes an element, after state and outputs have changed."""
-
-    def __init__(self, folder: Path, deadly: int) -> None:
-        self.folder, self.deadly = folder, deadly
-
-    def on_move(self, e: Any, ctx: Any) -> None:
-        super().on_move(e, ctx)
-        if e.id == self.deadly:
-            (self.folder / "killed").touch()
-            kill_everything()
-
-
-def file_sinks(folder: Path) -> dict[str, Any]:
-    """Every micro-batch in a folder of its own, which it replaces when it comes again."""
-
-    def sink(name: str) -> Any:
-        return lambda df, batch_id: df.write.mode("overwrite").parquet(str(folder / name / f"batch={batch_id}"))
-
-    return {name: sink(name) for name in Ledger.declared(Output)}
-
-
-def main(folder: Path) -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    ledger(spark, folder, Deadly(folder, 400)).run(file_sinks(folder), checkpoint=str(folder / "checkpoint"))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,9 +1,8 @@
-"""Operators on Spark, as a user runs them: killed, spread in other ways, with a clock, with bounded inputs, with mistakes."""
+"""Operators on Spark, as a user runs them: with counters, with a clock, with bounded inputs, with mistakes."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,7 +26,6 @@ from tests.contracts.ledger import (
     Ledger,
     data,
     expected,
-    file_sinks,
     in_order,
     ledger,
     ledger_sinks,
@@ -45,39 +43,6 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def failing(df: DataFrame, batch_id: int) -> None:
     raise RuntimeError("the sink fails")
-
-
-def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Killed in the middle of a call that has changed state; then failing when the sink has written and Spark not committed."""
-    moves, fees = data()
-    write(moves, MOVES, tmp_path / "moves", 4)
-    write(fees, FEES, tmp_path / "fees", 4)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    with (tmp_path / "log").open("wb") as log:
-        victim = subprocess.Popen(
-            [sys.executable, "-m", "tests.contracts.ledger", str(tmp_path)],
-            env=environment, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        status = victim.wait(timeout=200)
-    assert (status, (tmp_path / "killed").exists()) == (-9, True), (tmp_path / "log").read_text()[-3000:]
-    committed = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
-    assert 0 < committed < 4
-
-    def once_more(**sinks: Any) -> None:
-        ledger(spark, tmp_path).run(file_sinks(tmp_path) | sinks, checkpoint=str(tmp_path / "checkpoint"))
-
-    def written_and_then(df: DataFrame, batch_id: int) -> None:
-        file_sinks(tmp_path)["statements"](df, batch_id)
-        failing(df, batch_id)
-
-    with pytest.raises(StreamingQueryException, match="the sink fails"):
-        once_more(statements=written_and_then)
-    once_more()
-    wanted = expected(moves, fees)
-    assert len(wanted["booked"]) == len(moves)
-    for name, rows in wanted.items():
-        found = spark.read.parquet(str(tmp_path / name)).drop("batch").toArrow().to_pylist()
-        assert in_order(found) == rows
 
 
 def test_counts_are_in_the_progress(spark: SparkSession, tmp_path: Path) -> None:

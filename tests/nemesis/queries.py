@@ -191,15 +191,15 @@ class WindowQuery(Query):
     outputs = ("results", "late")
     named: ClassVar[Mapping[str, str]] = {FIRINGS: "results", LATE_ELEMENTS: "late"}
     ids = ("results",)
+    trigger = (
+        EventTimeTrigger.after_end_of_window()
+        .with_early_trigger(CountTrigger.at_least(3))
+        .with_late_trigger(CountTrigger.at_least(1))
+    )
 
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
-        trigger = (
-            EventTimeTrigger.after_end_of_window()
-            .with_early_trigger(CountTrigger.at_least(3))
-            .with_late_trigger(CountTrigger.at_least(1))
-        )
         windowed = window(
-            self.events(spark), TumblingWindows.of(timedelta(seconds=30)), trigger=trigger,
+            self.events(spark), TumblingWindows.of(timedelta(seconds=30)), trigger=self.trigger,
             allowed_lateness=timedelta(seconds=40), key_groups=self.key_groups,
         )  # fmt: skip
         measures = ["count(*) AS n", "sum(x) AS total", "max_by(kind, x) AS kind_of_max"]

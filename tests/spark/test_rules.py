@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,6 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-import tests.spark.dynamic_victim
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
 from asterism.rules.coordinator import STORE, FolderStore
@@ -30,12 +27,11 @@ from asterism.rules.processor import PatternProcessor, ProcessorRegistry
 from asterism.spark.rules import PatternProcessorStream
 from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server
+from tests.end_to_end.victim import AB, BY_ITEM
 from tests.kit import until
-from tests.spark.dynamic_victim import AB, BY_ITEM, PASSWORD, watch
 from tests.spark.rules import INTERVAL, Event, Found, Watch, at, chain, e, found, rule
 
 pytestmark = pytest.mark.spark
-cloudpickle.register_pickle_by_value(tests.spark.dynamic_victim)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 
@@ -73,57 +69,6 @@ def test_a_new_key_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
     ]
     assert counts == {"ab": 2, "alone": 1, "by item": 2}
     until(lambda: query.status.state == OFF)
-
-
-def test_killed_when_a_new_key_has_been_seen(spark: SparkSession, tmp_path: Path) -> None:
-    """With kill -9, before the micro-batch that brings the rule is committed. The query goes on with more cores, with another
-    number of partitions, and without its rules. And what the discoverer knows is told to nobody.
-    """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    with (tmp_path / "stderr").open("wb") as log:
-        victim = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.dynamic_victim", str(tmp_path)],
-            env=environment, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        status = victim.wait(timeout=200)
-    log_text = (tmp_path / "stderr").read_text()
-    assert (status, (tmp_path / "killed").exists()) == (-9, True), log_text[-3000:]
-    batch = (tmp_path / "killed").read_text()
-    *_, (number, seen) = Watch(spark, tmp_path).history()
-    assert (number, len(seen)) == (2, 4)
-    assert not (tmp_path / "checkpoint" / "commits" / batch).exists()
-
-    (tmp_path / "rules.json").unlink()
-    query = watch(spark, tmp_path)
-    with query.running():
-        query.wait_for({"ab": 1, "by item": 1}, INTERRUPTED)
-        query.send(e(7, "b", "fay", 11))
-        progress = query.query.lastProgress  # type: ignore[union-attr]
-    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
-    assert found(rows) == [
-        ("ab", 1, ("ann",), "a1 b4"),
-        ("ab", 1, ("bob",), "a2 b6"),
-        ("by item", 1, ("11",), "a5 b7"),
-        ("by item", 1, ("9",), "a3 b4"),
-    ]
-    # Spark keeps the number of partitions that the checkpoint was made with.
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-    assert progress is not None
-    assert progress.stateOperators[0].numShufflePartitions == 3
-
-    for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
-        assert log_text.count(f"INFO asterism.rules.processor: pattern processors {line}\n") == 1
-    told = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert {tmp_path / "plan", tmp_path / "progress"} < told.keys()
-    assert b"StreamingRelationV2" in told[tmp_path / "plan"]
-    assert any(b"SparkListenerSQLExecutionStart" in text for text in told.values())
-    for path, text in told.items():
-        assert not any(secret in text for secret in disguises(PASSWORD)), path
-
-
-def disguises(secret: str) -> list[bytes]:
-    """A text as it is, and in base64 wherever it begins: what does not depend on its neighbours."""
-    return [secret.encode(), *(base64.b64encode(b"-" * n + secret.encode())[4:32] for n in range(3))]
 
 
 # ---------------------------------------------------------------------- the discoverer is not there

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import asterism
 from asterism import (
@@ -386,61 +382,3 @@ def test_windows_are_no_data_frame_yet(spark: SparkSession) -> None:
 
 def test_windows_of_nothing(spark: SparkSession) -> None:
     assert of_table(spark, SCHEMA.empty_table()).aggregate("count(*) AS n").count() == 0
-
-
-# ---------------------------------------------------------------------- failure
-
-_VICTIM = """
-import sys
-from pathlib import Path
-import asterism.spark
-from pyspark.sql import SparkSession
-from tests.spark.test_windows import run_to_files
-
-folder = Path(sys.argv[1])
-spark = (SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-run_to_files(spark, folder)
-"""
-
-
-def run_to_files(spark: SparkSession, folder: Path, **changed: Any) -> None:
-    """Windows whose results are one folder per micro-batch."""
-
-    def sink(df: DataFrame, batch_id: int) -> None:
-        with (folder / "progress").open("a") as progress:
-            progress.write(f"{batch_id}\n")
-        df.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
-
-    policy = POLICIES["early results and the one at the end"] | changed
-    windowed = window(stream_of(spark, folder / "in"), policy["windows"], trigger=policy["trigger"], key_groups=4)
-    windowed.run({"results": sink}, aggregate=MEASURES, checkpoint=str(folder / "cp"))
-
-
-@pytest.mark.timeout(600)  # it starts Spark again and again
-def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(600)
-    write_files(table, tmp_path / "in", random_cuts(600, 3, seed=3))
-    script, progress = tmp_path / "victim.py", tmp_path / "progress"
-    script.write_text(_VICTIM)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    with (tmp_path / "log").open("wb") as log:
-        command = [sys.executable, str(script), str(tmp_path)]
-        victim = subprocess.Popen(command, env=environment, stderr=log, stdout=log, start_new_session=True)
-        until(lambda: victim.poll() is not None or (progress.exists() and "1\n" in progress.read_text()), 120)
-        os.killpg(victim.pid, signal.SIGKILL)
-        victim.wait()
-    assert victim.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-
-    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
-        run_to_files(spark, tmp_path, trigger=AT_END)
-    run_to_files(spark, tmp_path)
-    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
-    policy = POLICIES["early results and the one at the end"]
-    assert texts(rows) == texts(
-        of_table(spark, table, windows=policy["windows"], trigger=policy["trigger"])
-        .aggregate(*MEASURES)
-        .toArrow()
-        .to_pylist()
-    )
