@@ -57,6 +57,8 @@ class Manager(PatternProcessorManager):
     def __init__(self) -> None:
         self.updates: list[Sequence[Discovered]] = []
         self.failures: list[Exception] = []
+        self.looks = 0
+        """At which nothing had changed."""
         self.refuses_next = False
         self._told = threading.Condition()
 
@@ -71,6 +73,11 @@ class Manager(PatternProcessorManager):
     def on_discovery_failed(self, error: Exception) -> None:
         with self._told:
             self.failures.append(error)
+            self._told.notify_all()
+
+    def on_nothing_changed(self) -> None:
+        with self._told:
+            self.looks += 1
             self._told.notify_all()
 
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:
@@ -89,6 +96,11 @@ class Manager(PatternProcessorManager):
         """Until an update has just these good processors."""
         self.wait(lambda: bool(self.updates) and versions(self.last) == expected)
         return self.last
+
+    def wait_for_looks(self, number: int = 2) -> None:
+        """At which nothing has changed. With two, the second has begun after this call."""
+        known = self.looks
+        self.wait(lambda: self.looks >= known + number)
 
     def wait_for_failure(self) -> Exception:
         known = len(self.failures)

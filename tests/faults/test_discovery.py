@@ -279,7 +279,8 @@ def test_a_discoverer_that_raises_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_discoverer_that_returns_has_ended(tmp_path: Path) -> None:
     manager, factory = started(tmp_path, lambda manager: None)
-    time.sleep(0.2)
+    assert manager._watcher is not None
+    manager._watcher.join()
     assert len(factory.made) == 1
     assert (status_of(str(tmp_path)).state, manager.status.state) == (VALID, VALID)
     manager.close()
