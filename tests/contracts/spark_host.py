@@ -76,7 +76,8 @@ class Together:
         columns = [column.split()[0] for column in CHUNKS.split(", ")]
         for batch in batches:
             chunks = [chunk for row in batch.to_pylist() for chunk in self._chunks(**row)]
-            table = pa.table(list(zip(*chunks, strict=True)) or [[]] * 5, names=columns)
+            values: list[Any] = list(zip(*chunks, strict=True))
+            table = pa.table(values or [[]] * 5, names=columns)
             types = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary()]
             yield from table.cast(pa.schema(list(zip(columns, types, strict=True)))).to_batches()
 
@@ -169,7 +170,9 @@ class Stream:
     def found(self) -> tuple[list[dict[str, list[Any]]], list[Counter[str]]]:
         """For each contract the rows by output, and the counts."""
         rows = [row for batch in self.batches.values() for row in batch]
-        outputs = [{name: [] for name in operator.output_schemas} for operator in self.together.operators]
+        outputs: list[dict[str, list[Any]]] = [
+            {name: [] for name in operator.output_schemas} for operator in self.together.operators
+        ]
         counts: list[Counter[str]] = [Counter() for _ in self.contracts]
         for row in rows:
             if row.output is None:

@@ -77,7 +77,8 @@ def run(pattern: Pattern, text: str, **options: Any) -> Run:
 
 def found(pattern: Pattern, text: str, **options: Any) -> list[str]:
     """The matches, without their times, in order of time and then of text."""
-    return PatternHarness.matches.__get__(run(pattern, text, **options))
+    matches: list[str] = PatternHarness.matches.__get__(run(pattern, text, **options))
+    return matches
 
 
 def in_flink(pattern: Pattern, text: str) -> Run:

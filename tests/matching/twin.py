@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from pyspark import cloudpickle
 
@@ -67,7 +67,10 @@ def _node(stage: Stage) -> Json:
         described["untilCondition"] = condition_of(stage.until)
     node: Json = {"name": stage.name, "type": "ATOMIC", "quantifier": described}
     if stage.group is not None:
-        node |= {"type": "COMPOSITE", **{part: graph_of(stage.group)[part] for part in ("nodes", "edges")}}
+        node |= {
+            "type": "COMPOSITE",
+            **{part: graph_of(cast(Pattern, stage.group))[part] for part in ("nodes", "edges")},
+        }
     if stage.condition is not None:
         node["condition"] = condition_of(stage.condition)
     for kind, length in (("FIRST_AND_LAST", stage.window), ("PREVIOUS_AND_CURRENT", stage.gap_window)):

@@ -73,7 +73,8 @@ def random_cuts(rows: int, pieces: int, seed: int) -> list[int]:
 def stream_of(spark: SparkSession, folder: Path, **options: Any) -> KeyedStream:
     schema = spark.createDataFrame(events(1)).schema
     df = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
-    return KeyedStream(df, **({"key": "user", "time": "ts", "max_out_of_orderness": DISORDER} | options))
+    how: dict[str, Any] = {"key": "user", "time": "ts", "max_out_of_orderness": DISORDER} | options
+    return KeyedStream(df, **how)
 
 
 class Collect:
