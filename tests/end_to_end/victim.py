@@ -11,12 +11,13 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
@@ -31,8 +32,10 @@ from tests.nemesis.replay import insert, write
 from tests.spark.rules import INTERVAL, Watch, e, rule
 from tests.spark.streams import shuffle_partitions
 
-COMMITTED, SINK, CALL = POINTS = ("committed", "sink", "call")
-"""Between two micro-batches; when the first of the sinks has written; in a worker, when a call has changed state."""
+SINK, CALL, COMMITTED = POINTS = ("sink", "call", "committed")
+"""When the first of the sinks has written; in a worker, when a call has changed state; between two micro-batches."""
+STARVED = "failed to connect back"
+"""A busy machine: Spark gives a Python worker ten seconds to start. The query is started again."""
 FILES = 2
 """Of events in each life: the query is held when it has read the last of them."""
 SEED = 3
@@ -221,17 +224,31 @@ def main(folder: Path, point: str) -> None:
             change_rules(query, number)
         for number in range(first, first + FILES - 1):
             feed(query, number)
-        with holding(query.folder):
-            stream = query.run(spark, sinks(query), trigger={"processingTime": "0 seconds"})
-        stream.processAllAvailable()
-        arm(query.folder, point)
+        stream = go_on(spark, query, lambda stream: stream.processAllAvailable())
+        if point != COMMITTED:
+            arm(query.folder, point)
         feed(query, first + FILES - 1)
         if point == COMMITTED:
-            stream.processAllAvailable()
+            go_on(spark, query, lambda stream: stream.processAllAvailable(), stream)
             held(query.folder, point).touch()
         else:
-            until(held(query.folder, point).exists, stream)
+            go_on(spark, query, partial(until, held(query.folder, point).exists), stream)
     kill_everything()
+
+
+def go_on(spark: SparkSession, query: Query, wait: Callable[[Any], object], stream: Any = None) -> Any:
+    """The query, running, when it has come to what *wait* waits for."""
+    while True:
+        if stream is None:
+            with holding(query.folder):
+                stream = query.run(spark, sinks(query), trigger={"processingTime": "0 seconds"})
+        try:
+            wait(stream)
+            return stream
+        except (StreamingQueryException, AssertionError):
+            if STARVED not in str(stream.exception()):
+                raise
+            stream = None
 
 
 if __name__ == "__main__":
