@@ -39,7 +39,7 @@ STARVED = "failed to connect back"
 FILES = 2
 """Of events in each life: the query is held when it has read the last of them."""
 SEED = 3
-NEW_KEY = "new key"
+NEW_KEY = "new_key"
 
 AB = rule("ab", 1, "a", "b")
 BY_ITEM = rule("by item", 1, "a", "b", key=("item",))
