@@ -1,9 +1,59 @@
-"""Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom."""
+"""Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom; and says what runs where.
 
+With ``pytest --dist loadscope``, the files that use the shared Spark session are one lane, which begins first and stays in one
+process. The others run beside it, file by file: Spark mostly waits, they mostly compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 from sybil import Sybil
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parent
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/*/*.md"],
 ).pytest()
+
+
+@pytest.hookimpl(wrapper=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    for item in items:
+        if isinstance(item, SybilItem):
+            uses_spark = shares_the_session(item.path)
+        else:
+            uses_spark = "spark" in getattr(item, "fixturenames", ())
+        if uses_spark:
+            item.add_marker("spark")
+    items.sort(key=lambda item: not shares_the_session(item.path))
+    yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Lanes(LoadScopeScheduling):  # type: ignore[misc] # its base has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "on Spark" if shares_the_session(ROOT / file) else file
+
+    return Lanes(config, log)
+
+
+@cache
+def shares_the_session(file: Path) -> bool:
+    """Does it use the fixture `spark`, or, as a document, make a session, which is then the same?"""
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return "SparkSession" in text or 'usefixtures("spark")' in text

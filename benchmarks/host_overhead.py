@@ -165,7 +165,7 @@ class MeasuringHost(OperatorHost):
     def operator(self) -> Any:
         if "operator" not in self.__dict__:
             with self.watches["open"].running():
-                operator = OperatorHost.operator.func(self)
+                operator = OperatorHost.operator.func(self)  # type: ignore[attr-defined] # a cached property
             process, watch = operator.process, self.watches["process"]
 
             def measured(*arguments: Any) -> Any:
@@ -257,7 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = cli.parse_args(arguments)
 
     data = harness.data_folder(args.size, args.data)
-    plan.OperatorHost = MeasuringHost  # type: ignore[misc]
+    plan.OperatorHost = MeasuringHost  # type: ignore[attr-defined]
     spark = harness.session(args.cores, args.memory)
     scratch = Path(tempfile.mkdtemp(prefix="asterism-benchmark-"))
     try:

@@ -1,15 +1,43 @@
-"""One Spark session for all tests that need one, and the reference matcher as an engine of the conformance corpus."""
+"""Expensive resources, created once: a Spark session, and a PostgreSQL server in which each test gets its own database.
 
+The reference matcher is registered as an engine of the conformance corpus.
+"""
+
+from __future__ import annotations
+
+import os
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 from asterism.conformance.engines import register
+from tests.discovery.postgresql import NoServerError, Server
+from tests.kit import Golden
 from tests.reference.engine import run_reference
 
 register("reference", run_reference)
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+# ASTERISM_PROPERTY=long pytest tests/*/test_*_property.py looks further than CI, at random.
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, database=None, max_examples=120, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "long", deadline=None, max_examples=5000, database=None, suppress_health_check=_SLOW, print_blob=True
+)
+settings.load_profile(os.environ.get("ASTERISM_PROPERTY", "ci"))
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(request.path)
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +59,23 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    try:
+        server = Server()
+        server.start()
+    except NoServerError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def database(postgresql: Server) -> str:
+    """The URL of a new, empty database."""
+    name = f"rules{next(_numbers)}"
+    with postgresql.connect("postgres") as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{postgresql.address}/{name}"

@@ -1,11 +1,8 @@
-"""An operator whose rows show every element that was lost or came twice, and a program that is killed while it runs."""
+"""An operator whose rows show every element that was lost or came twice."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.columns.schemas import schema_of
@@ -23,6 +19,7 @@ from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
+from tests.spark.streams import Collect, write_file
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
@@ -89,13 +86,10 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 def write(rows: list[Row], schema: str, folder: Path, pieces: int, first: int = 0) -> None:
     """Files in order; *first*: the number of the first."""
-    folder.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist(rows, schema_of(schema))
     cuts = [n * len(rows) // pieces for n in range(pieces + 1)]
     for number, (begin, end) in enumerate(pairwise(cuts), first):
-        path = folder / f"part-{number:04}.parquet"
-        pq.write_table(table.slice(begin, end - begin), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
+        write_file(table.slice(begin, end - begin), folder, number)
 
 
 def source(spark: SparkSession, folder: Path, schema: str, *, streaming: bool = True) -> DataFrame:
@@ -110,55 +104,12 @@ def ledger(spark: SparkSession, folder: Path, operator: StreamOperator | None = 
     return connect(operator or Ledger(), moves=moves, fees=fees, **options)
 
 
-# ---------------------------------------------------------------------- the program that is killed
+def ledger_sinks() -> dict[str, Collect]:
+    return {name: Collect() for name in Ledger.declared(Output)}
 
 
-def kill_everything() -> None:
-    """This program with Spark and all workers: whatever belongs to its session."""
-    mine = os.getsid(0)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(process.name)) == mine and int(process.name) != os.getpid():
-                os.kill(int(process.name), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Deadly(Ledger):
-    """Kills everything while it processes an element, after state and outputs have changed."""
-
-    def __init__(self, folder: Path, deadly: int) -> None:
-        self.folder, self.deadly = folder, deadly
-
-    def on_move(self, e: Any, ctx: Any) -> None:
-        super().on_move(e, ctx)
-        if e.id == self.deadly:
-            (self.folder / "killed").touch()
-            kill_everything()
-
-
-def file_sinks(folder: Path) -> dict[str, Any]:
-    """Every micro-batch in a folder of its own, which it replaces when it comes again."""
-
-    def sink(name: str) -> Any:
-        return lambda df, batch_id: df.write.mode("overwrite").parquet(str(folder / name / f"batch={batch_id}"))
-
-    return {name: sink(name) for name in Ledger.declared(Output)}
-
-
-def main(folder: Path) -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
+def utc(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Spark gives out times without a zone, in that of this process."""
+    return in_order(
+        {name: v.astimezone(UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows
     )
-    ledger(spark, folder, Deadly(folder, 400)).run(file_sinks(folder), checkpoint=str(folder / "checkpoint"))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -6,7 +6,6 @@ query of a user's is that watermarks and ends of inputs are written in the files
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.columns.groups import KEY_HASH
@@ -30,6 +28,7 @@ from asterism.testing import End, Send, StreamOperatorHarness, Watermark
 from asterism.testing.literals import WORDS
 from asterism.testing.operator_harness import key_hashes
 from tests.contracts.contracts import Contract
+from tests.spark.streams import write_file
 
 FILES = pa.schema(
     [
@@ -79,7 +78,8 @@ class Together:
         columns = [column.split()[0] for column in CHUNKS.split(", ")]
         for batch in batches:
             chunks = [chunk for row in batch.to_pylist() for chunk in self._chunks(**row)]
-            table = pa.table(list(zip(*chunks, strict=True)) or [[]] * 5, names=columns)
+            values: list[Any] = list(zip(*chunks, strict=True))
+            table = pa.table(values or [[]] * 5, names=columns)
             types = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary()]
             yield from table.cast(pa.schema(list(zip(columns, types, strict=True)))).to_batches()
 
@@ -129,12 +129,7 @@ def write_steps(contracts: Sequence[Contract], folder: Path) -> list[Path]:
                     steps[at] += [row | {"input": name, "watermark": WORDS.micros(to)} for name in names]
                 case End(str(input)):
                     steps[at].append(row | {"input": input, "watermark": END_OF_TIME})
-    folder.mkdir()
-    paths = [folder / f"{number:02}.parquet" for number in range(longest)]
-    for number, (path, found) in enumerate(zip(paths, steps, strict=True)):
-        pq.write_table(pa.Table.from_pylist(found, FILES), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
-    return paths
+    return [write_file(pa.Table.from_pylist(found, FILES), folder, number) for number, found in enumerate(steps)]
 
 
 class Stream:
@@ -177,7 +172,9 @@ class Stream:
     def found(self) -> tuple[list[dict[str, list[Any]]], list[Counter[str]]]:
         """For each contract the rows by output, and the counts."""
         rows = [row for batch in self.batches.values() for row in batch]
-        outputs = [{name: [] for name in operator.output_schemas} for operator in self.together.operators]
+        outputs: list[dict[str, list[Any]]] = [
+            {name: [] for name in operator.output_schemas} for operator in self.together.operators
+        ]
         counts: list[Counter[str]] = [Counter() for _ in self.contracts]
         for row in rows:
             if row.output is None:

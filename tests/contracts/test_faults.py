@@ -1,14 +1,10 @@
-"""Operators on Spark, as a user runs them: killed, spread in other ways, with a clock, with bounded inputs, with mistakes."""
+"""Operators on Spark, as a user runs them: with counters, with a clock, with bounded inputs, with mistakes."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,102 +26,23 @@ from tests.contracts.ledger import (
     Ledger,
     data,
     expected,
-    file_sinks,
     in_order,
     ledger,
+    ledger_sinks,
     source,
+    utc,
     write,
 )
+from tests.kit import until
+from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(tests.contracts.ledger)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-class Collect:
-    """A sink that keeps the rows of every micro-batch; one that comes again replaces itself."""
-
-    def __init__(self) -> None:
-        self.batches: dict[int, list[dict[str, Any]]] = {}
-
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
-        self.batches[batch_id] = [row.asDict() for row in df.collect()]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for batch in self.batches.values() for row in batch]
-
-
 def failing(df: DataFrame, batch_id: int) -> None:
     raise RuntimeError("the sink fails")
-
-
-def ledger_sinks() -> dict[str, Collect]:
-    return {name: Collect() for name in Ledger.declared(Output)}
-
-
-def utc(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Spark gives out times without a zone, in that of this process."""
-    return in_order(
-        {name: v.astimezone(UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows
-    )
-
-
-def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Killed in the middle of a call that has changed state; then failing when the sink has written and Spark not committed."""
-    moves, fees = data()
-    write(moves, MOVES, tmp_path / "moves", 4)
-    write(fees, FEES, tmp_path / "fees", 4)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    with (tmp_path / "log").open("wb") as log:
-        victim = subprocess.Popen(
-            [sys.executable, "-m", "tests.contracts.ledger", str(tmp_path)],
-            env=environment, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        status = victim.wait(timeout=200)
-    assert (status, (tmp_path / "killed").exists()) == (-9, True), (tmp_path / "log").read_text()[-3000:]
-    committed = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
-    assert 0 < committed < 4
-
-    def once_more(**sinks: Any) -> None:
-        ledger(spark, tmp_path).run(file_sinks(tmp_path) | sinks, checkpoint=str(tmp_path / "checkpoint"))
-
-    def written_and_then(df: DataFrame, batch_id: int) -> None:
-        file_sinks(tmp_path)["statements"](df, batch_id)
-        failing(df, batch_id)
-
-    with pytest.raises(StreamingQueryException, match="the sink fails"):
-        once_more(statements=written_and_then)
-    once_more()
-    wanted = expected(moves, fees)
-    assert len(wanted["booked"]) == len(moves)
-    for name, rows in wanted.items():
-        found = spark.read.parquet(str(tmp_path / name)).drop("batch").toArrow().to_pylist()
-        assert in_order(found) == rows
-
-
-@contextmanager
-def partitions(spark: SparkSession, number: int) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    assert before is not None
-    spark.conf.set("spark.sql.shuffle.partitions", number)
-    try:
-        yield
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", before)
-
-
-def test_key_groups_pages_and_partitions_do_not_matter(spark: SparkSession, tmp_path: Path) -> None:
-    moves, fees = data(300)
-    write(moves, MOVES, tmp_path / "moves", 3)
-    write(fees, FEES, tmp_path / "fees", 2)
-    wanted = expected(moves, fees)
-    for key_groups, pages, number in ((1, 1, 1), (7, 3, 3)):
-        sinks = ledger_sinks()
-        with partitions(spark, number):
-            stream = ledger(spark, tmp_path, key_groups=key_groups, pages=pages)
-            stream.run(sinks, checkpoint=str(tmp_path / f"checkpoint{number}"))
-        assert {name: utc(sink.rows) for name, sink in sinks.items()} == wanted
 
 
 def test_counts_are_in_the_progress(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,14 +90,6 @@ class Reminders(StreamOperator):
         self.out.collect(id=ctx.key, what=timer.name, rule=self.rule.value(), due=due, clock=clock)
 
 
-def wait_for(condition: Callable[[], bool], query: Any) -> None:
-    until = time.monotonic() + 240  # a machine that is busy with other things takes minutes
-    while not condition():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 @pytest.mark.timeout(900)
 def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
     found = Collect()
@@ -205,7 +114,7 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
     orders(0, n0=0, n1=0, n2=0, n3=2)
     query = start(trigger={"processingTime": "1 second"})
     try:
-        wait_for(lambda: len(told("clock")) == 3, query)
+        until(lambda: len(told("clock")) == 3, query)
         # The first micro-batch that begins after the time: within one trigger interval, if Spark keeps up.
         begins = [round(datetime.fromisoformat(p.timestamp).timestamp() * 1000) for p in query.recentProgress]
         for row in told("clock").values():
@@ -214,14 +123,14 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
             assert sum(row["due"] <= begin < row["clock"] for begin in begins) <= 1
         before = len(found.batches)
         write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
-        wait_for(lambda: len(found.batches) >= before + 2, query)
+        until(lambda: len(found.batches) >= before + 2, query)
         orders(1, n8=30, n9=32)
-        wait_for(lambda: 3 in told("event"), query)
+        until(lambda: 3 in told("event"), query)
     finally:
         query.stop()
     query = start(trigger={"processingTime": "1 second"})
     try:
-        wait_for(lambda: 8 in told("clock"), query)  # if not before, then after the restart, to which nothing comes
+        until(lambda: 8 in told("clock"), query)  # if not before, then after the restart, to which nothing comes
     finally:
         query.stop()
     with pytest.raises(StreamingQueryException, match="the sink fails"):

@@ -22,8 +22,9 @@ from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import connect
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
-from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, source, write
-from tests.contracts.test_faults import Collect, ledger_sinks, partitions, utc, wait_for
+from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, ledger_sinks, source, utc, write
+from tests.kit import until
+from tests.spark.streams import Collect, shuffle_partitions
 
 pytestmark = pytest.mark.spark
 for module in (tests.contracts.ledger, sys.modules[__name__]):
@@ -69,10 +70,10 @@ def test_an_idle_input_holds_nobody_back(spark: SparkSession, tmp_path: Path) ->
     )
     query = stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), trigger={"processingTime": "1 second"})
     try:
-        wait_for(lambda: len(sinks["seen"].rows) == 4, query)
+        until(lambda: len(sinks["seen"].rows) == 4, query)
         assert {row["k"] for row in sinks["seen"].rows} == {1, 2, 4, 5}  # 3, the latest, waits for the watermark
         elements("right", 1, k6=4)
-        wait_for(lambda: len(sinks["late"].rows) == 1, query)
+        until(lambda: len(sinks["late"].rows) == 1, query)
     finally:
         assert query is not None
         query.stop()
@@ -156,7 +157,7 @@ def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_r
     sell(0)
     run(drain=False)
     set_prices(1, a=7)
-    with partitions(spark, 4):  # which Spark heeds for a new checkpoint only
+    with shuffle_partitions(spark, 4):  # which Spark heeds for a new checkpoint only
         run(drain=False)
     rescale(1)
     sell(1)

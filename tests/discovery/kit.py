@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,10 +18,9 @@ from asterism.rules.interfaces import (
     RefusedProcessor,
 )
 from asterism.rules.processor import PatternProcessor
+from tests.kit import SOON
 
 Rule = dict[str, Any]
-SOON = 15.0
-"""Seconds; what must come, comes within."""
 INTERVAL = timedelta(milliseconds=50)
 
 
@@ -59,6 +57,8 @@ class Manager(PatternProcessorManager):
     def __init__(self) -> None:
         self.updates: list[Sequence[Discovered]] = []
         self.failures: list[Exception] = []
+        self.looks = 0
+        """At which nothing had changed."""
         self.refuses_next = False
         self._told = threading.Condition()
 
@@ -73,6 +73,11 @@ class Manager(PatternProcessorManager):
     def on_discovery_failed(self, error: Exception) -> None:
         with self._told:
             self.failures.append(error)
+            self._told.notify_all()
+
+    def on_nothing_changed(self) -> None:
+        with self._told:
+            self.looks += 1
             self._told.notify_all()
 
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:
@@ -92,18 +97,15 @@ class Manager(PatternProcessorManager):
         self.wait(lambda: bool(self.updates) and versions(self.last) == expected)
         return self.last
 
+    def wait_for_looks(self, number: int = 2) -> None:
+        """At which nothing has changed. With two, the second has begun after this call."""
+        known = self.looks
+        self.wait(lambda: self.looks >= known + number)
+
     def wait_for_failure(self) -> Exception:
         known = len(self.failures)
         self.wait(lambda: len(self.failures) > known)
         return self.failures[-1]
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.01)
 
 
 @contextmanager

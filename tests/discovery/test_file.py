@@ -126,7 +126,7 @@ def test_a_file_that_is_being_written_counts_when_it_is_whole(
             for n, part in enumerate(newer):
                 file.write((begin if n == 0 else comma) + part)
                 file.flush()
-                time.sleep(0.05)
+                time.sleep(0.05)  # the pace of the writer: a look waits for the file to rest
             file.write(end)
         manager.wait_for({f"r{n}": 2 for n in range(30)})
         assert len(manager.updates) == 1
@@ -146,7 +146,7 @@ def test_a_file_that_is_written_all_the_time_holds_up_no_other(folder: Path) -> 
     writer = threading.Thread(target=scribble, daemon=True)
     with watching(one) as manager:
         writer.start()
-        time.sleep(0.1)
+        manager.wait_for_looks()
         write(folder / "new.json", rule("d"))
         manager.wait_for({"a": 1, "b": 2, "c": 3, "d": 1})
         ended.set()
@@ -170,10 +170,9 @@ def test_the_same_size_and_times_hide_nothing(tmp_path: Path) -> None:
 
 
 def test_what_rests_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SETTLED", 0.05)
+    monkeypatch.setattr(module, "SETTLED", -1)  # as if time had passed
     path = tmp_path / "rules.json"
     write(path, rule("a"))
-    time.sleep(0.1)
     one = module.FileDiscoverer(path, INTERVAL)
     one.initial_pattern_processors()
     reads: list[Path] = []

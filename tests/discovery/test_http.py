@@ -32,7 +32,8 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.set_store import FolderStore
-from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, until, versions, watching
+from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
+from tests.kit import until
 
 TOKEN = "correct-horse-battery-staple"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -215,7 +214,7 @@ def test_a_writer_in_the_middle_of_a_transaction_is_not_seen(place: SqlitePlace)
     with watching(discoverer) as manager:
         connection.execute("DELETE FROM pattern_processors")
         connection.execute(INSERT, row(rule("b")))
-        time.sleep(5 * INTERVAL.total_seconds())
+        manager.wait_for_looks()
         connection.commit()
         manager.wait_for({"b": 1})
         assert len(manager.updates) == 1

@@ -30,10 +30,11 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
 )
 from asterism.rules.set_store import FolderStore, status_of
-from tests.discovery.kit import INTERVAL, Rule, graph, rule, until
+from tests.discovery.kit import INTERVAL, Rule, graph, rule
 from tests.discovery.places import FilePlace, FolderPlace, Place, SqlitePlace, UrlPlace
 from tests.faults.kit import EIO, ENOSPC, Faults
-from tests.processors.test_coordinator import compiler_of, version
+from tests.kit import until
+from tests.rules.test_coordinator import compiler_of, version
 
 SOON = timedelta(milliseconds=10)
 TOKEN = "a-long-random-secret"
@@ -279,7 +280,8 @@ def test_a_discoverer_that_raises_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_discoverer_that_returns_has_ended(tmp_path: Path) -> None:
     manager, factory = started(tmp_path, lambda manager: None)
-    time.sleep(0.2)
+    assert manager._watcher is not None
+    manager._watcher.join()
     assert len(factory.made) == 1
     assert (status_of(str(tmp_path)).state, manager.status.state) == (VALID, VALID)
     manager.close()

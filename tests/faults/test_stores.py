@@ -20,7 +20,7 @@ from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
 from tests.discovery.kit import graph, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
-from tests.processors.test_coordinator import version
+from tests.rules.test_coordinator import version
 
 UPDATES = 3
 VERSIONS = {number: version(number) for number in range(1, UPDATES + 1)}

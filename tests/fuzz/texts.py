@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from tests.property.sql_expressions import Expressions
+from tests.expressions.sql_expressions import Expressions
 
 KINDS = ("condition", "measure", "pattern", "rule")
 _TEXT = r"""( ) [ ] { } , . ; : :: ' " ` \ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS
@@ -174,7 +174,7 @@ class Texts:
         if self.rng.random() < 0.5:
             return value
         for _ in range(self.rng.choice([1, 1, 2, 5])):
-            at, way = value, []
+            at, way = value, list[tuple[Any, Any]]()
             while isinstance(at, dict | list) and at and (not way or self.rng.random() < 0.7):
                 key = self.rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
                 way.append((at, key))

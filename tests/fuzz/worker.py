@@ -23,7 +23,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.validation import check, check_processor
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, text_of
-from tests.property.sql_expressions import arrow_schema
+from tests.expressions.sql_expressions import arrow_schema
 
 MAX_MEMORY = 6 * 1024**3  # address space; DuckDB, Arrow and numba reserve much and use little of it
 MAX_MESSAGE = 30_000  # characters
@@ -40,8 +40,8 @@ def condition(text: str) -> None:
 def measure(text: str) -> None:
     measures = MatchOutput(OutputSpec(OutputKind.MATCHES, (text,)), SCHEMA, ("s",), TIME, STAGES).measures
     assert measures is not None
-    measures.arguments.evaluate(sample(SCHEMA))
-    measures.rest.evaluate(sample(measures.table_schema))
+    for vectorized in measures.expressions:
+        vectorized.evaluate(sample(vectorized.schema))
 
 
 def pattern(text: str) -> None:

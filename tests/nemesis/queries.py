@@ -7,7 +7,6 @@ can be made again, and be as long as one likes.
 from __future__ import annotations
 
 import json
-import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream, Pattern
@@ -32,7 +30,8 @@ from asterism.windows.operator import LATE_ELEMENTS
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger
 from tests.contracts.ledger import FEES, MOVES, Ledger
-from tests.spark.dynamic import INTERVAL, SCHEMA, at, chain
+from tests.spark.rules import INTERVAL, SCHEMA, at, chain
+from tests.spark.streams import write_file
 
 DELAY = timedelta(seconds=5)
 SECONDS = 20
@@ -66,12 +65,7 @@ class Query(ABC):
     def feed(self, number: int) -> None:
         """The files of this number."""
         for source, table in self.files(number, random.Random(f"{self.seed} {number}")).items():
-            into = self.folder / source
-            into.mkdir(parents=True, exist_ok=True)
-            new = self.folder / f"{source}.new"
-            pq.write_table(table, new)
-            os.utime(new, (1_700_000_000 + number,) * 2)  # Spark takes the oldest first
-            new.replace(into / f"{number:05}.parquet")
+            write_file(table, self.folder / source, number)
 
     def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
         """Up to DELAY late, some events later than that, many with equal times."""
@@ -197,15 +191,15 @@ class WindowQuery(Query):
     outputs = ("results", "late")
     named: ClassVar[Mapping[str, str]] = {FIRINGS: "results", LATE_ELEMENTS: "late"}
     ids = ("results",)
+    trigger = (
+        EventTimeTrigger.after_end_of_window()
+        .with_early_trigger(CountTrigger.at_least(3))
+        .with_late_trigger(CountTrigger.at_least(1))
+    )
 
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
-        trigger = (
-            EventTimeTrigger.after_end_of_window()
-            .with_early_trigger(CountTrigger.at_least(3))
-            .with_late_trigger(CountTrigger.at_least(1))
-        )
         windowed = window(
-            self.events(spark), TumblingWindows.of(timedelta(seconds=30)), trigger=trigger,
+            self.events(spark), TumblingWindows.of(timedelta(seconds=30)), trigger=self.trigger,
             allowed_lateness=timedelta(seconds=40), key_groups=self.key_groups,
         )  # fmt: skip
         measures = ["count(*) AS n", "sum(x) AS total", "max_by(kind, x) AS kind_of_max"]

@@ -292,7 +292,8 @@ def running(trigger: t.Trigger, unit: Any) -> Running:
         case t.CountTrigger(count):
             return Count(count)
         case t.EventTimeTrigger(None, early, late):
-            return AfterEnd(*(None if part is None else running(part, unit) for part in (early, late)), event=True)
+            parts = [None if part is None else running(part, unit) for part in (early, late)]
+            return AfterEnd(parts[0], parts[1], event=True)
         case t.EventTimeTrigger(delay):
             return AfterFirst(delay // unit, event=True)
         case t.ProcessingTimeTrigger(None, early):

@@ -25,7 +25,7 @@ from tests.nemesis.queries import QUERIES, SECONDS, Query
 from tests.nemesis.victim import session
 from tests.soak.judge import LIMITS, judged
 
-SETTINGS = {
+SETTINGS: dict[str, int | str] = {
     # What Spark keeps of the past, for its UI and to go back, is to be full after some dozen micro-batches.
     "spark.sql.streaming.minBatchesToRetain": 10,
     "spark.sql.streaming.fileSource.log.cleanupDelay": 10_000,
@@ -42,9 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=200, help="events in a file (default: 200)")
     options = parser.parse_args()
-    spark = session(
-        more={"spark.sql.ui.retainedExecutions": 20, "spark.ui.retainedJobs": 50, "spark.ui.retainedStages": 50}
-    )
+    spark = session({"spark.sql.ui.retainedExecutions": 20, "spark.ui.retainedJobs": 50, "spark.ui.retainedStages": 50})
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     grows = False
@@ -155,12 +153,12 @@ def _memory(jvm: int) -> Iterator[float]:
             continue
         parents[int(process.name)] = int(status["PPid"])
         resident[int(process.name)] = int(status.get("VmRSS", "0 kB").split()[0]) / 1000
-    for process in resident:
-        ancestor = process
+    for number in resident:
+        ancestor = number
         while ancestor in parents and ancestor != jvm:
             ancestor = parents[ancestor]
-        if ancestor == jvm and process != jvm:
-            yield resident[process]
+        if ancestor == jvm and number != jvm:
+            yield resident[number]
 
 
 def _rows_of_state(spark: SparkSession, query: Query) -> Iterator[tuple[str, int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,11 +53,17 @@ def events(count: int = 2000, users: int = 40, seed: int = 7) -> pa.Table:
 
 def write_files(table: pa.Table, folder: Path, cuts: list[int], first: int = 0) -> None:
     """One Parquet file per piece, in order."""
-    folder.mkdir(parents=True, exist_ok=True)
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, table.num_rows], strict=True), first):
-        path = folder / f"part-{number:04d}.parquet"
-        pq.write_table(table.slice(begin, end - begin), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
+        write_file(table.slice(begin, end - begin), folder, number)
+
+
+def write_file(table: pa.Table, folder: Path, number: int) -> Path:
+    """The file of this number: there as a whole at once, and later than those with smaller numbers, which Spark reads first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / ".new"
+    pq.write_table(table, new)
+    os.utime(new, (1_700_000_000 + number,) * 2)
+    return new.replace(folder / f"{number:05}.parquet")
 
 
 def random_cuts(rows: int, pieces: int, seed: int) -> list[int]:
@@ -65,7 +73,8 @@ def random_cuts(rows: int, pieces: int, seed: int) -> list[int]:
 def stream_of(spark: SparkSession, folder: Path, **options: Any) -> KeyedStream:
     schema = spark.createDataFrame(events(1)).schema
     df = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
-    return KeyedStream(df, **({"key": "user", "time": "ts", "max_out_of_orderness": DISORDER} | options))
+    how: dict[str, Any] = {"key": "user", "time": "ts", "max_out_of_orderness": DISORDER} | options
+    return KeyedStream(df, **how)
 
 
 class Collect:
@@ -80,6 +89,17 @@ class Collect:
     @property
     def rows(self) -> list[dict[str, Any]]:
         return [row for batch in self.batches.values() for row in batch]
+
+
+@contextmanager
+def shuffle_partitions(spark: SparkSession, number: int) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+    spark.conf.set("spark.sql.shuffle.partitions", number)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 def ids(rows: list[dict[str, Any]]) -> list[str]:

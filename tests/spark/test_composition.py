@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
@@ -31,7 +29,7 @@ from asterism.spark.patterns import PatternStream
 from asterism.spark.rules import PatternProcessorStream
 from asterism.spark.windows import WindowedStream, window
 from asterism.windows.assigners import TumblingWindows
-from tests.spark.streams import Collect
+from tests.spark.streams import Collect, write_file
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -168,9 +166,7 @@ class Case:
     def add(self, *files: int) -> None:
         for number in files:
             rows = [row for row in EVENTS if row["v"] in FILES[number]]
-            path = self.folder / "in" / f"{number}.parquet"
-            pq.write_table(pa.Table.from_pylist(rows, ARROW), path)
-            os.utime(path, (1_700_000_000 + number,) * 2)
+            write_file(pa.Table.from_pylist(rows, ARROW), self.folder / "in", number)
 
     @property
     def stream(self) -> DataFrame:

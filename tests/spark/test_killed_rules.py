@@ -18,7 +18,8 @@ from asterism.cli.main import main
 from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import status_of
-from tests.spark.dynamic import Watch, e, rule, until
+from tests.kit import until
+from tests.spark.rules import Watch, e, rule
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

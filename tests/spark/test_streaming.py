@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
+from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,
     BASE,
@@ -111,21 +107,6 @@ def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tm
     assert found == [found[0]] * 7
 
 
-def test_number_of_key_groups_pages_and_partitions_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(800)
-    write_files(table, tmp_path / "in", [300])
-    expected = batch_matches(spark, table, FUNNEL)
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    for number, (key_groups, pages) in enumerate([(1, 1), (7, 16)]):
-        found = Collect()
-        spark.conf.set("spark.sql.shuffle.partitions", str(number + 1))
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups, pages=pages)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"))
-        assert ids(found.rows) == expected
-    assert partitions is not None
-    spark.conf.set("spark.sql.shuffle.partitions", partitions)
-
-
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = events(300)
     write_files(table, tmp_path / "in", [150])
@@ -215,9 +196,7 @@ def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession,
         {"timed_out": found}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "500 milliseconds"}
     )
     assert query is not None
-    until = time.monotonic() + 60
-    while not found.rows and time.monotonic() < until and query.isActive:
-        time.sleep(0.2)
+    until(lambda: found.rows, query)
     query.stop()
     assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
 
@@ -246,57 +225,3 @@ def test_a_stream_needs_a_checkpoint(spark: SparkSession, tmp_path: Path) -> Non
     write_files(events(10), tmp_path / "in", [])
     with pytest.raises(StreamDefinitionError, match="a stream needs a checkpoint location"):
         CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()})
-
-
-_VICTIM = """
-import sys, time
-from pathlib import Path
-import asterism.spark
-from pyspark.sql import SparkSession
-from asterism import CEP
-from tests.spark.streams import ABSENCE, stream_of
-
-folder = Path(sys.argv[1])
-spark = (SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-
-def sink(df, batch_id):
-    (folder / "progress").open("a").write(f"{batch_id}\\n")
-    df.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
-
-CEP.pattern(stream_of(spark, folder / "in"), ABSENCE).run({"matches": sink}, checkpoint=str(folder / "cp"))
-(folder / "done").touch()
-"""
-
-
-@pytest.mark.timeout(600)  # it starts Spark again and again
-def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(1500)
-    write_files(table, tmp_path / "in", random_cuts(1500, 6, seed=3))
-    script = tmp_path / "victim.py"
-    script.write_text(_VICTIM)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    progress = tmp_path / "progress"
-    kills = 0
-    for delay in (0.0, 0.35, 0.7, None):  # after the sink of a new micro-batch has begun: inside it, and between two
-        seen = len(progress.read_text().split()) if progress.exists() else 0
-        log = (tmp_path / "log").open("ab")
-        victim = subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path)], env=environment, stderr=log, start_new_session=True
-        )
-        until = time.monotonic() + 120
-        while victim.poll() is None and time.monotonic() < until:
-            now = len(progress.read_text().split()) if progress.exists() else 0
-            if delay is not None and now > seen:
-                time.sleep(delay)
-                os.killpg(victim.pid, signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.02)
-        victim.wait()
-        log.close()
-    assert kills >= 2
-    assert (tmp_path / "done").exists(), (tmp_path / "log").read_text()[-3000:]
-    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
-    assert ids(rows) == batch_matches(spark, table, ABSENCE)

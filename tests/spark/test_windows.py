@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import asterism
 from asterism import (
@@ -42,8 +36,9 @@ from asterism.errors import StreamDefinitionError
 from asterism.testing import OperatorHarness
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS
+from tests.kit import until
 from tests.reference.windows import END
-from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_files
+from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_file, write_files
 from tests.windows.driver import SCHEMA as ELEMENTS
 from tests.windows.driver import operator_of, summed, table_of
 from tests.windows.transcripts import Case, cases, firing_text, late_text
@@ -61,13 +56,6 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
         str({name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()})
         for row in rows
     )
-
-
-def until(true: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 # ---------------------------------------------------------------------- streams, tables, the operator
@@ -234,8 +222,7 @@ def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession
 
     def arrive(number: int, *seconds: float) -> None:
         elements = [{"k": "a", "t": round(second * 1000), "v": 1} for second in seconds]
-        pq.write_table(pa.Table.from_pylist(elements, ELEMENTS), tmp_path / "new")
-        (tmp_path / "new").rename(folder / f"{number}.parquet")
+        write_file(pa.Table.from_pylist(elements, ELEMENTS), folder, number)
 
     schema = spark.createDataFrame(ELEMENTS.empty_table()).schema
     stream = KeyedStream(spark.readStream.schema(schema).parquet(str(folder)), key="k", time="t")
@@ -257,11 +244,11 @@ def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession
         return [(row["firing"], row["kind"], row["n"]) for row in found.rows if row["window_start"] == 0]
 
     try:
-        until(lambda: len(firings()) == 1 or not query.isActive)
+        until(lambda: len(firings()) == 1, query)
         arrive(1, 60)
-        until(lambda: len(firings()) == 2 or not query.isActive)
+        until(lambda: len(firings()) == 2, query)
         arrive(2, 3, 4, 5, 6, 7)
-        until(lambda: len(firings()) == 3 or not query.isActive)
+        until(lambda: len(firings()) == 3, query)
     finally:
         query.stop()
     assert firings() == [(1, "early", 2), (2, "on_time", 2), (3, "late", 7)]
@@ -395,61 +382,3 @@ def test_windows_are_no_data_frame_yet(spark: SparkSession) -> None:
 
 def test_windows_of_nothing(spark: SparkSession) -> None:
     assert of_table(spark, SCHEMA.empty_table()).aggregate("count(*) AS n").count() == 0
-
-
-# ---------------------------------------------------------------------- failure
-
-_VICTIM = """
-import sys
-from pathlib import Path
-import asterism.spark
-from pyspark.sql import SparkSession
-from tests.spark.test_windows import run_to_files
-
-folder = Path(sys.argv[1])
-spark = (SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-run_to_files(spark, folder)
-"""
-
-
-def run_to_files(spark: SparkSession, folder: Path, **changed: Any) -> None:
-    """Windows whose results are one folder per micro-batch."""
-
-    def sink(df: DataFrame, batch_id: int) -> None:
-        with (folder / "progress").open("a") as progress:
-            progress.write(f"{batch_id}\n")
-        df.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
-
-    policy = POLICIES["early results and the one at the end"] | changed
-    windowed = window(stream_of(spark, folder / "in"), policy["windows"], trigger=policy["trigger"], key_groups=4)
-    windowed.run({"results": sink}, aggregate=MEASURES, checkpoint=str(folder / "cp"))
-
-
-@pytest.mark.timeout(600)  # it starts Spark again and again
-def test_kill_minus_nine_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(600)
-    write_files(table, tmp_path / "in", random_cuts(600, 3, seed=3))
-    script, progress = tmp_path / "victim.py", tmp_path / "progress"
-    script.write_text(_VICTIM)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
-    with (tmp_path / "log").open("wb") as log:
-        command = [sys.executable, str(script), str(tmp_path)]
-        victim = subprocess.Popen(command, env=environment, stderr=log, stdout=log, start_new_session=True)
-        until(lambda: victim.poll() is not None or (progress.exists() and "1\n" in progress.read_text()), 120)
-        os.killpg(victim.pid, signal.SIGKILL)
-        victim.wait()
-    assert victim.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-
-    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
-        run_to_files(spark, tmp_path, trigger=AT_END)
-    run_to_files(spark, tmp_path)
-    rows = spark.read.parquet(str(tmp_path / "out")).drop("batch").toArrow().to_pylist()
-    policy = POLICIES["early results and the one at the end"]
-    assert texts(rows) == texts(
-        of_table(spark, table, windows=policy["windows"], trigger=policy["trigger"])
-        .aggregate(*MEASURES)
-        .toArrow()
-        .to_pylist()
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,13 +11,12 @@ import pytest
 
 from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
-from asterism.spark.batch import BATCH_GROUP, run_groups
-from asterism.spark.windows import _arrived
+from asterism.spark.batch import BATCH_GROUP, run_groups, sorted_arrival
 from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
 from asterism.windows.operator import WindowOperator
-from asterism.windows.plan import FIRINGS
+from asterism.windows.plan import EVENTS, FIRINGS
 from asterism.windows.triggers import Any as AnyOf
 from asterism.windows.triggers import (
     ContinuousProcessingTimeTrigger,
@@ -90,7 +88,7 @@ def over_a_table(operator: WindowOperator, key_groups: int) -> list[tuple[Any, .
     rows = ELEMENTS.append_column(BATCH_GROUP, pa.array(groups.astype("int32")))
     rows = rows.sort_by([(BATCH_GROUP, "ascending"), ("t", "ascending")])
     runner: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    runner = run_groups(operator, partial(_arrived, operator), CLOCK)
+    runner = run_groups(operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)), CLOCK)
     found = []
     for batch in runner(iter(rows.to_batches(max_chunksize=7))):
         for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Triggers as values: what they are, how they print, and what they refuse is in ``tests/errors``."""
+"""Triggers as values: what they are, how they print, and what they refuse is in ``test_window_texts.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asterism.windows import triggers as t
 from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 from asterism.windows.evictors import Evictor
 from asterism.windows.trigger_table import Part, trigger_table_of
-from tests.windows.test_equals_reference import triggers
+from tests.windows.test_operator_property import triggers
 
 NAMES: dict[str, Any] = {
     name: getattr(t, name) for name in vars(t) if name.endswith("Trigger") or name in ("All", "Any")

@@ -53,7 +53,7 @@ def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
             raise StreamDefinitionError(f"{path}: not a text file in UTF-8", str(error)) from None
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise StreamDefinitionError(
-                f"{path}, line {number}: not a case", str(error), "tests/conformance/README.md describes the format"
+                f"{path}, line {number}: not a case", str(error), "tests/corpus/README.md describes the format"
             ) from None
 
 

@@ -142,11 +142,13 @@ def run_cases(
     cuts: str = "whole",
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    rounds: int | None = None,
 ) -> Iterator[Outcome]:
     """Run all *cases* in one streaming query and compare.
 
     :param folder: an empty one, for input, operators and checkpoint
     :param progress: is told how many micro-batches are over, and how many there are
+    :param rounds: the most micro-batches before the restart, and after it; None: each piece of a case has one of its own
     """
     operators: dict[int, CepOperator] = {}
     errors: dict[int, Exception] = {}
@@ -156,7 +158,7 @@ def run_cases(
         except Exception as error:
             errors[number] = error
     collected = {number: Collected() for number in operators}
-    for number, output, rows in _answers(spark, cases, folder, operators, cuts, seed, progress):
+    for number, output, rows in _answers(spark, cases, folder, operators, cuts, seed, progress, rounds):
         if output == ERROR:
             errors.setdefault(number, RuntimeError(rows.decode()))
         else:
@@ -175,9 +177,10 @@ def _answers(
     cuts: str,
     seed: int,
     progress: Callable[[int, int], None],
+    rounds: int | None,
 ) -> Iterator[tuple[int, str, bytes]]:
     """What the operators gave: number of the case, output, rows; for each case in the order in which it came."""
-    before, after = micro_batches(cases, operators, cuts, seed)
+    before, after = micro_batches(cases, operators, cuts, seed, rounds)
     results: dict[int, list[bytes]] = {}
 
     def collect(df: DataFrame, batch_id: int) -> None:
@@ -203,12 +206,12 @@ def _answers(
 
 
 def micro_batches(
-    cases: Sequence[Case], numbers: Iterable[int], cuts: str, seed: int
+    cases: Sequence[Case], numbers: Iterable[int], cuts: str, seed: int, rounds: int | None = None
 ) -> tuple[list[pa.Table], list[pa.Table]]:
-    """The micro-batches before the restart and after it. Each brings the next piece of every case, the restart comes when
-    half of the pieces of each case have come.
+    """The micro-batches before the restart and after it. Each brings the next piece of every case, or the next pieces where
+    there are more than *rounds*; the restart comes when half of the pieces of each case have come.
     """
-    halves: tuple[list[list[dict[str, Any]]], ...] = ([], [])
+    halves: tuple[list[list[list[dict[str, Any]]]], ...] = ([], [])
     for number in numbers:
         case = cases[number]
         by_id = {event[0]: dict(zip(SCHEMA.names, event, strict=True)) for event in case["events"]}
@@ -216,11 +219,16 @@ def micro_batches(
             {"number": number, "events": [by_id[event] for event in ids], "watermark": watermark}
             for ids, watermark in pieces(case, cuts, rng_for(case, seed))
         ]
-        halves[0].append(stream[: len(stream) // 2])
-        halves[1].append(stream[len(stream) // 2 :])
+        middle = len(stream) // 2
+        for half, part in zip(halves, (stream[:middle], stream[middle:]), strict=True):
+            size = 1 if rounds is None else max(1, -(-len(part) // rounds))
+            half.append([part[n : n + size] for n in range(0, len(part), size)])
     before, after = (
-        [pa.Table.from_pylist([row for row in rows if row is not None], PIECES) for rows in zip_longest(*streams)]
-        for streams in halves
+        [
+            pa.Table.from_pylist([row for rows in batch for row in rows], PIECES)
+            for batch in zip_longest(*half, fillvalue=[])
+        ]
+        for half in halves
     )
     return before, after
 

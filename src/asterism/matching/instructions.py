@@ -1,6 +1,7 @@
 """The instructions of the kernel's stack machine, and the programs that are made of them.
 
-The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they stay (``tests/unit/test_kernel_numbers.py``).
+The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they stay
+(``tests/matching/test_kernel_numbers.py``).
 What an instruction holds is told at :attr:`Programs.ops`; :mod:`asterism.matching.condition_programs` emits them.
 """
 

@@ -2,7 +2,7 @@
 
 What a partial match can do is told in :mod:`asterism.patterns.automaton`; in which order it happens, in
 :mod:`asterism.matching.kernels`, which does the same with arrays, for all keys at once. The answers are equal, also in their
-order: tests/property/test_trace_equals_kernel.py.
+order: tests/trace/test_trace_property.py.
 """
 
 from __future__ import annotations

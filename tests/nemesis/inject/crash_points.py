@@ -125,7 +125,8 @@ def _armed(folder: Path) -> dict[str, Any] | None:
             _cache[:] = [stamp, json.loads((folder / "fault.json").read_text())]
     except FileNotFoundError:
         return None
-    return _cache[1]
+    armed: dict[str, Any] | None = _cache[1]
+    return armed
 
 
 _cache: list[Any] = [0, None]

@@ -1,0 +1,510 @@
+"""Whatever is given where something else is expected, what comes out is an error of Asterism's, with a text for people.
+
+Every public function, constructor and method that defines something, or drives a test, is called with values of wrong types in
+each of its parameters, one at a time. What accepts one must work with it: a result is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import asterism
+import asterism.discovery
+import asterism.testing
+from asterism import (
+    AfterMatchSkipStrategy,
+    All,
+    BroadcastInput,
+    BroadcastListState,
+    BroadcastMapState,
+    BroadcastValueState,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    Evictor,
+    FilePatternProcessorDiscovererFactory,
+    GlobalWindows,
+    HttpPatternProcessorDiscovererFactory,
+    Input,
+    InputSelection,
+    IterativeCondition,
+    ListState,
+    MapState,
+    NeverTrigger,
+    Output,
+    Pattern,
+    PatternProcessor,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    ReducingState,
+    Semantics,
+    SessionWindows,
+    SlidingWindows,
+    SqlPatternProcessorDiscovererFactory,
+    StreamOperator,
+    TumblingWindows,
+    UrlPatternProcessorDiscovererFactory,
+    ValueState,
+)
+from asterism import Any as AnyTrigger
+from asterism.discovery import create_pattern_processor_table
+from asterism.errors import AsterismError
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.conditions import NotCondition, SqlCondition
+from asterism.testing import (
+    Clock,
+    End,
+    Literals,
+    OperatorHarness,
+    PatternHarness,
+    Send,
+    StreamOperatorHarness,
+    Watermark,
+    assert_matches,
+    check_independence,
+    check_operator_independence,
+    match,
+    table_of,
+)
+from asterism.windows.trigger_table import trigger_table_of
+from asterism.windows.user_functions import failed
+
+SECOND = timedelta(seconds=1)
+WRONG: list[Any] = [
+    None,
+    True,
+    5,
+    -1,
+    0,
+    2.5,
+    float("nan"),
+    10**20,
+    "text",
+    "",
+    "\ud800",
+    b"bytes",
+    [],
+    [5],
+    ["text"],
+    {},
+    {"a": 5},
+    {5: "a"},
+    (),
+    SECOND,
+    datetime(2026, 1, 1),
+    datetime.max,
+    object(),
+    object,
+    len,
+    AfterMatchSkipStrategy.no_skip,
+    Pattern.begin("z"),
+    Semantics,
+    pa.schema([]),
+    Path("there/is/none"),
+]
+"""One of these is right in many places."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that works, by the names of all of its parameters that a user would say."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    use: Callable[[Any], object] = repr
+
+    def wrong(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name in self.arguments:
+            for value in WRONG:
+                yield name, self.arguments | {name: value}
+
+
+def use_pattern(pattern: Any) -> object:
+    pattern = pattern if isinstance(pattern, Pattern) else Pattern.begin("a").where(pattern)
+    hash(pattern)
+    compile_pattern(pattern)
+    return pattern.to_json(), pattern.to_svg(), repr(pattern)
+
+
+def use_skip(skip: AfterMatchSkipStrategy) -> object:
+    return use_pattern(Pattern.begin("a", skip))
+
+
+def use_trigger(trigger: Any) -> object:
+    return repr(trigger), trigger_table_of(trigger), trigger.discarding()
+
+
+class Counts(StreamOperator):
+    """Counts."""
+
+    clicks = Input("user STRING, at TIMESTAMP")
+    names = Output("user STRING")
+
+    @clicks.process_element
+    def click(self, click: Any, ctx: Any) -> None:
+        self.names.collect(user=click.user)
+
+
+def harness() -> PatternHarness:
+    return PatternHarness(Pattern.begin("a").where("kind = 'a'").next("b"))
+
+
+def operator_harness() -> StreamOperatorHarness:
+    return StreamOperatorHarness(Counts(), {"clicks": {"key": "user", "time": "at"}})
+
+
+def of_pattern(name: str, start: Pattern | None = None, /, **arguments: Any) -> Call:
+    def called(**changed: Any) -> Any:
+        return getattr(start or Pattern.begin("a").where("x > 1"), name)(**changed)
+
+    return Call(called, arguments, use_pattern)
+
+
+def of_condition(name: str) -> Call:
+    return Call(getattr(SqlCondition("x"), name), {"other": "y"}, use_pattern)
+
+
+def of_harness(name: str, make: Callable[[], Any] = harness, /, **arguments: Any) -> Call:
+    def called(**changed: Any) -> Any:
+        return getattr(make(), name)(**changed)
+
+    return Call(called, arguments)
+
+
+LOOP = Pattern.begin("a").one_or_more()
+COUNTS: dict[str, Any] = {"operator": Counts(), "inputs": {"clicks": {"key": "user", "time": "at"}}}
+HARNESS: dict[str, Any] = {
+    "pattern": Pattern.begin("a"),
+    "schema": asterism.testing.EVENTS,
+    "keys": ["key"],
+    "time": "ts",
+    "semantics": Semantics.DEFAULT,
+    "select": ["COUNT(a.*) AS n"],
+    "order_by": ["value"],
+    "literals": Literals(),
+    "outputs": None,
+    "pages": 1,
+    "key_groups": 1,
+    "max_partial_matches": 10,
+    "on_limit": "error",
+}
+LITERALS: dict[str, Any] = {
+    "kind": "kind", "value": "value", "key": "key", "time": "ts", "step": SECOND, "timed_by_value": False, "label": None,
+}  # fmt: skip
+TABLE = table_of([{"kind": "a"}], asterism.testing.EVENTS)
+
+
+def use_literals(literals: Literals) -> object:
+    return match(Pattern.begin("x"), "a1 ann.b2(value=3)", literals=literals).matches
+
+
+CALLS: dict[str, Call] = {
+    "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
+    "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
+    **{
+        f"Pattern.{name}": of_pattern(name, stage="b")
+        for name in ("next", "followed_by", "followed_by_any", "not_next")
+    },
+    "Pattern.not_followed_by": Call(
+        lambda stage: Pattern.begin("a").not_followed_by(stage).within(SECOND), {"stage": "b"}, use_pattern
+    ),
+    "Pattern.where": of_pattern("where", condition="y > 1"),
+    "Pattern.or_": of_pattern("or_", condition="y > 1"),
+    "Pattern.until": of_pattern("until", LOOP, condition="y > 1"),
+    "Pattern.subtype": Call(
+        lambda name, other, column: Pattern.begin("a").subtype(name, other, column=column),
+        {"name": "card", "other": "cash", "column": "kind"},
+        use_pattern,
+    ),
+    "Pattern.times": of_pattern("times", at_least=2, at_most=3, within=SECOND),
+    "Pattern.times_or_more": of_pattern("times_or_more", at_least=2, within=SECOND),
+    "Pattern.one_or_more": of_pattern("one_or_more", within=SECOND),
+    "Pattern.within": of_pattern("within", duration=SECOND, within_type=asterism.WithinType.FIRST_AND_LAST),
+    "Pattern.skip_strategy": of_pattern("skip_strategy", skip=AfterMatchSkipStrategy()),
+    "Pattern.from_json": Call(Pattern.from_json, {"source": Pattern.begin("a").to_json()}, use_pattern),
+    "Pattern.explain": Call(Pattern.begin("a").explain, {"semantics": Semantics.DEFAULT}),
+    "Pattern.to_svg": Call(Pattern.begin("a").to_svg, {"what": "stages", "semantics": Semantics.DEFAULT}),
+    "AfterMatchSkipStrategy": Call(
+        AfterMatchSkipStrategy,
+        {"kind": AfterMatchSkipStrategy.skip_to_first("a").kind, "stage": "a", "throw_on_miss": False},
+        use_skip,
+    ),
+    **{
+        f"AfterMatchSkipStrategy.{name}": Call(
+            getattr(AfterMatchSkipStrategy, name), {"stage": "a", "throw_on_miss": False}, use_skip
+        )
+        for name in ("skip_to_first", "skip_to_last")
+    },
+    "IterativeCondition": Call(
+        IterativeCondition, {"function": len, "columns": ["x"]}, lambda c: repr(Pattern.begin("a").where(c))
+    ),
+    **{f"IterativeCondition.{name}": of_condition(name) for name in ("and_", "or_")},
+    "SqlCondition": Call(SqlCondition, {"text": "x > 1"}, use_pattern),
+    "NotCondition": Call(NotCondition, {"condition": SqlCondition("x > 1")}, use_pattern),
+    "PatternProcessor": Call(
+        PatternProcessor,
+        {
+            "id": "a",
+            "version": 1,
+            "pattern": Pattern.begin("a"),
+            "timestamp": None,
+            "key": ("user",),
+            "select": ("a.x AS x",),
+            "function": None,
+            "timed_out": False,
+            "place": None,
+        },
+        lambda processor: (processor.to_dict(), hash(processor)),
+    ),
+    "PatternProcessor.from_dict": Call(
+        PatternProcessor.from_dict, {"fields": PatternProcessor("a", 1, Pattern.begin("a")).to_dict()}
+    ),
+    "FilePatternProcessorDiscovererFactory": Call(
+        FilePatternProcessorDiscovererFactory, {"path": "rules.json", "interval": SECOND}
+    ),
+    "UrlPatternProcessorDiscovererFactory": Call(
+        UrlPatternProcessorDiscovererFactory, {"url": "http://127.0.0.1:9/rules", "interval": SECOND}
+    ),
+    "HttpPatternProcessorDiscovererFactory": Call(
+        HttpPatternProcessorDiscovererFactory,
+        {
+            "port": 8080,
+            "token": 40 * "t",
+            "state": "state",
+            "host": "127.0.0.1",
+            "certificate": None,
+            "private_key": None,
+        },
+    ),
+    "SqlPatternProcessorDiscovererFactory": Call(
+        SqlPatternProcessorDiscovererFactory,
+        {"url": "sqlite:///rules.db", "table": "rules", "interval": SECOND, "registry": None, "connect_args": None},
+    ),
+    "create_pattern_processor_table": Call(
+        create_pattern_processor_table, {"url": "sqlite:///rules.db", "table": "rules"}
+    ),
+    "TumblingWindows.of": Call(TumblingWindows.of, {"size": SECOND, "offset": timedelta(0), "zone": None}),
+    "TumblingWindows.of_months": Call(TumblingWindows.of_months, {"months": 1, "offset": timedelta(0), "zone": None}),
+    "SlidingWindows.of": Call(
+        SlidingWindows.of, {"size": 2 * SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}
+    ),
+    "SlidingWindows.of_months": Call(
+        SlidingWindows.of_months, {"months": 2, "slide": 1, "offset": timedelta(0), "zone": None}
+    ),
+    "SessionWindows.with_gap": Call(SessionWindows.with_gap, {"gap": SECOND}),
+    "SessionWindows.with_dynamic_gap": Call(SessionWindows.with_dynamic_gap, {"gap": "INTERVAL 1 SECOND"}),
+    "TumblingWindows": Call(TumblingWindows, {"size": SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}),
+    "TumblingWindows, months": Call(TumblingWindows, {"size": 1, "slide": 1, "offset": timedelta(0), "zone": None}),
+    "SlidingWindows": Call(SlidingWindows, {"size": 2 * SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}),
+    "SessionWindows": Call(SessionWindows, {"gap": SECOND}),
+    **{
+        f"Evictor {kind}": Call(Evictor, {"kind": kind, "keep": 2, "threshold": 1.0, "distance": "x", "after": False})
+        for kind in ("count", "time", "delta")
+    },
+    "CountTrigger.at_least": Call(CountTrigger.at_least, {"count": 2}),
+    "CountTrigger": Call(CountTrigger, {"count": 2, "mode": None}, use_trigger),
+    **{
+        f"{kind.__name__}.after_first_element": Call(kind.after_first_element, {"delay": SECOND}, use_trigger)
+        for kind in (EventTimeTrigger, ProcessingTimeTrigger)
+    },
+    **{
+        f"{kind.__name__}.with_early_trigger": Call(
+            kind.after_end_of_window().with_early_trigger, {"trigger": CountTrigger.at_least(2)}, use_trigger
+        )
+        for kind in (EventTimeTrigger, ProcessingTimeTrigger)
+    },
+    "EventTimeTrigger.with_late_trigger": Call(
+        EventTimeTrigger.after_end_of_window().with_late_trigger, {"trigger": CountTrigger.at_least(2)}, use_trigger
+    ),
+    "EventTimeTrigger": Call(EventTimeTrigger, {"delay": None, "early": None, "late": None, "mode": None}, use_trigger),
+    "ProcessingTimeTrigger": Call(ProcessingTimeTrigger, {"delay": None, "early": None, "mode": None}, use_trigger),
+    **{
+        f"{kind.__name__}{name}": Call(make, {"interval": SECOND}, use_trigger)
+        for kind in (ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger)
+        for name, make in (("", kind), (".of", kind.of))
+    },
+    **{
+        f"DeltaTrigger{name}": Call(make, {"threshold": 1.0, "delta": "x"}, use_trigger)
+        for name, make in (("", DeltaTrigger), (".of", DeltaTrigger.of))
+    },
+    **{
+        f"PurgingTrigger{name}": Call(make, {"trigger": CountTrigger.at_least(2)}, use_trigger)
+        for name, make in (("", PurgingTrigger), (".of", PurgingTrigger.of))
+    },
+    **{
+        kind.__name__: Call(
+            lambda one, other, kind=kind: kind(one, other),
+            {"one": CountTrigger.at_least(2), "other": EventTimeTrigger.after_end_of_window()},
+            use_trigger,
+        )
+        for kind in (All, AnyTrigger)
+    },
+    "NeverTrigger": Call(NeverTrigger, {"mode": None}, use_trigger),
+    "GlobalWindows": Call(GlobalWindows),
+    "InputSelection.of": Call(lambda **names: InputSelection.of(*names.values()), {"one": "a", "other": "b"}),
+    "Evictor.count": Call(Evictor.count, {"elements": 2, "after": False}),
+    "Evictor.time": Call(Evictor.time, {"length": SECOND, "after": False}),
+    "Evictor.delta": Call(Evictor.delta, {"threshold": 1.0, "delta": "x", "after": False}),
+    "Input": Call(Input, {"columns": "x BIGINT"}),
+    "BroadcastInput": Call(BroadcastInput, {"columns": "x BIGINT"}),
+    "Output": Call(Output, {"columns": "x BIGINT"}),
+    "ValueState": Call(ValueState, {"type": "BIGINT", "ttl": SECOND}),
+    "ListState": Call(ListState, {"type": "BIGINT", "ttl": SECOND}),
+    "MapState": Call(MapState, {"key_type": "STRING", "type": "BIGINT", "ttl": SECOND}),
+    "ReducingState": Call(ReducingState, {"type": "BIGINT", "function": max, "ttl": SECOND}),
+    "BroadcastValueState": Call(BroadcastValueState, {"type": "BIGINT"}),
+    "BroadcastListState": Call(BroadcastListState, {"type": "BIGINT"}),
+    "BroadcastMapState": Call(BroadcastMapState, {"key_type": "STRING", "type": "BIGINT"}),
+    # the test kit
+    "Literals": Call(Literals, LITERALS, use_literals),
+    "Literals.parse": of_harness("parse", Literals, text="a1", schema=asterism.testing.EVENTS, after=0),
+    "Literals.micros": of_harness("micros", Literals, time="1s"),
+    "Literals.text": of_harness("text", Literals, event={"kind": "a"}),
+    "Literals.time_text": of_harness("time_text", Literals, micros=5),
+    "table_of": Call(table_of, {"events": [{"kind": "a"}], "schema": asterism.testing.EVENTS}),
+    "match": Call(match, {**HARNESS, "events": "a1"}),
+    "PatternHarness": Call(PatternHarness, HARNESS, lambda made: made.send("a1").end().matches),
+    "PatternHarness.send": of_harness("send", events="a1"),
+    "PatternHarness.parts": of_harness("parts", events="a1"),
+    "PatternHarness.deliver": of_harness("deliver", parts=[TABLE, 5]),
+    "PatternHarness.times": of_harness("times", events=TABLE),
+    "PatternHarness.advance_watermark": of_harness("advance_watermark", to="5s"),
+    "PatternHarness.advance_processing_time": of_harness("advance_processing_time", to="5s"),
+    "PatternHarness.by_stage": of_harness("by_stage", output="matches"),
+    "PatternHarness.found": of_harness("found", output="matches"),
+    "OperatorHarness.restore": of_harness("restore", snapshot=harness().snapshot()),
+    "assert_matches": Call(
+        assert_matches, {"actual": ["a1"], "expected": ["a1"], "output": "matches", "in_any_order": False}
+    ),
+    "assert_matches of a harness": Call(
+        assert_matches, {"actual": match(Pattern.begin("a"), "a1"), "expected": ["a1"], "output": "matches"}
+    ),
+    "check_independence": Call(
+        check_independence, {"pattern": Pattern.begin("a"), "events": "a1 a2", "cuts": 1, "seed": 0}
+    ),
+    "OperatorHarness": Call(OperatorHarness, {"operator": harness().cep, "keys": ["key"], "key_groups": 1}),
+    "OperatorHarness.feed": of_harness("feed", events=TABLE, name="events"),
+    "OperatorHarness.feed_watermark": of_harness("feed_watermark", operator_harness, watermark=5, name="clicks"),
+    "OperatorHarness.move": of_harness("move", watermark=5, processing_time=5),
+    "OperatorHarness.tick": of_harness("tick", processing_time=5),
+    "OperatorHarness.output": of_harness("output", name="matches"),
+    "OperatorHarness.rows": of_harness("rows", name="matches"),
+    "StreamOperatorHarness": Call(StreamOperatorHarness, {**COUNTS, "key_groups": 1, "pages": 1}),
+    "StreamOperatorHarness.send": of_harness(
+        "send", operator_harness, input="clicks", rows={"user": "ann", "at": "1s"}
+    ),
+    "StreamOperatorHarness.table": of_harness(
+        "table", operator_harness, input="clicks", rows={"user": "ann", "at": "1s"}
+    ),
+    "StreamOperatorHarness.advance_watermark": of_harness(
+        "advance_watermark", operator_harness, input="clicks", to="1s"
+    ),
+    "StreamOperatorHarness.advance_processing_time": of_harness("advance_processing_time", operator_harness, to="1s"),
+    "StreamOperatorHarness.end": of_harness("end", operator_harness, input="clicks"),
+    "StreamOperatorHarness.play": of_harness("play", operator_harness, steps=[Clock("1s")]),
+    "Send": Call(
+        Send, {"input": "clicks", "rows": {"user": "ann", "at": "1s"}}, lambda step: operator_harness().play([step])
+    ),
+    "Watermark": Call(Watermark, {"to": "1s", "input": "clicks"}, lambda step: operator_harness().play([step])),
+    "Clock": Call(Clock, {"to": "1s"}, lambda step: operator_harness().play([step])),
+    "End": Call(End, {"input": "clicks"}, lambda step: operator_harness().play([step])),
+    "check_operator_independence": Call(
+        check_operator_independence,
+        {**COUNTS, "steps": [Send("clicks", {"user": "ann", "at": "1s"})], "cuts": 1, "seed": 0, "spread": [(2, 1)]},
+    ),
+}
+
+
+ELSEWHERE = {
+    "made and used by operators and triggers while they run, which tests/windows and tests/operators look at": {
+        "Context", "Counter", "Element", "StreamOperator", "TimeSpan", "Timer", "Trigger", "TriggerContext",
+        "TriggerResult",
+    },
+    "on Spark: tests/spark/test_wrong_types.py": {
+        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream", "Side",
+        "WindowedStream", "connect", "multi_broadcast_join", "window",
+    },
+    "to be derived from": {
+        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+        "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
+    },
+    "what comes out": {"Finding", "Snapshot"},
+}  # fmt: skip
+"""What is public and not called here."""
+
+
+def test_all_that_is_public_is_called() -> None:
+    elsewhere = set().union(*ELSEWHERE.values())
+    called = {name.partition(" ")[0] for name in CALLS}
+    missing = []
+    for module in (asterism, asterism.testing, asterism.discovery):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if name in elsewhere or not callable(thing) or (isinstance(thing, type) and issubclass(thing, Enum)):
+                continue
+            if not any(one == name or one.startswith(name + ".") for one in called):
+                missing.append(name)
+    for kind in (Pattern, AfterMatchSkipStrategy, Literals, OperatorHarness, PatternHarness, StreamOperatorHarness):
+        for name, method in inspect.getmembers(kind, inspect.isroutine):
+            if name.startswith("_"):
+                continue
+            takes = [
+                each for each in inspect.signature(method).parameters.values() if each.name not in ("self", "changes")
+            ]
+            owners = [each.__name__ for each in kind.__mro__]
+            if takes and not called & {f"{owner}.{name}" for owner in owners}:
+                missing.append(f"{kind.__name__}.{name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_right_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = CALLS[name]
+    call.use(call.function(**call.arguments))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_types_give_errors_of_asterism(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call, raw = CALLS[name], []
+    for parameter, arguments in call.wrong():
+        try:
+            call.use(call.function(**arguments))
+        except AsterismError as error:
+            str(error).encode("utf-8", "surrogatepass")
+        except AssertionError:
+            if not name.startswith(("assert_", "check_")):
+                raw.append(f"{parameter}={arguments[parameter]!r:.80}: AssertionError")
+        except Exception as error:
+            raw.append(f"{parameter}={arguments[parameter]!r:.80}: {type(error).__name__}: {error!s:.80}")
+    assert raw == []
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def fails(*arguments: Any) -> Any:
+    raise UnspeakableError
+
+
+def test_an_exception_of_a_function_need_not_have_a_text() -> None:
+    text = "UnspeakableError, whose text failed"
+    with pytest.raises(AsterismError, match=text):
+        match(Pattern.begin("a").where(IterativeCondition(fails)), "a1")
+    with pytest.raises(AsterismError, match=text):
+        match(Pattern.begin("a").where(fails), "a1")
+    assert text in str(failed("the window function", UnspeakableError()))

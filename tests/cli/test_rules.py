@@ -1,0 +1,543 @@
+"""The command ``asterism rules``, on files, SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from asterism.cli.main import main
+from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
+from asterism.discovery.editing import Addition, rules_at
+from asterism.rules.durable_files import LOCK
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.processor import PatternProcessor
+from tests.discovery.kit import Rule, graph, rule, versions
+from tests.discovery.postgresql import Server
+from tests.rules.test_coordinator import coordinator
+from tests.rules.test_coordinator import version as ab
+
+FULL: Rule = rule(
+    "full",
+    3,
+    timestamp="2026-01-31T12:00:00+00:00",
+    key=["user", "LOWER(item)"],
+    select=["LAST(a.price) AS p"],
+    timedOut=True,
+    maxPartialMatches=7,
+)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["rules", *map(str, arguments)], env={"COLUMNS": "1000"})
+
+
+def done(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def failed(*arguments: object, status: int = 2) -> str:
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def written(path: Path, *rules: Any) -> Path:
+    path.write_text(json.dumps(rules), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(params=["json", "yaml", "sqlite", "postgresql"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "sqlite":
+            source = f"sqlite:///{tmp_path / 'rules.db'}"
+            done("create", source)
+        case "postgresql":
+            source = str(request.getfixturevalue("database"))
+            done("create", source)
+        case suffix:
+            source = str(tmp_path / f"kept.{suffix}")
+    return source
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return tmp_path / "new.json"
+
+
+def in_use(source: str) -> dict[str, int]:
+    """What a query finds there."""
+    factory: PatternProcessorDiscovererFactory = (
+        SqlPatternProcessorDiscovererFactory(source)
+        if "://" in source
+        else FilePatternProcessorDiscovererFactory(source)
+    )
+    return versions(factory.create_pattern_processor_discoverer().initial_pattern_processors())
+
+
+def test_a_rule_from_its_first_version_to_its_end(source: str, new: Path) -> None:
+    assert done("add", source, written(new, rule("a"), FULL)) == "a version 1 added\nfull version 3 added\n"
+    assert in_use(source) == {"a": 1, "full": 3}
+    assert done("disable", source, "a") == "a disabled\n"
+    assert in_use(source) == {"full": 3}
+    assert done("enable", source, "a", "full").startswith("a ")
+    assert in_use(source) == {"a": 1, "full": 3}
+    assert done("add", source, written(new, rule("a", 2))).startswith("a version 2 added")
+    assert in_use(source) == {"a": 2, "full": 3}
+    assert done("remove", source, "a", "full") == "a removed\nfull removed\n"
+    assert in_use(source) == {}
+
+
+def test_every_field_is_kept(source: str, new: Path) -> None:
+    done("add", source, written(new, FULL, rule("off", enabled=False), rule("f", function="report", key=[])))
+    found = {one.id: one for one in rules_at(source).all()}
+    assert {id: one.state for id, one in found.items()} == {"full": "on", "off": "off", "f": "on"}
+    for wanted in (FULL, rule("f", function="report", key=[])):
+        assert PatternProcessor.from_dict(found[wanted["id"]].item) == PatternProcessor.from_dict(wanted)
+
+
+def test_a_version_is_added_once(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", 2)))
+    assert done("add", source, new) == "a version 2 was there already\n"
+    told = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
+    assert "a version 2 is there already, and it is another one" in told
+    assert in_use(source) == {"a": 2}  # b was not added, either
+
+
+def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path) -> None:
+    kept = written(tmp_path / "kept.json", rule("a", 2, pattern={}))
+    done("add", kept, written(new, rule("a", 2)))
+    assert in_use(str(kept)) == {"a": 2}
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", url)
+    done("add", url, new)
+    connection = sqlite3.connect(tmp_path / "rules.db")
+    with connection:
+        connection.execute("UPDATE pattern_processors SET pattern = '{}'")
+    connection.close()
+    assert in_use(url) == {}
+    done("add", url, new)
+    assert in_use(url) == {"a": 2}
+
+
+def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
+    told = failed("add", source, written(new, rule("a"), rule("b", -1), rule("a", 2)), status=1)
+    column = new.read_text().index("-1") + 1
+    assert told.splitlines() == [
+        f"{new}: a version 1: 2 processors have this id",
+        f"{new}:1:{column}: b version -1: a version is an integer from 0 to 2147483647, not -1",
+        f"{new}: a version 2: 2 processors have this id",
+    ]
+    assert "://" not in source or in_use(source) == {}
+
+
+def test_what_is_not_there_is_told(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a")))
+    for arguments in (("remove", source, "b"), ("disable", source, "b"), ("enable", source, "b")):
+        assert failed(*arguments) == "Error: there is no processor 'b'\n"
+    assert failed("enable", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
+    assert failed("remove", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
+    assert in_use(source) == {"a": 1}
+
+
+@pytest.mark.parametrize("command", ["remove", "disable", "enable"])
+def test_several_rules_are_changed_all_or_none(source: str, new: Path, command: str) -> None:
+    off = command == "enable"
+    done("add", source, written(new, *(rule(id, enabled=not off) for id in "abc")))
+    before = in_use(source)
+    assert failed(command, source, "a", "b", "nope") == "Error: there is no processor 'nope'\n"
+    assert in_use(source) == before
+    assert len(done(command, source, "a", "c", "a").splitlines()) == 2
+    assert in_use(source) == ({"a": 1, "c": 1} if off else {"b": 1})
+
+
+def test_list_shows_all(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", enabled=False), FULL))
+    lines = [line for line in done("list", source).splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert cells == [
+        ["a", "1", "off", "", "", "1 stage (a), NO_SKIP"],
+        [
+            "full",
+            "3",
+            "on",
+            "2026-01-31T12:00:00+00:00",
+            "user, LOWER(item)",
+            "1 stage (a), NO_SKIP; LAST(a.price) AS p",
+        ],
+    ]
+
+
+def test_validate_says_what_is_wrong(source: str, new: Path) -> None:
+    done("add", source, written(new, FULL, rule("off", enabled=False)))
+    columns = [part for name in ("user", "item") for part in ("--column", f"{name}:string")]
+    told = done("validate", source, *columns, "--column", "price:double")
+    assert [line.partition(": ")[2] for line in told.splitlines()] == [
+        "full version 3: ok, 1 stage (a), NO_SKIP",
+        "off version 1: ok, off, 1 stage (a), NO_SKIP",
+    ]
+    told = failed("validate", source, *columns, status=1)
+    assert told.count("pattern: a: condition: unknown column 'price'") == 2
+
+
+# ---------------------------------------------------------------------- databases
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", url)
+    return url
+
+
+def test_a_table_keeps_older_versions(table: str, new: Path) -> None:
+    for version in (1, 2, 3):
+        done("add", table, written(new, rule("a", version)))
+    assert [(one.version, one.state) for one in rules_at(table).all()] == [(1, "older"), (2, "older"), (3, "on")]
+    assert "version 2 is not" not in failed("add", table, written(new, rule("a", 0)))
+    # Off means off: no older version comes back.
+    done("disable", table, "a")
+    assert in_use(table) == {}
+    assert done("enable", table, "a") == "a version 3 enabled\n"
+    assert in_use(table) == {"a": 3}
+    assert done("enable", table, "a", "--version", 2) == "a version 2 enabled\n"
+    assert in_use(table) == {"a": 2}
+    assert done("remove", table, "a", "--version", 2) == "a version 2 removed\n"
+    assert in_use(table) == {}
+    done("enable", table, "a", "--version", 1)
+    done("remove", table, "a")
+    assert rules_at(table).all() == []
+
+
+def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
+    done("add", table, written(new, rule("a", 5)))
+    told = failed("add", table, written(new, rule("a", 4)))
+    assert told == "Error: a version 4 would not be used, version 5 is there\n  Hint: raise the version\n"
+
+
+def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
+    done("add", table, written(new, rule("a", 1), rule("b", 1)))
+    done("add", table, written(new, rule("a", 2)))
+    assert done("validate", table).splitlines() == [
+        "pattern_processors: a version 2: ok, 1 stage (a), NO_SKIP",
+        "pattern_processors: b version 1: ok, 1 stage (a), NO_SKIP",
+    ]
+
+
+def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: Path) -> None:
+    assert failed("create", table) == "Error: there is a table 'pattern_processors' already\n"
+    assert done("create", table, "--table", "others") == "table others made\n"
+    assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
+
+
+def test_a_version_that_is_twice_is_wrong(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    connection = sqlite3.connect(tmp_path / "rules.db")
+    with connection:
+        connection.execute("CREATE TABLE rules (id TEXT, version INT, pattern TEXT)")
+        for id in ("a", "b", "b"):
+            connection.execute("INSERT INTO rules VALUES (?, 1, ?)", (id, json.dumps(graph())))
+    connection.close()
+    assert [(one.id, one.state) for one in rules_at(url, "rules").all()] == [
+        ("a", "on"),
+        ("b", "wrong"),
+        ("b", "wrong"),
+    ]
+    assert done("list", url, "--table", "rules").count("2 rows have this version") == 2
+    assert failed("validate", url, "--table", "rules", status=1).count("b version 1: 2 rows have this version") == 2
+
+
+def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            'CREATE TABLE rules (id TEXT, version BIGINT, "timestamp" BIGINT, key JSONB, pattern JSONB, "select" TEXT,'
+            " enabled SMALLINT, timed_out BOOLEAN, max_partial_matches TEXT)"
+        )
+    done("add", database, written(new, FULL, rule("a")), "--table", "rules")
+    found = {one.id: one for one in rules_at(database, "rules").all()}
+    assert PatternProcessor.from_dict(found["full"].item) == PatternProcessor.from_dict(FULL)
+    done("disable", database, "a", "--table", "rules")
+    assert [one.state for one in rules_at(database, "rules").all()] == ["off", "on"]
+    told = failed("add", database, written(new, rule("f", function="report")), "--table", "rules")
+    assert told == "Error: the table 'rules' has no column function\n"
+
+
+def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: Path) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE rules (uid INT, className TEXT, constructorParams TEXT)")
+        connection.execute(
+            """INSERT INTO rules VALUES (1, 'Dummy', '[{"type": "int", "value": 7}]'), (2, 'Dummy', '[5]')"""
+        )
+    told = done("list", database, "--table", "rules")
+    assert "Dummy(7)" in told
+    assert "parameter 1 must have a type and a value" in told
+    assert failed("validate", database, "--table", "rules", status=1).splitlines()[:2] == [
+        "rules: 1: ok, Dummy with 1 parameters",
+        "rules:1:1: 2: parameter 1 must have a type and a value",
+    ]
+    for arguments in (
+        ("add", database, written(new, rule("a"))),
+        ("remove", database, "1"),
+        ("disable", database, "1"),
+    ):
+        assert "the table 'rules' has FLIP-200's form" in failed(*arguments, "--table", "rules")
+
+
+def test_a_password_is_not_told(postgresql: Server) -> None:
+    url = f"{postgresql.address}/nothing"
+    told = failed("list", url)
+    assert postgresql.password not in told
+    assert 'database "nothing" does not exist' in told
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_folder_is_shown_and_its_files_are_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    written(folder / "one.json", rule("a"), rule("b"))
+    written(folder / "two.json", rule("c"))
+    (folder / "bad.json").write_text("{", encoding="utf-8")
+    assert [(one.id, one.state) for one in rules_at(str(folder)).all()] == [
+        ("the whole file", "wrong"), ("a", "on"), ("b", "on"), ("c", "on"),
+    ]  # fmt: skip
+    assert "1 wrong" in done("list", folder)
+    assert "two.json: c version 1: ok" in failed("validate", folder, status=1)
+    assert "bad.json" in done("list", folder)
+    assert "bad.json" in failed("disable", folder, "c")
+    (folder / "bad.json").unlink()
+    done("disable", folder, "c")
+    done("remove", folder, "a")
+    assert in_use(str(folder)) == {"b": 1}
+    assert "is a folder" in failed("add", folder, folder / "one.json")
+
+
+def test_commands_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    begin = threading.Barrier(8)
+
+    def add(name: str) -> None:
+        begin.wait()
+        one = rule(name)
+        for version in (1, 2, 3):
+            one = one | {"version": version}
+            rules_at(str(path)).add([Addition(one, PatternProcessor.from_dict(one))])
+
+    names = [f"r{n}" for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, names))
+    assert in_use(str(path)) == dict.fromkeys(names, 3)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "rules.json", rule("a")), written(tmp_path / "other", "keep")
+    (tmp_path / LOCK).symlink_to(other)
+    assert f"{tmp_path} cannot be written" in failed("disable", path, "a")
+    assert in_use(str(path)) == {"a": 1}
+    assert other.read_text() == '["keep"]'
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    """A folder with two versions of a rule."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    written(folder / "a.json", rule("x"), rule("y"))
+    written(folder / "b.json", rule("x", 2), rule("z"))
+    return folder
+
+
+def test_the_same_id_in_two_files_is_shown(twice: Path) -> None:
+    found = {(one.id, one.version): one.state for one in rules_at(str(twice)).all()}
+    assert found == {("x", 1): "on", ("y", 1): "on", ("x", 2): "wrong", ("z", 1): "on"}
+    assert in_use(str(twice)) == {"x": 1, "y": 1, "z": 1}
+    told = done("list", twice)
+    assert f"two processors have this id, the other is in {twice / 'a.json'}" in told
+    assert "3 on, 1 wrong" in told
+    told = failed("validate", twice, status=1)
+    assert f"b.json: x version 2: two processors have this id, the other is in {twice / 'a.json'}" in told
+    # One that is off is no other one, and items without an id are wrong in another way.
+    written(twice / "a.json", rule("x", enabled=False), {"version": 1})
+    written(twice / "b.json", {"version": 1}, rule("x", 2))
+    assert [one.state for one in rules_at(str(twice)).all()] == ["off", "on", "on", "on"]
+    assert "a processor needs 'id'" in done("list", twice)
+
+
+def test_the_same_id_in_two_files_is_off_in_both(twice: Path) -> None:
+    assert done("disable", twice, "x") == "x disabled\n"
+    assert in_use(str(twice)) == {"y": 1, "z": 1}
+    assert {one.state for one in rules_at(str(twice)).all() if one.id == "x"} == {"off"}
+    assert done("enable", twice, "x", "--version", 2) == "x enabled\n"
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+    for version in ((), ("--version", 1)):
+        told = failed("enable", twice, "x", *version)
+        assert "several processors have the id 'x'" in told
+        assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in told
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+
+
+def test_the_same_id_in_two_files_is_removed_from_both(twice: Path) -> None:
+    assert done("remove", twice, "x", "--version", 1) == "x version 1 removed\n"
+    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+    written(twice / "a.json", rule("x"), rule("x", 3), rule("y"))
+    assert done("remove", twice, "x") == "x removed\n"
+    assert in_use(str(twice)) == {"y": 1, "z": 1}
+
+
+def test_a_rule_that_is_twice_in_a_file_is_not_replaced(tmp_path: Path, new: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("x"), rule("x", 2))
+    assert "has 2 processors with the id 'x'" in failed("add", path, written(new, rule("x", 3)))
+    assert in_use(str(path)) == {"x": 1}
+
+
+@pytest.mark.timeout(60)
+def test_what_is_not_a_file_holds_up_no_command(twice: Path, new: Path) -> None:
+    os.mkfifo(twice / "pipe.json")
+    (twice / "loop.json").symlink_to("loop.json")
+    told = done("list", twice)
+    assert "pipe.json is not a file" in told
+    assert "loop.json cannot be read" in told
+    assert "3 wrong" in told
+    for path in (twice / "pipe.json", twice / "loop.json"):
+        assert ("is not a file" in failed("list", path)) or ("cannot be read" in failed("list", path))
+        failed("add", path, written(new, rule("a")))
+        failed("add", twice / "a.json", path)
+    failed("disable", twice, "z")
+
+
+def test_comments_in_yaml_are_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    text = "# ours\nprocessors:\n# why\n- " + json.dumps(rule("a")) + "  # flow\n# last\n"
+    path.write_text(text, encoding="utf-8")
+    done("disable", path, "a")
+    assert path.read_text() == text.replace('"a", "version"', '"a", enabled: false, "version"')
+    done("enable", path, "a")
+    assert in_use(str(path)) == {"a": 1}
+    assert path.read_text() == text.replace('"a", "version"', '"a", enabled: true, "version"')
+    done("enable", path, "a")
+    done("remove", path, "a")
+    assert path.read_text() == "# ours\nprocessors:\n# why\n  []\n# last\n"
+    done("add", path, written(tmp_path / "new.json", rule("b")))
+    assert in_use(str(path)) == {"b": 1}
+    assert [line for line in path.read_text().splitlines() if "#" in line] == ["# ours", "# why", "# last"]
+
+
+def test_what_cannot_be_changed_without_losing_comments_is_not(tmp_path: Path) -> None:
+    """Of a list in brackets, and of one rule alone."""
+    for text in (f"[ # why\n {json.dumps(rule('a'))}]", f"# why\n{json.dumps(rule('a'))}"):
+        path = tmp_path / "rules.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert "seems to have comments" in failed("remove", path, "a")
+        assert path.read_text() == text
+        path.write_text(text.replace("# why", ""), encoding="utf-8")
+        done("remove", path, "a")
+        assert path.read_text() == "processors: []\n"
+
+
+def test_a_key_cannot_name_a_stage(tmp_path: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("a", key=["LAST(a.user)"]))
+    assert "key: unknown stage 'a'" in failed("validate", path, status=1)
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert "cannot be read" in failed("list", tmp_path / "none.json")
+    assert "there is no database" in failed("list", f"sqlite:///{tmp_path / 'none.db'}")
+    assert "the URL of the database cannot be read" in failed("list", "://")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_cannot_command_the_terminal(tmp_path: Path) -> None:
+    path = written(tmp_path / "rules.json", rule("a\x1b[2J", pattern={"\x1b[2J": 1}), {"id": "\x1b[2J"})
+    for command in ("list", "validate"):
+        assert "\x1b[2J" not in run(command, path).output
+
+
+def test_the_command_says_what_it_can_do() -> None:
+    told = done("--help")
+    for command in ("add", "create", "disable", "enable", "list", "remove", "validate"):
+        assert f"  {command} " in told
+        assert done(command, "--help")
+
+
+# ---------------------------------------------------------------------- a query's own folder
+
+
+def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path / "checkpoint" / "pattern_processors")
+    manager.on_pattern_processors_updated([ab(3)])
+    checkpoint = tmp_path / "checkpoint"
+    assert "set 1: 1 rules\n  ab version 3\n" in done("status", checkpoint)
+    assert done("killed", checkpoint) == "no rules\n"
+    told = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
+    assert told == "ab@3 killed\ncd killed; no rule in force has this name, so far it means nothing\n"
+    assert [line.partition(", since ")[0] for line in done("killed", checkpoint).splitlines()] == ["ab@3", "cd"]
+    manager._look_at_killed()
+    shown = done("status", checkpoint / "pattern_processors")
+    assert "killed: ab@3: too dear\n" in shown
+    assert "INFO pattern processors 2: ab@3 killed: too dear" in shown
+    assert done("unkill", checkpoint, "cd") == "cd may come in again, with its next version\n"
+    assert "'cd' is not killed" in failed("unkill", checkpoint, "cd")
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert "interrupted since " in failed("status", checkpoint, status=1)
+    assert "is no checkpoint of a query with pattern processors" in failed("status", tmp_path)
+    assert "is no checkpoint of a query with pattern processors" in failed("kill", tmp_path / "nowhere", "ab")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1, "victim@3")])
+    assert done("kill", tmp_path, "victim@3").endswith(
+        "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
+    )
+    assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
+    manager._look_at_killed()
+    assert manager.store.retained()[-1].killed == ("victim@3@",)
+
+
+def test_a_reason_that_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
+    """A shell hands its bytes over as halves of surrogate pairs; in an emergency the rule is taken out all the same."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1)])
+    assert done("kill", tmp_path, "ab", "--reason", "zu gro\udcdf") == "ab killed\n"
+    assert done("kill", tmp_path, "ab@1") == "ab@1 killed\n"  # which reads it, and writes it again
+    manager._look_at_killed()
+    assert manager.store.retained()[-1].killed == ("ab", "ab@1")
+    assert "killed: ab: zu gro\\udcdf\n" in done("status", tmp_path)
+    assert r"zu gro\udcdf" in done("killed", tmp_path)
+    assert "this is not the name of a pattern processor" in failed("kill", tmp_path, "\udcff")
+
+
+@pytest.mark.parametrize("name", ["killed.json", "status.json", "retained.json"])
+def test_files_of_a_store_that_cannot_be_read_are_told(tmp_path: Path, name: str) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([ab(1)])
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    commands = {"killed.json": ["killed", "kill", "unkill"], "status.json": ["status"], "retained.json": ["kill"]}[name]
+    for command in commands:
+        told = failed(command, tmp_path, *(["ab"] if "kill" in command and command != "killed" else []))
+        assert name in told
+        assert "Is a directory" in told
+
+
+@pytest.mark.parametrize("command", ["list", "validate", "create", "remove", "enable", "disable"])
+def test_what_is_not_utf_8_is_no_name_in_a_database(tmp_path: Path, command: str) -> None:
+    source = f"sqlite:///{tmp_path / 'rules.db'}"
+    done("create", source)
+    ids = ["a"] if command.endswith(("able", "ove")) else []
+    assert "half of a surrogate pair" in failed(command, source, *ids, "--table", "\udcff")
+    if ids:
+        assert "\\udcff" in failed(command, source, "\udcff")

@@ -1,0 +1,182 @@
+"""Killed with -9 at each point, again and again: no query, of whatever kind, loses or doubles anything.
+
+One program runs a query of each kind, and a part of one: see ``victim.py``. Other points, at random, are in ``make nemesis``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import tests.contracts.ledger
+import tests.end_to_end.victim
+from asterism.rules.discovery_status import INTERRUPTED
+from tests.end_to_end.victim import (
+    COMMITTED,
+    FILES,
+    NEW_KEY,
+    PASSWORD,
+    POINTS,
+    SINK,
+    held,
+    query_of,
+    sinks,
+    watch,
+)
+from tests.kit import ROOT
+from tests.nemesis.queries import QUERIES, Query, WindowQuery
+from tests.nemesis.replay import check, history, keep_operator, kept_operator
+from tests.spark.rules import Watch, e, found
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
+for module in (tests.contracts.ledger, tests.end_to_end.victim):
+    cloudpickle.register_pickle_by_value(module)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was there when a query was killed: the last micro-batch that was begun, the last that was committed, and by output
+    the micro-batches that have been written.
+    """
+
+    begun: int
+    committed: int
+    written: dict[str, set[int]]
+
+    @classmethod
+    def of(cls, query: Query) -> Moment:
+        logs = {name: _numbers(query.checkpoint / name, "[0-9]*") for name in ("offsets", "commits")}
+        written = {output: _numbers(query.folder / "out" / output, "*.parquet") for output in query.outputs}
+        return cls(max(logs["offsets"]), max(logs["commits"]), written)
+
+
+def _numbers(folder: Path, files: str) -> set[int]:
+    return {int(path.stem) for path in folder.glob(files)}
+
+
+@dataclass
+class Lives:
+    folder: Path
+    log: str = ""
+    moments: dict[tuple[str, str], Moment] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
+    """One after the other, each killed at another point."""
+    found = Lives(tmp_path_factory.mktemp("killed"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    for point in POINTS:
+        with (found.folder / "stderr").open("wb") as log:
+            victim = subprocess.Popen(
+                [sys.executable, "-m", "tests.end_to_end.victim", str(found.folder), point],
+                env=environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            status = victim.wait(timeout=1000)
+        log_text = (found.folder / "stderr").read_text()
+        assert status == -9, log_text[-3000:]
+        found.log += log_text
+        for kind in QUERIES:
+            assert held(found.folder / kind, point).exists(), kind
+            found.moments[point, kind] = Moment.of(query_of(kind, found.folder))
+    return found
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("point", POINTS)
+def test_where_it_was_killed(lives: Lives, point: str, kind: str) -> None:
+    """Every query was at the point, and had come further than the time before."""
+    moment, outputs = lives.moments[point, kind], QUERIES[kind].outputs
+    assert moment.begun == moment.committed + (point != COMMITTED)
+    assert moment.committed >= FILES * (POINTS.index(point) + 1) - 1 - (point != COMMITTED)
+    for output in outputs:
+        assert (moment.committed + 1 in moment.written[output]) == (point == SINK and output == outputs[0])
+
+
+def failing(df: DataFrame, batch_id: int) -> None:
+    raise RuntimeError("the sink fails")
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_nothing_is_lost_or_doubled(spark: SparkSession, lives: Lives, kind: str) -> None:
+    """By the micro-batch and by id, compared with a replay of all events in memory. After the kills, another definition is
+    refused, and does no harm; then a sink fails when the others have written.
+    """
+    other, query = query_of(kind, lives.folder), query_of(kind, lives.folder)
+    other.key_groups += 1
+    if isinstance(other, WindowQuery):
+        other.trigger = other.trigger.discarding()
+        other.key_groups = query.key_groups
+    with pytest.raises(
+        StreamingQueryException, match=r"the checkpoint (belongs to another query|was made with 2 key groups)"
+    ):
+        other.run(spark, sinks(other))
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run(spark, sinks(query) | {query.outputs[-1]: failing})
+    with keep_operator(query.folder):
+        query.run(spark, sinks(query))
+    verdict = check(query, kept_operator(query.folder), query.folder)
+    assert not verdict.differences, verdict.tell()
+    assert all(verdict.rows[output] > 0 for output in query.ids), verdict.rows
+    for source in query.sources:
+        read = Counter(Path(path).name for batch in history(query) for path in batch.files[source])
+        assert read == {f"{number:05}.parquet": 1 for number in range(FILES * len(POINTS))}
+    if kind == "operator":
+        moves = sum(pq.read_metadata(path).num_rows for path in (query.folder / "moves").glob("*.parquet"))
+        assert verdict.rows["booked"] == moves
+
+
+def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
+    """Killed before the micro-batch that brings the rule is committed. The query goes on with other cores, with another number
+    of partitions, and without its rules. And what the discoverer knows is told to nobody.
+    """
+    folder = lives.folder / NEW_KEY
+    assert held(folder, SINK).exists()
+    batch = (folder / "batch").read_text()
+    *_, (number, seen) = Watch(spark, folder).history()
+    assert (number, len(seen)) == (2, 4)
+    assert not (folder / "checkpoint" / "commits" / batch).exists()
+
+    (folder / "rules.json").unlink()
+    query = watch(spark, folder)
+    with query.running():
+        query.wait_for({"ab": 1, "by item": 1}, INTERRUPTED)
+        query.send(e(7, "b", "fay", 11))
+        progress = query.query.lastProgress  # type: ignore[union-attr]
+    rows = spark.read.parquet(str(folder / "out")).drop("batch").toArrow().to_pylist()
+    assert found(rows) == [
+        ("ab", 1, ("ann",), "a1 b4"),
+        ("ab", 1, ("bob",), "a2 b6"),
+        ("by item", 1, ("11",), "a5 b7"),
+        ("by item", 1, ("9",), "a3 b4"),
+    ]
+    # Spark keeps the number of partitions that the checkpoint was made with.
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert progress is not None
+    assert progress.stateOperators[0].numShufflePartitions == 3
+
+    for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
+        assert lives.log.count(f"INFO asterism.rules.processor: pattern processors {line}\n") == 1
+    told: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
+    told[Path("stderr of all")] = lives.log.encode()
+    assert {folder / "plan", folder / "progress"} < told.keys()
+    assert b"StreamingRelationV2" in told[folder / "plan"]
+    assert any(b"SparkListenerSQLExecutionStart" in text for text in told.values())
+    for path, text in told.items():
+        assert not any(secret in text for secret in disguises(PASSWORD)), path
+
+
+def disguises(secret: str) -> list[bytes]:
+    """A text as it is, and in base64 wherever it begins: what does not depend on its neighbours."""
+    return [secret.encode(), *(base64.b64encode(b"-" * n + secret.encode())[4:32] for n in range(3))]

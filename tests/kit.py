@@ -1,0 +1,70 @@
+"""What tests of all packages share: where things are, golden files, and waiting for a condition."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism.errors import AsterismError
+
+Provocation = Callable[[], object]
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+CORPUS = ROOT / "tests" / "corpus"
+SOON = 120.0
+"""Seconds; what must come, comes within, also on a machine that is busy with other things."""
+
+
+class Golden:
+    """The golden files of a module of tests: ``test_sql_texts.py`` has ``golden/sql/<name>.txt`` beside it.
+
+    ``ASTERISM_REWRITE=1 pytest tests/*/test_*_texts.py`` writes them anew; then read the difference.
+    ``tests/architecture/test_golden_files.py`` looks for files that no test reads.
+    """
+
+    def __init__(self, module: Path) -> None:
+        self.folder = module.parent / "golden" / module.stem.removeprefix("test_").removesuffix("_texts")
+
+    def check(self, name: str, text: str) -> None:
+        """Compare a text with the file that holds it, or write the file."""
+        path = self.folder / f"{name}.txt"
+        if os.environ.get("ASTERISM_REWRITE"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n", encoding="utf-8")
+        assert path.exists(), f"no golden file for {name}: ASTERISM_REWRITE=1 makes it"
+        assert text == path.read_text(encoding="utf-8").removesuffix("\n")
+
+    def error(self, name: str, provocation: Provocation) -> AsterismError:
+        """The whole text and the type, which a program can catch; an error of a worker reads the same on the driver."""
+        with pytest.raises(AsterismError) as caught:
+            provocation()
+        error = caught.value
+        text = told(error)
+        assert told(pickle.loads(pickle.dumps(error))) == text
+        self.check(name, text)
+        return error
+
+    def names(self) -> set[str]:
+        return {path.stem for path in self.folder.glob("*.txt")}
+
+
+def told(error: AsterismError) -> str:
+    """The type and the whole text."""
+    return f"{type(error).__name__}\n{error}"
+
+
+def until(condition: Callable[[], object], query: Any = None) -> None:
+    """Wait until *condition* holds; a streaming query that has ended meanwhile tells why."""
+    end = time.monotonic() + SOON
+    while not condition():
+        if query is not None and not query.isActive:
+            raise AssertionError("the query has ended") from query.exception()
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.01)

@@ -1,0 +1,487 @@
+"""The coordinator: which sets are kept for whom, and what the log tells."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from asterism.columns.time import TimeColumn
+from asterism.errors import PatternProcessorError, StateError
+from asterism.patterns.semantics import Semantics
+from asterism.rules import coordinator as coordinators
+from asterism.rules import kill_list
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.coordinator import Coordinator
+from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
+from asterism.rules.interfaces import (
+    Discovered,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+    PeriodicPatternProcessorDiscoverer,
+    RefusedProcessor,
+)
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import KEPT_FILES, FolderStore
+from asterism.rules.used_versions import UsedVersions
+from tests.kit import SOON, until
+from tests.rules.driver import SCHEMA, at, chain, processor
+
+
+def compiler_of(**functions: Any) -> ProcessorCompiler:
+    return ProcessorCompiler(SCHEMA, ["user"], TimeColumn("ts", SCHEMA.field("ts").type), Semantics.DEFAULT, functions)
+
+
+def coordinator(folder: Path, without: Sequence[str] = (), **functions: Any) -> Coordinator:
+    return Coordinator(compiler_of(**functions), FolderStore(str(folder)), without)
+
+
+def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
+    return processor(name, number, chain("a", "b"), **more)
+
+
+def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asterism.rules.processor")
+    manager = coordinator(tmp_path)
+    bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(2), bad])
+    manager.on_pattern_processors_updated([version(2), bad])
+    manager.on_discovery_failed(ConnectionError("gone"))
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert [(record.levelname, record.getMessage().partition("; ")[0]) for record in caplog.records] == [
+        ("INFO", "pattern processors 1: ab added, version - -> 1, accepted"),
+        ("INFO", "pattern processors 1: cd added, version - -> 1, accepted"),
+        ("WARNING", "refused: /rules.json: bad version 1: unknown column 'colour'"),
+        ("INFO", "pattern processors 2: ab replaced, version 1 -> 2, accepted"),
+        ("INFO", "pattern processors 2: cd removed, version 1 -> -, accepted"),
+        ("WARNING", "pattern processors: discovery failed, set 2 goes on: ConnectionError: gone"),
+    ]
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+def test_the_status_tells_how_it_is(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
+    manager.on_discovery_failed(ConnectionError("gone"))
+    assert (manager.status.state, manager.status.error) == (INTERRUPTED, "ConnectionError: gone")
+    manager.close()
+    manager.on_pattern_processors_updated([version(2)])  # the thread that watches ends later
+    assert FolderStore(str(tmp_path)).read_status().state == OFF
+
+
+def test_a_folder_belongs_to_the_query_that_was_started_last(tmp_path: Path) -> None:
+    """The one before may not have ended yet, when it is started again; or it is another, which fails."""
+    first = coordinator(tmp_path)
+    first.on_pattern_processors_updated([version(1)])
+    second = coordinator(tmp_path)
+    second.on_pattern_processors_updated([version(2)])
+    first.close()
+    with pytest.raises(StateError, match="another query has begun to use the folder"):
+        first.on_pattern_processors_updated([version(3)])
+    with pytest.raises(StateError, match="another query has begun to use the folder"):
+        first.committed(1)
+    second.committed(2)
+    status = FolderStore(str(tmp_path)).read_status()
+    assert (status.state, status.processors) == (VALID, {"ab": 2})
+
+
+def test_sets_are_kept_until_a_micro_batch_has_brought_the_next(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2, 3):
+        manager.on_pattern_processors_updated([version(number)])
+    manager.committed(2)
+    assert manager.store.numbers() == [2, 3]
+    manager.committed(3)
+    assert manager.store.numbers() == [3]
+    assert pickle.loads(pickle.dumps(manager.store)).retained()[0].processors == (version(3),)
+
+
+def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path) -> None:
+    """The coordinator does not know event time: the key groups say which versions are in force until then."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10))])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10)), version(1, "cd")])
+    manager.on_pattern_processors_updated([version(3, timestamp=at(20)), version(1, "cd")])
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 3, 4]
+    manager.store.replaced_later(
+        3, [("ab", 1)]
+    )  # that is what they said last, and the second version may have begun since
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 3, 4]
+    manager.store.replaced_later(4, [("ab", 1)])  # it was withdrawn
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 4]
+    (tmp_path / "replaced.json").write_text('{"set": 4, "proc')
+    manager.committed(4)
+    assert manager.store.numbers() == [1, 4]
+    manager.store.replaced_later(4, [])
+    manager.committed(4)
+    assert manager.store.numbers() == [4]
+
+
+@pytest.mark.parametrize("time", [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)])
+def test_a_version_may_wait_for_any_time(tmp_path: Path, time: datetime) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=time)])
+    manager.committed(2)
+    assert manager.store.numbers() == [1, 2]
+
+
+def test_a_discoverer_that_gives_up_is_told_of(tmp_path: Path) -> None:
+    class GivesUp(PatternProcessorDiscoverer):
+        def initial_pattern_processors(self) -> Sequence[Discovered]:
+            return [version(1)]
+
+        def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+            raise SystemExit("\x1b[31menough" + "!" * 5000)
+
+    class Factory(PatternProcessorDiscovererFactory):
+        def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+            return GivesUp()
+
+    manager = coordinator(tmp_path)
+    manager.start(Factory())
+    until(lambda: manager.status.state == INTERRUPTED)
+    assert (manager.status.error or "").startswith("SystemExit: \\x1b[31menough!")
+    assert len(manager.status.error or "") < 2100
+    assert manager.status.processors == {"ab": 1}
+    manager.close()  # or it goes on in the log of other tests
+
+
+# ---------------------------------------------------------------------- what is looked at does not answer
+
+
+class Blocked(PeriodicPatternProcessorDiscoverer):
+    """Looks that wait until they are *free*: the first one, or those *later*."""
+
+    def __init__(self, *, later: bool) -> None:
+        super().__init__(interval=timedelta(milliseconds=5))
+        self.later, self.free = later, threading.Event()
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        assert self.later or self.free.wait(SOON)
+        return [version(1)]
+
+    def check_pattern_processor_update(self) -> bool:
+        assert self.free.wait(SOON)
+        return True
+
+    def latest_pattern_processors(self) -> Sequence[Discovered]:
+        return [version(2)]
+
+    def factory(self) -> PatternProcessorDiscovererFactory:
+        made = self
+
+        class Factory(PatternProcessorDiscovererFactory):
+            def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+                return made
+
+        return Factory()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "MAX_LOOK", 0.5)
+    monkeypatch.setattr(coordinators, "LOOK_AT_KILLED", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once, and over when the look returns."""
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    manager.start(blocked.factory())
+    until(lambda: manager.store.read_status().state == INTERRUPTED)
+    looked = manager.status.looked
+    assert manager.store.read_status().error == "TimeoutError: a look has not returned for more than 0.5 seconds"
+    for _ in range(3):
+        manager._watch_look()
+    assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    assert manager.status.looked > looked
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_whose_first_look_does_not_return_goes_on_with_its_set(tmp_path: Path) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([version(0)])
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    manager.start(blocked.factory())
+    assert (manager.version, manager.status.state, manager.status.processors) == (1, INTERRUPTED, {"ab": 0})
+    blocked.free.set()
+    until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
+    manager.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_query_without_a_set_does_not_wait_for_ever(tmp_path: Path) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=False)
+    with pytest.raises(PatternProcessorError, match=r"could be discovered\n  TimeoutError: .* has not returned"):
+        manager.start(blocked.factory())
+    blocked.free.set()
+    assert manager._watcher is not None
+    manager._watcher.join(SOON)
+    assert (manager.version, manager._watcher.is_alive()) == (0, False)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, blocked = coordinator(tmp_path), Blocked(later=True)
+    blocked.close()
+    try_out = manager.compiler.try_out
+
+    def slow(one: PatternProcessor) -> Any:
+        time.sleep(0.6)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
+    manager.start(blocked.factory())
+    assert (manager.status.state, manager.status.processors) == (VALID, {"ab": 1})
+    manager.close()
+
+
+def test_nobody_waits_while_rules_are_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try out thousands takes minutes, in which a rule can be killed, and the query asks for its newest set."""
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    try_out, tried, free = manager.compiler.try_out, threading.Event(), threading.Event()
+
+    def slow(one: PatternProcessor) -> Any:
+        tried.set()
+        assert free.wait(SOON)
+        return try_out(one)
+
+    monkeypatch.setattr(manager.compiler, "try_out", slow)
+    new = [version(2), version(2, "cd"), version(1, "ef")]
+    update = threading.Thread(target=manager.on_pattern_processors_updated, args=[new])
+    update.start()
+    assert tried.wait(SOON)
+
+    def others() -> None:
+        kill_list.kill(manager.store, ["cd@1", "ef"])
+        manager._look_at_killed()
+        manager.committed(manager.version)
+        manager.on_nothing_changed()
+        manager._write_status()
+
+    other = threading.Thread(target=others)
+    other.start()
+    other.join(SOON)
+    assert not other.is_alive()
+    assert (manager.version, manager.store.retained()[-1].killed) == (2, ("cd@1",))
+    assert FolderStore(str(tmp_path)).read_status().processors == {"ab": 1, "cd": 1}
+    free.set()
+    update.join(SOON)
+    assert (manager.version, manager.status.processors) == (3, {"ab": 2, "cd": 2})
+    assert manager.status.killed.keys() == {"cd@1", "ef"}
+
+
+def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PatternProcessorError, match="the discoverer has found 5"):
+        coordinator(tmp_path).on_pattern_processors_updated([5])  # type: ignore[list-item]
+
+
+def test_a_version_that_is_replaced_at_once_is_not_kept(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2, timestamp=at(10))])
+    manager.on_pattern_processors_updated([version(3)])
+    manager.committed(3)
+    assert manager.store.numbers() == [3]
+
+
+def test_no_set_is_lost_while_another_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)  # it takes long, and no power fails here
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(0)])
+    updates = threading.Thread(
+        target=lambda: [manager.on_pattern_processors_updated([version(n)]) for n in range(1, 2 * KEPT_FILES)]
+    )
+    updates.start()
+    while updates.is_alive():
+        manager.committed(manager.version)
+        assert manager.store.numbers()[-1] >= manager.store.numbers()[0]
+    updates.join()
+    manager.committed(manager.version)
+    assert manager.store.numbers() == [manager.version] == [2 * KEPT_FILES]
+    assert len(list((tmp_path / "sets").glob("*.json"))) == KEPT_FILES
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_what_fails_in_an_unforeseen_way_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = coordinator(tmp_path)
+    compile_ = manager.compiler.compile
+
+    def fail(one: PatternProcessor) -> Any:
+        if one.id == "odd":
+            raise ZeroDivisionError("how could that happen?")
+        return compile_(one)
+
+    monkeypatch.setattr(manager.compiler, "compile", fail)
+    manager.on_pattern_processors_updated([version(1, "odd"), version(1)])
+    assert manager.status.processors == {"ab": 1}
+    assert "ZeroDivisionError: how could that happen?" in manager.status.refused["odd"]
+
+
+def test_what_cannot_be_identified_may_be_any(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, "cd")])
+    error = manager._check(processor("bad", 1, chain("a").where("colour = 1")), None)
+    assert error is not None
+    manager.on_pattern_processors_updated([version(2), RefusedProcessor("#2", error, unidentified=True)])
+    assert manager.status.processors == {"cd": 1, "ab": 2}
+
+
+# ---------------------------------------------------------------------- a version means one thing
+
+
+def test_a_version_keeps_its_definition_for_the_life_of_a_store(tmp_path: Path) -> None:
+    """Also when it was removed or replaced, and after restarts; the same definition may come again."""
+    manager = coordinator(tmp_path)
+    other = processor("ab", 1, chain("a", "c"))
+    manager.on_pattern_processors_updated([version(1)])
+    manager.on_pattern_processors_updated([version(2)])
+    for _ in range(2):
+        manager.on_pattern_processors_updated([other])
+        assert "version 1 of 'ab' was another definition before" in manager.status.refused["ab"]
+        assert "give it a version that has not been used: 3" in manager.status.refused["ab"]
+        assert manager.status.processors == {"ab": 2}
+        manager.on_pattern_processors_updated([])
+        manager.on_pattern_processors_updated([other])
+        assert manager.status.processors == {}
+        manager.on_pattern_processors_updated([version(2)])
+        manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    assert manager.status.processors == {"ab": 1}
+
+
+def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> None:
+    coordinator(tmp_path).on_pattern_processors_updated([version(1)])
+    (tmp_path / "versions.json").unlink()
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([])
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"))])
+    assert manager.status.processors == {}
+
+
+def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asterism.rules.used_versions.MAX_VERSIONS", 3)
+    used = UsedVersions()
+    for number in range(1, 6):
+        used = used.with_([version(7, "in use"), version(number)])
+    used = UsedVersions.from_bytes(used.to_bytes())
+    assert len(used) == 3
+    other = [processor("ab", number, chain("a", "c")) for number in (1, 4, 5)]
+    assert [used.check(one) is None for one in other] == [True, False, False]
+    assert used.check(processor("in use", 7, chain("a", "c"))) is not None
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ELSEWHERE = [NOON, NOON.astimezone(timezone(timedelta(hours=2))), NOON.astimezone(ZoneInfo("America/New_York"))]
+
+
+def test_an_instant_is_the_same_in_all_zones(tmp_path: Path) -> None:
+    """Whether the version is in force, or comes back."""
+    manager = coordinator(tmp_path)
+    for time_ in ELSEWHERE:
+        for late in (version(1, timestamp=time_), version(2)):
+            manager.on_pattern_processors_updated([late])
+            assert (manager.status.refused, manager.status.processors) == ({}, {"ab": late.version})
+    texts = {json.dumps(version(1, timestamp=time_).to_dict()) for time_ in ELSEWHERE}
+    assert len(texts) == 1
+    assert '"timestamp": "2026-01-31T12:00:00+00:00"' in texts.pop()
+    manager.on_pattern_processors_updated([version(1, timestamp=NOON + timedelta(seconds=1))])
+    assert "was another definition before" in manager.status.refused["ab"]
+
+
+@pytest.mark.parametrize("time", [datetime.min, datetime.max])
+@pytest.mark.parametrize("hours", [-14, 14])
+def test_an_instant_at_the_end_of_time_has_a_text(time: datetime, hours: int) -> None:
+    late = version(1, timestamp=time.replace(tzinfo=timezone(timedelta(hours=hours))))
+    assert PatternProcessor.from_dict(late.to_dict()) == late
+
+
+def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_path: Path) -> None:
+    """It has a digest of the text with that zone."""
+    late = version(1, timestamp=ELSEWHERE[1])
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([late])
+    manager.on_pattern_processors_updated([version(2)])
+    manager.committed(2)
+    told = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
+    versions = tmp_path / "versions.json"
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, told)]
+    assert digests[0] in versions.read_text()
+    versions.write_text(versions.read_text().replace(*digests))
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"), timestamp=ELSEWHERE[1])])
+    assert "was another definition before" in manager.status.refused["ab"]
+    manager.on_pattern_processors_updated([late])
+    assert (manager.status.refused, manager.status.processors) == ({}, {"ab": 1})
+
+
+# ---------------------------------------------------------------------- files that are broken
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "{}", "[0]", '["1"]', "null"])
+def test_the_list_of_sets_is_made_anew_from_the_sets(tmp_path: Path, text: str) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2, 3):
+        manager.on_pattern_processors_updated([version(number)])
+    (tmp_path / "retained.json").write_text(text)
+    (tmp_path / "sets" / ".4.json.1.1").write_text("what a process that was killed has left")
+    (tmp_path / "sets" / "4.json.new").write_text("and one of an earlier release")
+    manager = coordinator(tmp_path)
+    assert (manager.version, manager.store.numbers()) == (3, [1, 2, 3])
+    manager.committed(3)
+    assert (tmp_path / "retained.json").read_text() == "[3]"
+
+
+@pytest.mark.parametrize("text", [None, "", "nobody"])
+def test_an_owner_that_is_lost_is_whoever_asks(tmp_path: Path, text: str | None) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    (tmp_path / "owner").unlink() if text is None else (tmp_path / "owner").write_text(text)
+    manager.on_pattern_processors_updated([version(2)])
+    assert manager.store.belongs_to(manager._name)
+    assert not manager.store.belongs_to("0" * 32)
+
+
+def test_a_status_that_is_broken_is_written_anew(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1)])
+    (tmp_path / "status.json").write_text("{")
+    with pytest.raises(StateError, match=r"status\.json cannot be read"):
+        manager.store.read_status()
+    manager._write_status()
+    assert manager.store.read_status().processors == {"ab": 1}
+
+
+def test_what_cannot_be_removed_now_does_not_end_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = coordinator(tmp_path)
+    for number in (1, 2):
+        manager.on_pattern_processors_updated([version(number)])
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.store, "_write", lambda name, value: (_ for _ in ()).throw(OSError(28, "no space")))
+        manager.committed(2)
+    assert manager.store.numbers() == [1, 2]
+    manager.committed(2)
+    assert manager.store.numbers() == [2]

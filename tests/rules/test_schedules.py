@@ -1,0 +1,299 @@
+"""Versions that wait for their time: which is in force when, what is withdrawn, and that it does not matter who looked when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asterism.columns.time import BEFORE_TIME
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import Entry, ProcessorSet, passed, updated
+from tests.rules.driver import Driver, Event, at, chain, processor
+from tests.rules.test_operator import AB, e
+
+SECOND = 1_000_000
+SEARCH = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def version(number: int, second: int | None = None, name: str = "ab") -> PatternProcessor:
+    first, last = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "a")][number % 4]
+    pattern = chain(first, last)
+    return processor(name, number, pattern, timestamp=None if second is None else at(second))
+
+
+V1, V2, V3 = version(1), version(2, 10), version(3, 20)
+
+
+def spans(entries: Sequence[Entry]) -> list[tuple[int, int | None, int | None]]:
+    """Version, and the seconds from which and until which it is in force."""
+
+    def seconds(time: int | None) -> int | None:
+        return None if time is None else time // SECOND
+
+    return [(one.processor.version, seconds(one.begins), seconds(one.until)) for one in entries]
+
+
+def after(*steps: Sequence[PatternProcessor] | int) -> list[Entry]:
+    """The entries after sets, between which event time comes to some second."""
+    entries: list[Entry] = []
+    time, number = BEFORE_TIME, 0
+    for step in steps:
+        if isinstance(step, int):
+            time = step * SECOND
+        else:
+            number += 1
+            entries = updated(entries, ProcessorSet(number, tuple(step)), time)
+    return passed(entries, time)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([[V1], [V2]], [(1, None, 10), (2, 10, None)], id="scheduled"),
+        pytest.param([[V1], [V2], [V3]], [(1, None, 20), (3, 20, None)], id="replaced by one for later"),
+        pytest.param([[V1], [V3], [V2]], [(1, None, 10), (2, 10, None)], id="replaced by one for earlier"),
+        pytest.param([[V1], [V2], [version(4)]], [(4, None, None)], id="replaced by one for now"),
+        pytest.param([[V1], [V2], [V1]], [(1, None, None)], id="cancelled"),
+        pytest.param([[V1], [V2], [V1], [V2]], [(1, None, 10), (2, 10, None)], id="cancelled and scheduled again"),
+        pytest.param([[V1], [V2], []], [], id="removed with what waited"),
+        pytest.param([[V1], [V2], [], [V2]], [(2, 10, None)], id="what vanished is gone for good"),
+        pytest.param([[V1], [V2], 9, [V1]], [(1, None, None)], id="cancelled just before its time"),
+        pytest.param([[V1], [V2], 10, [V1]], [(1, None, None)], id="at its time, version 1 is a new one"),
+        pytest.param([[V1], [V2], 10, [V3]], [(2, 10, 20), (3, 20, None)], id="in force, then replaced"),
+        pytest.param([[V1], [V2], 10, [V3], [V2]], [(2, 10, None)], id="cancelled, back to the second"),
+        pytest.param(
+            [[V1], [V2], [V3], 10, [V3]], [(1, None, 20), (3, 20, None)], id="the withdrawn one's time passes"
+        ),
+        pytest.param([[V2]], [(2, 10, None)], id="nothing is in force before the first"),
+        pytest.param([[V2], [V3]], [(3, 20, None)], id="nothing is in force before the first that is left"),
+        pytest.param([[V1], 15, [V2]], [(2, 10, None)], id="its time is over: at once"),
+        pytest.param([[V1], 5, [V2], [V3], [V2], [V3], 12], [(1, None, 20), (3, 20, None)], id="to and fro"),
+    ],
+)
+def test_what_is_in_force(
+    steps: Sequence[Sequence[PatternProcessor] | int], expected: list[tuple[int, int | None, int | None]]
+) -> None:
+    assert spans(after(*steps)) == expected
+
+
+def test_what_stays_is_the_same_entry_and_what_comes_again_is_not() -> None:
+    def since(*steps: Sequence[PatternProcessor] | int) -> int:
+        return after(*steps)[0].since
+
+    assert since([V1], [V2], [V1]) == 1
+    assert since([V1], [V2], 10, [V1]) == 3
+    assert since([V1], [V2], [V3], [V1]) == 1
+    assert since([V1], [], [V1]) == 3
+    other = processor("ab", 1, chain("c", "d"))  # one version, two contents
+    assert since([V1], [V2], [other]) == 3
+    (disabled,) = updated([replace(after([V1], [V2])[0], disabled=True)], ProcessorSet(3, (V1,)), 0)
+    assert disabled.disabled
+
+
+def test_entries_of_an_earlier_release_open() -> None:
+    """Which let versions wait that no set had any more."""
+    third = PatternProcessor("ab", 3, V3.pattern, timestamp=at(20))
+    written = [
+        Entry(V1, 1, None, 10 * SECOND),
+        Entry(V2, 2, 10 * SECOND, 20 * SECOND),
+        Entry(third, 3, 20 * SECOND),
+    ]
+    entries = [Entry.from_dict(entry.to_dict()) for entry in written]
+    assert spans(updated(entries, ProcessorSet(4, (third,)), 5 * SECOND)) == [(1, None, 20), (3, 20, None)]
+    assert spans(updated(entries, ProcessorSet(4, (third,)), 10 * SECOND)) == [(2, 10, 20), (3, 20, None)]
+
+
+def test_a_scheduled_version_is_withdrawn_by_one_for_later() -> None:
+    scheduled = processor("ab", 2, chain("b", "c"), timestamp=at(10))
+    instead = processor("ab", 3, chain("a", "c"), timestamp=at(20))
+    events = [e(11, "a"), e(12, "b"), e(13, "c"), e(21, "a"), e(22, "c")]
+    driver = Driver().batch(sets=[AB]).batch(sets=[scheduled]).batch(sets=[instead])
+    assert driver.batch(events).end().found == [("ab", 1, ("ann",), "a11 b12"), ("ab", 3, ("ann",), "a21 c22")]
+
+
+def test_what_was_scheduled_can_be_cancelled_and_what_runs_goes_on() -> None:
+    scheduled = processor("ab", 2, chain("b", "c"), timestamp=at(1000))
+    driver = Driver().batch([e(1, "a")], sets=[AB], watermark=1).batch([e(2, "x")], sets=[scheduled], watermark=2)
+    driver.batch([e(3, "b")], sets=[AB], watermark=3)
+    assert driver.end().found == [("ab", 1, ("ann",), "a1 b3")]
+
+
+def test_in_processing_time_the_clock_decides_what_is_in_force() -> None:
+    scheduled = processor("ab", 2, chain("b", "c"), timestamp=at(10))
+    driver = Driver(time=None).batch([e(1, "a")], sets=[AB], clock=1).batch(sets=[scheduled], clock=2)
+    driver.batch([e(1, "b")], sets=[AB], clock=9)
+    assert driver.found == [("ab", 1, ("ann",), "a1 b1")]
+    driver.batch([e(1, "a")], sets=[scheduled], clock=9).batch(clock=11).batch([e(1, "b")], sets=[AB], clock=12)
+    assert len(driver.found) == 1
+
+
+def test_key_groups_say_what_is_in_force_until_the_time_of_another() -> None:
+    """So that events are copied for it until then, and no longer."""
+    driver = Driver(key_groups=2).batch(sets=[V1]).batch([e(1, "a")], sets=[V2], watermark=1)
+    assert driver.sets.replaced == [(2, [("ab", 1)])]
+    driver.batch(sets=[V3]).batch(watermark=15)
+    assert driver.sets.replaced == [(2, [("ab", 1)]), (3, [("ab", 1)])]
+    driver.batch(watermark=20).batch()
+    assert driver.sets.replaced[2:] == [(3, [])]
+    driver.batch(sets=[version(4, 25)], watermark=30).batch()
+    assert driver.sets.replaced[3:] == [(4, [])]
+    driver.batch(sets=[version(5)]).batch(sets=[version(6, 7)])
+    assert driver.sets.replaced[4:] == [(6, [])]
+
+
+# ---------------------------------------------------------------------- a model
+
+
+@dataclass
+class Life:
+    """A processor from when it comes until it goes."""
+
+    processor: PatternProcessor
+    since: int
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass
+class Model:
+    """The slow twin: for each id who is in force and who waits, and event after event who sees it."""
+
+    time: float = -1e9
+    number: int = 0
+    in_force: dict[str, Life] = field(default_factory=dict)
+    waits: dict[str, Life] = field(default_factory=dict)
+    arrived: list[tuple[Event, int]] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+
+    def announce(self, processors: Sequence[PatternProcessor], number: int) -> None:
+        self.number = number
+        ids = {one.id for one in processors}
+        for name in [*self.in_force, *self.waits]:
+            if name not in ids:
+                self.in_force.pop(name, None)
+                self.waits.pop(name, None)
+        for new in processors:
+            waits = self.waits.pop(new.id, None)
+            if new.id in self.in_force and self.in_force[new.id].processor == new:
+                continue
+            life = waits if waits is not None and waits.processor == new else Life(new, number)
+            self.lives.append(life)
+            later = new.timestamp is not None and new.timestamp.timestamp() > self.time
+            (self.waits if later else self.in_force)[new.id] = life
+
+    def advance(self, time: float) -> None:
+        due = sorted((pair for pair in self.arrived if pair[0][0] <= time), key=lambda pair: pair[0][0])  # type: ignore[operator, arg-type, return-value]
+        self.arrived = [pair for pair in self.arrived if pair[0][0] > time]  # type: ignore[operator]
+        for event, number in due:
+            self._come_to(event[0])  # type: ignore[arg-type]
+            for life in self.in_force.values():
+                if life.since <= number:
+                    life.events.append(event)
+        self._come_to(time)
+
+    def _come_to(self, time: float) -> None:
+        self.time = max(self.time, time)
+        for name, life in list(self.waits.items()):
+            assert life.processor.timestamp is not None
+            if life.processor.timestamp.timestamp() <= self.time:
+                self.in_force[name] = self.waits.pop(name)
+
+
+SCHEDULES = st.one_of(st.none(), st.integers(1, 30))
+CANDIDATES = st.builds(version, st.integers(1, 6), SCHEDULES, st.sampled_from(["p", "q"]))
+SETS = st.lists(CANDIDATES, max_size=2, unique_by=lambda one: one.id)
+STEPS = st.lists(
+    st.tuples(
+        st.lists(SETS, max_size=3),  # those that come with a micro-batch
+        st.lists(
+            st.tuples(st.integers(1, 8), st.sampled_from("abc")), max_size=4
+        ),  # how far ahead an event is, its kind
+        st.integers(0, 6),  # how far event time goes
+        st.booleans(),
+    ),
+    max_size=8,
+)
+Steps = list[tuple[list[list[PatternProcessor]], list[tuple[int, str]], int, bool]]
+
+
+@SEARCH
+@given(STEPS, st.sampled_from([1, 3]))
+def test_every_version_sees_what_a_simple_model_says(steps: Steps, key_groups: int) -> None:
+    model, driver = Model(), Driver(key_groups=key_groups)
+    watermark = 0
+    for sets, ahead, passing, moves in steps:
+        if sets:
+            model.announce(sets[-1], len(driver.sets.all) + len(sets))
+        events = [e(watermark + far, kind, f"u{far % 2}") for far, kind in ahead]
+        model.arrived += [(event, model.number) for event in events]
+        watermark += passing
+        driver.batch(events, sets=sets[-1] if sets else None, between=sets[:-1], watermark=watermark if moves else None)
+        if moves:
+            model.advance(watermark)
+        else:
+            watermark -= passing
+    driver.end()
+    model.advance(1e9)
+    expected = []
+    for life in model.lives:
+        alone = PatternProcessor(life.processor.id, life.processor.version, life.processor.pattern)
+        expected += Driver().batch(life.events, sets=[alone]).end().found
+    assert driver.found == sorted(expected)
+
+
+@settings(SEARCH, max_examples=300)
+@given(
+    st.lists(st.tuples(SETS, st.integers(0, 10)), max_size=4),
+    st.lists(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=2, max_size=2), max_size=3),
+    SETS,
+    st.data(),
+)
+def test_the_answer_does_not_depend_on_who_looked_when(
+    history: list[tuple[list[PatternProcessor], int]],
+    between: list[list[tuple[int, int]]],
+    last: list[PatternProcessor],
+    data: st.DataObject,
+) -> None:
+    """What was scheduled between two sets, and is not in the second, might as well not have been seen."""
+    entries: list[Entry] = []
+    time = number = 0
+    for processors, passing in history:
+        number += 1
+        time += passing
+        entries = updated(entries, ProcessorSet(number, tuple(processors)), time * SECOND)
+    had = {entry.processor.id: entry.processor for entry in entries}
+    seen = [
+        ProcessorSet(
+            number + 1 + at_,
+            tuple(
+                # Other versions than those that are there, each for later, of the ids that are in the last set.
+                version(10 + number_, time + ahead, one.id) if one.id in had else one
+                for one, (number_, ahead) in zip(last, chosen, strict=False)
+            ),
+        )
+        for at_, chosen in enumerate(between)
+    ]
+    end = ProcessorSet(99, tuple(last))
+    looks = data.draw(st.lists(st.sampled_from(seen), unique_by=lambda one: one.version) if seen else st.just([]))
+    step_by_step = entries
+    for look in [*sorted(looks, key=lambda one: one.version), end]:
+        step_by_step = updated(step_by_step, look, time * SECOND)
+    directly = updated(entries, end, time * SECOND)
+
+    def told(found: list[Entry]) -> list[tuple[object, ...]]:
+        # What waits is as new as the set that brought it last; nobody has seen an event with it.
+        return [
+            (one.processor, one.first_time <= time * SECOND and one.since <= number, one.begins, one.until)
+            for one in found
+        ]
+
+    assert told(step_by_step) == told(directly)

@@ -1,0 +1,600 @@
+"""Pattern processors on Spark: what changes while a query runs, is killed, is started anew, or cannot reach its rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism import Pattern
+from asterism.discovery import SqlPatternProcessorDiscovererFactory
+from asterism.rules.discovery_status import INTERRUPTED, OFF
+from asterism.rules.interfaces import ProcessorRegistry
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import STORE, FolderStore
+from asterism.spark.rules import PatternProcessorStream
+from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
+from tests.discovery.postgresql import Server
+from tests.end_to_end.victim import AB, BY_ITEM
+from tests.kit import until
+from tests.spark.rules import INTERVAL, Event, Found, Watch, at, chain, e, found, rule
+
+pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
+
+
+def counted(query: Any) -> dict[str, int]:
+    """The matches of each processor, as the progress of a query tells."""
+    counts: dict[str, int] = {}
+    for progress in query.recentProgress:
+        for name, count in PatternProcessorStream.matches_by_processor(progress).items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+# ---------------------------------------------------------------------- a new key
+
+
+def test_a_new_key_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """Events are grouped by user; then a rule comes that groups by item, and one that has one group for all."""
+    alone = rule("alone", 1, "a", "b", key=())
+    query = Watch(spark, tmp_path)
+    query.rules(AB)
+    with query.running():
+        query.send(e(1, "a"), e(2, "a", "bob", 8))
+        query.taken(AB, BY_ITEM, alone)
+        query.send(e(3, "a", "cy", 9), e(4, "b", "ann", 9), e(5, "b", "bob", 8))
+        query.taken(BY_ITEM)
+        query.send(e(6, "a", "ann", 8), e(7, "b", "ann", 7), e(8, "b", "cy", 8))
+        counts = counted(query.query)
+    assert query.found == [
+        ("ab", 1, ("ann",), "a1 b4"),
+        ("ab", 1, ("bob",), "a2 b5"),
+        ("alone", 1, (), "a3 b4"),
+        ("by item", 1, ("8",), "a6 b8"),
+        ("by item", 1, ("9",), "a3 b4"),
+    ]
+    assert counts == {"ab": 2, "alone": 1, "by item": 2}
+    until(lambda: query.status.state == OFF)
+
+
+# ---------------------------------------------------------------------- the discoverer is not there
+
+
+@pytest.fixture(params=["file", "postgresql", "url"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made: Place
+    if request.param == "file":
+        made = FilePlace(tmp_path)
+    elif request.param == "url":
+        made = UrlPlace()
+    else:
+        made = PostgresqlPlace(request.getfixturevalue("postgresql"), request.getfixturevalue("database"))
+    yield made
+    made.close()
+
+
+def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_path: Path, place: Place) -> None:
+    cd = rule("cd", 1, "c", "d")
+    query = Watch(spark, tmp_path, factory=place.factory())
+    place.write([AB.to_dict()])
+    query.events(e(1, "a"), e(1.5, "tick"))
+    query.once()
+    place.break_it()
+    with query.running():
+        status = query.wait_for({"ab": 1}, INTERRUPTED)
+        assert status.error is not None
+        assert status.error.startswith("PatternProcessorError: ")
+        assert place.secret is None or place.secret not in status.error
+        query.send(e(2, "b"), e(3, "c"))
+        assert query.query is not None
+        assert query.query.lastProgress is not None
+        assert PatternProcessorStream.discovery(query.query.lastProgress).startswith(
+            "interrupted: PatternProcessorError: "
+        )
+        place.mend()
+        place.write([AB.to_dict(), cd.to_dict()])
+        assert query.wait_for({"ab": 1, "cd": 1}).error is None
+        query.settle().send(e(4, "c"), e(5, "d"))
+    assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("cd", 1, ("ann",), "c4 d5")]
+
+
+def test_without_any_set_a_query_fails(spark: SparkSession, tmp_path: Path) -> None:
+    query = Watch(spark, tmp_path)
+    with pytest.raises(StreamingQueryException, match="no pattern processors could be discovered"):
+        query.once()
+
+
+def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise the sets of the new folder would have numbers that were there, and be taken for old ones."""
+    query = Watch(spark, tmp_path, store=str(tmp_path / "store"))
+    query.rules(AB)
+    query.events(e(1, "a"))
+    query.once()
+    query.rules(AB, BY_ITEM)
+    query.once()
+    query.options["store"] = str(tmp_path / "another")
+    query.events(e(2, "b"))
+    with pytest.raises(StreamingQueryException, match="the checkpoint knows 2 sets of pattern processors"):
+        query.once()
+    query.options["store"] = str(tmp_path / "store")
+    query.once()
+    query.events(e(9, "z"))
+    query.once()
+    assert query.found == [("ab", 1, ("ann",), "a1 b2")]
+
+
+def test_after_the_end_of_input_rules_are_told_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A drain leaves no state. A run that goes on after it has the rules, though their set has not changed."""
+    query = Watch(spark, tmp_path)
+    query.rules(AB)
+    for second in (1, 101):
+        query.events(e(second, "a"), e(second + 1, "b"))
+        query.stream.run(query.sinks, checkpoint=str(query.checkpoint))
+    assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a101 b102")]
+
+
+# ---------------------------------------------------------------------- versions do not mix
+
+
+def test_ac_is_never_found_instead_of_abc(spark: SparkSession, tmp_path: Path) -> None:
+    """A rule for A, B, C is replaced by one for A, C: FLIP-200 accepts that in between AC is found where there is ABC.
+
+    Many users, each with some letters before the replacement and some after it, in all key groups and partitions.
+    """
+    cases = [("", "abc"), ("a", "bc"), ("ab", "c"), ("abc", ""), ("", "ac"), ("a", "c"), ("ac", "")]
+    users = [f"{before}|{after}|{number}" for before, after in cases for number in range(12)]
+
+    def letters(phase: int) -> list[Event]:
+        pairs = [(letter, user) for user in users for letter in user.split("|")[phase]]
+        return [e(phase * 100 + n / 8, letter, user) for n, (letter, user) in enumerate(pairs)]
+
+    query = Watch(spark, tmp_path, key_groups=7)
+    query.rules(PatternProcessor("rule", 1, chain("a", "b", "c", within=None)))
+    with query.running():
+        query.send(*letters(0))
+        query.taken(PatternProcessor("rule", 2, chain("a", "c", within=None)))
+        query.send(*letters(1))
+    matches = [(row["key"][0], row["processor_version"], "".join(one["stage"] for one in row["events"]))
+               for row in query.sinks["matches"].rows]  # fmt: skip
+    expected = {"abc|": (1, "abc"), "|abc": (2, "ac"), "|ac": (2, "ac")}
+    assert sorted(matches) == sorted(
+        (user, *expected[user.rpartition("|")[0]]) for user in users if user.rpartition("|")[0] in expected
+    )
+
+
+# ---------------------------------------------------------------------- a simple model
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A rule that can be told in a line."""
+
+    name: str
+    version: int
+    kinds: tuple[str, ...]
+    strict: bool = False
+    within: float = 50.5
+    key: tuple[str, ...] | None = None
+    timestamp: float | None = None
+
+    @property
+    def processor(self) -> PatternProcessor:
+        pattern = chain(*self.kinds, strict=self.strict, within=self.within)
+        timestamp = None if self.timestamp is None else at(self.timestamp)
+        return PatternProcessor(self.name, self.version, pattern, timestamp, self.key)
+
+
+@dataclass(eq=False)
+class Life:
+    """A version of a rule, with its partial matches: for the events that arrived since it came, of the times that are its."""
+
+    rule: Chain
+    since: int
+    until: float = float("inf")
+    open: dict[tuple[str, ...], list[tuple[Event, ...]]] = field(default_factory=dict)
+
+    @property
+    def begins(self) -> float:
+        return float("-inf") if self.rule.timestamp is None else self.rule.timestamp
+
+    def see(self, event: Event) -> Iterator[Found]:
+        second, kind, user, item, _ = event
+        key = tuple(str({"user": user, "item": item}[name]) for name in self.rule.key or ("user",))
+        going = []
+        for run in [*self.open.get(key, ()), ()]:
+            if run and second - run[0][0] >= self.rule.within:
+                continue
+            if kind == self.rule.kinds[len(run)]:
+                run = (*run, event)
+                if len(run) == len(self.rule.kinds):
+                    yield self.rule.name, self.rule.version, key, " ".join(f"{e[1]}{e[0]:g}" for e in run)
+                else:
+                    going.append(run)
+            elif run and not self.rule.strict:
+                going.append(run)
+        self.open[key] = going
+
+
+class Model:
+    """What is to be found: micro-batch by micro-batch, each with the sets that it brings, and its events."""
+
+    def __init__(self) -> None:
+        self.lives: list[Life] = []
+        self.sets = 0
+        self.waiting: list[tuple[Event, int]] = []
+        self.watermark = float("-inf")
+        self.found: list[Found] = []
+
+    def announce(self, rules: Sequence[Chain], number: int) -> None:
+        """The whole truth: what is not in it goes, what has another version is replaced, at once or at its time."""
+        self.sets = number
+        lives: list[Life] = []
+        for one in rules:
+            mine = [life for life in self.lives if life.rule.name == one.name]
+            life = next((life for life in mine if life.rule.version == one.version), Life(one, number))
+            life.until = float("inf")
+            if life.begins > self.watermark:
+                for before in mine:
+                    if before.begins <= self.watermark:
+                        before.until = life.begins
+                        lives.append(before)
+            lives.append(life)
+        self.lives = lives
+
+    def batch(self, events: Sequence[Event]) -> None:
+        self.waiting += [(event, self.sets) for event in events if event[0] > self.watermark]
+        self.watermark = max([self.watermark, *(event[0] - 0.001 for event in events)])
+        for event, number in sorted(one for one in self.waiting if one[0][0] <= self.watermark):
+            for life in self.lives:
+                if life.since <= number and life.begins <= event[0] < life.until:
+                    self.found += life.see(event)
+        self.waiting = [one for one in self.waiting if one[0][0] > self.watermark]
+        self.lives = [life for life in self.lives if life.until > self.watermark]
+
+    def follow(self, query: Watch, rules: Sequence[Chain]) -> list[Found]:
+        """The micro-batches as they were."""
+        known = {(one.name, one.version): one for one in rules}
+        store = FolderStore(f"{query.checkpoint}/{STORE}")
+        for number, events in query.history():
+            if number > self.sets:  # of those that came together the last one counts
+                self.announce([known[one.id, one.version] for one in store.get(number).processors], number)
+            self.batch(events)
+        return sorted(self.found)
+
+
+def some_events(rng: random.Random, first: int, count: int) -> list[Event]:
+    users = ["ann", "bob", "cy"]
+    return [e(first + n, rng.choice("abcd"), rng.choice(users), rng.randint(1, 2)) for n in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(10) if LONG else range(2))
+def test_times_are_exact_wherever_micro_batches_end(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """The second version is for the events from second 11 on, the third for those from second 21 on: with other keys, and long
+    after the sets of the versions before have been committed.
+    """
+    rules = [
+        Chain("r", 1, ("a", "b")),
+        Chain("r", 2, ("a", "c"), key=("item",), timestamp=11),
+        Chain("r", 3, ("d", "b"), key=("user", "item"), timestamp=21),
+    ]
+    events = some_events(random.Random(5), 1, 30)
+    expected = Model()
+    expected.announce([rules[0]], 1)
+    expected.announce([rules[1]], 2)
+    expected.batch(events[:14])
+    expected.announce([rules[2]], 3)
+    expected.batch([*events[14:], e(99, "tick")])
+    rng = random.Random(seed)
+    query = Watch(spark, tmp_path)
+
+    def send(rest: list[Event]) -> None:
+        while rest:
+            size = rng.randint(3, 12)
+            query.events(*rng.sample(rest[:size], len(rest[:size])))
+            query.settle()
+            rest = rest[size:]
+
+    query.rules(rules[0].processor)
+    with query.running():
+        for one in rules[:2]:
+            query.taken(one.processor)
+        send(events[:14])
+        query.taken(rules[2].processor)
+        send(events[14:])
+        query.send(e(98, "tick"))
+    assert {version for _, version, *_ in expected.found} == {1, 2, 3}
+    assert query.found == sorted(expected.found)
+
+
+@dataclass
+class Failing:
+    """A sink that fails when it has written a micro-batch that Spark has not committed yet: the last of so many."""
+
+    sink: Callable[[DataFrame, int], None]
+    left: int
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        self.sink(df, batch_id)
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the sink fails")
+
+
+@pytest.mark.parametrize("seed", range(10) if LONG else range(1))
+def test_a_long_random_run_equals_the_model(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """Updates and events as they come, sets that come together, a query that is stopped, and one that fails in its sink."""
+    rng = random.Random(seed)
+    query = Watch(spark, tmp_path, key_groups=5)
+    known: list[Chain] = []
+    current: dict[str, Chain] = {}
+    collect = query.sinks["matches"]
+    second = 1
+
+    def update() -> None:
+        for name in rng.sample("pqrs", rng.choice([1, 1, 1, 2])):
+            if rng.random() < 0.15:
+                current.pop(name, None)
+                continue
+            current[name] = Chain(
+                name,
+                len(known),
+                tuple(rng.sample("abcd", rng.choice([2, 2, 3]))),
+                strict=rng.random() < 0.3,
+                within=rng.choice([6.5, 20.5]),
+                key=rng.choice([None, ("item",), ("user", "item")]),
+                timestamp=rng.choice([None, None, second + rng.randint(-3, 15)]),
+            )
+            known.append(current[name])
+        query.rules(*(one.processor for one in current.values()))
+
+    def send(count: int) -> None:
+        nonlocal second
+        query.events(*some_events(rng, second, count))
+        second += count
+
+    update()
+    for life in range(6 if LONG else 3):
+        fails = life % 3 == 1
+        query.sinks["matches"] = Failing(collect, rng.randint(2, 4)) if fails else collect
+        running = query.start(processingTime="0 seconds")
+        for _ in range(12 if LONG else 8):
+            if rng.random() < 0.7:
+                update()
+                time.sleep(rng.choice([0.0, 0.1, 0.5]))
+            if rng.random() < 0.7:
+                send(rng.randint(3, 15))
+            time.sleep(rng.choice([0.0, 0.1, 0.5]))
+        while fails and running.isActive:
+            send(1)
+            time.sleep(0.5)
+        assert (running.exception() is not None) == fails
+        running.stop()
+    query.sinks["matches"] = collect
+    query.events(e(second + 100, "tick"))
+    query.once()
+    expected = Model().follow(query, known)
+    assert len(expected) > 10
+    assert query.found == expected
+
+
+# ---------------------------------------------------------------------- a micro-batch that is repeated
+
+
+def test_a_repeated_micro_batch_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """All its outputs to the byte, though a rule was published between the two attempts."""
+    query = Watch(spark, tmp_path, on_error="disable")
+    attempts: dict[str, list[Any]] = {"matches": [], "late": [], "errors": []}
+    divides = PatternProcessor("divides", 1, Pattern.begin("a").where("kind = 'a' AND 1 / x > 0"), key=("item",))
+    published = [rule("z", 1, "z", "x"), rule("by item", 1, "x", "z", key=("item", "kind"))]
+
+    def keep(name: str) -> Callable[[DataFrame, int], None]:
+        def sink(df: DataFrame, batch_id: int) -> None:
+            rows = df.toArrow()
+            if batch_id == 1:
+                attempts[name].append(rows)
+            if batch_id == 1 and name == "errors" and len(attempts[name]) == 1:
+                query.rules(AB, divides, *published)
+                store = FolderStore(f"{query.checkpoint}/{STORE}")
+                until(lambda: 2 in store.numbers())
+                raise RuntimeError("the sink fails")
+
+        return sink
+
+    query.sinks = {name: keep(name) for name in attempts}
+    query.rules(AB, divides)
+    query.events(e(100, "tick"))
+    query.once()
+    query.events(
+        e(10, "a"), e(11, "z"), (None, "z", "ann", 7, 0.0), e(200, "z"), e(200, "a"), e(200, "z", item=8), e(201, "b"),
+        e(230, "x"), e(300, "tick"),
+    )  # fmt: skip
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.once()
+    query.once()
+    for name, (first, second) in attempts.items():
+        assert first == second, name
+    assert found(attempts["matches"][0].to_pylist()) == [("ab", 1, ("ann",), "a200 b201")]
+    assert sorted((row["kind"], row["ts"] is None) for row in attempts["late"][0].to_pylist()) == [
+        ("a", False),
+        ("z", True),
+    ]
+    assert attempts["errors"][0].num_rows == 1
+
+
+# ---------------------------------------------------------------------- what is bad is refused alone
+
+
+def graph(condition: str, stages: int = 1) -> dict[str, Any]:
+    nodes = [
+        {
+            "name": f"s{number}",
+            "type": "ATOMIC",
+            "quantifier": {"properties": ["SINGLE"]},
+            "condition": {"type": "SQL", "expression": condition},
+        }
+        for number in range(stages)
+    ]
+    edges = [{"source": f"s{n}", "target": f"s{n + 1}", "type": "STRICT"} for n in range(stages - 1)]
+    return {"type": "COMPOSITE", "nodes": nodes, "edges": edges}
+
+
+def test_what_is_bad_is_refused_alone(spark: SparkSession, tmp_path: Path) -> None:
+    forbidden = tmp_path / "forbidden.csv"
+    os.mkfifo(forbidden)  # who reads it waits for ever
+    reads = f"kind = (SELECT kind FROM read_csv('{forbidden}'))"
+    good = graph("kind = 'a'")
+    bad: dict[str, tuple[dict[str, Any], str]] = {
+        "ab": ({"version": 2, "pattern": graph("kind = ")}, "kind = "),
+        "column": ({"pattern": graph("colour = 'a'")}, "unknown column 'colour'"),
+        "type": ({"pattern": graph("kind + 1")}, "kind + 1"),
+        "stages": ({"pattern": graph("kind = 'a'", 10_000)}, "too large"),
+        "negative": ({"version": -1, "pattern": good}, "a version is an integer from 0"),
+        "function": ({"pattern": good, "function": "os.system"}, "the function 'os.system' is not known"),
+        "subquery": ({"pattern": graph(reads)}, "SELECT"),
+        "file": ({"pattern": graph(f"read_csv('{forbidden}')")}, "read_csv"),
+        "key": ({"pattern": good, "key": [f"read_csv('{forbidden}')"]}, "read_csv"),
+        "measure": ({"pattern": good, "select": [f"read_text('{forbidden}') AS t"]}, "read_text"),
+        "time": ({"pattern": good, "timestamp": "tomorrow"}, "timestamp is not a point in time"),
+        "field": ({"pattern": good, "className": "os.system"}, "no field 'className'"),
+        "by item": (BY_ITEM.to_dict() | {"version": 7}, "two processors have the id 'by item'"),
+    }
+    far = rule("far", 1, "a", timestamp=at(250_000_000_000))
+    past = rule("past", 1, "b", timestamp=at(-1))
+    query = Watch(spark, tmp_path)
+    query.rules(AB)
+    with query.running():
+        query.send(e(1, "a"))
+        items = [{"id": name, "version": 1, **item} for name, (item, _) in bad.items()]
+        query.rules(items[0], far, BY_ITEM, *items[1:], past)
+        status = query.wait_for({"ab": 1, "far": 1, "by item": 1, "past": 1})
+        query.settle().send(e(2, "b"), e(3, "a", "bob", 8), e(4, "b", "cy", 8))
+        assert status.refused.keys() == bad.keys()
+        for name, (_, reason) in bad.items():
+            assert reason in status.refused[name], name
+        query.write("[{]")  # nothing of it can be read: everything stays
+        until(lambda: all("not JSON" in query.status.refused.get(name, "") for name in ("ab", "far")), query.query)
+        query.send(e(5, "b", "bob"))
+    assert query.found == [
+        ("ab", 1, ("ann",), "a1 b2"),
+        ("ab", 1, ("bob",), "a3 b5"),
+        ("by item", 1, ("8",), "a3 b4"),
+        ("past", 1, ("ann",), "b2"),
+        ("past", 1, ("bob",), "b5"),
+        ("past", 1, ("cy",), "b4"),
+    ]
+
+
+# ---------------------------------------------------------------------- processors that fail
+
+FAILS = Pattern.begin("a").where("kind = 'a'").next("b").where("1 / (x - LAST(a.x)) > 0").within(timedelta(minutes=1))
+
+
+def test_a_processor_that_fails_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """And again, whatever the next version is, for the micro-batch is the same; until it is allowed to be disabled."""
+    query = Watch(spark, tmp_path)
+    query.rules(AB, PatternProcessor("fraud-7", 3, FAILS))
+    query.events(e(1, "a", x=1.0), e(2, "b", x=1.0), e(3, "z"))
+    with pytest.raises(StreamingQueryException, match='the pattern processor "fraud-7" version 3 failed') as caught:
+        query.once()
+    for part in ("division by zero", 'stage "b"', "key 'ann'", "event of 1970-01-01T00:00:02"):
+        assert part in str(caught.value)
+    query.rules(AB, PatternProcessor("fraud-7", 4, FAILS))
+    with pytest.raises(StreamingQueryException, match='the pattern processor "fraud-7" version 3 failed'):
+        query.once()
+    query.options["on_error"] = "disable"
+    query.once()
+    query.events(e(4, "a", x=1.0), e(5, "b", x=2.0), e(6, "z"))
+    query.options["on_error"] = "fail"
+    query.once()
+    assert query.found == [
+        ("ab", 1, ("ann",), "a1 b2"),
+        ("ab", 1, ("ann",), "a4 b5"),
+        ("fraud-7", 4, ("ann",), "a4 b5"),
+    ]
+    assert [row["processor_version"] for row in query.sinks["errors"].rows] == [3]
+
+
+def test_or_it_is_disabled_until_its_next_version(spark: SparkSession, tmp_path: Path) -> None:
+    mended = PatternProcessor("fraud-7", 4, FAILS)
+    query = Watch(spark, tmp_path, on_error="disable", key_groups=1)
+    query.rules(AB, PatternProcessor("fraud-7", 3, FAILS))
+    with query.running():
+        query.send(e(1, "a", x=1.0), e(2, "b", x=1.0))
+        query.send(e(3, "a", x=1.0), e(4, "b", x=2.0))
+        query.taken(AB, mended)
+        query.send(e(5, "a", x=1.0), e(6, "b", x=2.0))
+    (error,) = query.sinks["errors"].rows
+    assert (error["processor_id"], error["processor_version"]) == ("fraud-7", 3)
+    assert "division by zero" in error["error"]
+    assert query.found == [
+        ("ab", 1, ("ann",), "a1 b2"),
+        ("ab", 1, ("ann",), "a3 b4"),
+        ("ab", 1, ("ann",), "a5 b6"),
+        ("fraud-7", 4, ("ann",), "a5 b6"),
+    ]
+
+
+# ---------------------------------------------------------------------- FLIP-200's own example
+
+
+def dummy(a: int) -> PatternProcessor:
+    """The class of the example has one parameter, an int; here it says which item to look for."""
+    return PatternProcessor(f"dummy-{a}", 1, Pattern.begin("event").where(f"item = {a}"))
+
+
+def test_the_example_of_flip_200(spark: SparkSession, tmp_path: Path, postgresql: Server, database: str) -> None:
+    """Its table, on PostgreSQL, with its class; a row is added, one changed, one removed, one names what is not registered."""
+    name = "org.apache.flink.cep.processor.DummyPatternProcessor"
+
+    def execute(statement: str, *values: Any) -> None:
+        with psycopg.connect(database) as connection:
+            connection.execute(statement, values)
+
+    def put(uid: int, value: int, class_name: str = name) -> None:
+        execute(
+            """INSERT INTO rules VALUES (%s, %s, %s)
+               ON CONFLICT (uid) DO UPDATE SET "constructorParams" = EXCLUDED."constructorParams" """,
+            uid, class_name, json.dumps([{"type": "int", "value": value}]),
+        )  # fmt: skip
+
+    execute('CREATE TABLE rules (uid INT PRIMARY KEY, "className" TEXT, "constructorParams" JSONB)')
+    put(1, 0)
+    put(2, 1)
+    registry = ProcessorRegistry({name: dummy})
+    factory = SqlPatternProcessorDiscovererFactory(database, "rules", registry=registry, interval=INTERVAL)
+    query = Watch(spark, tmp_path, factory=factory, keys=())
+    with query.running():
+        query.wait_for({"dummy-0": 1, "dummy-1": 1})
+        query.settle().send(e(1, "x", item=0), e(2, "x", item=1), e(3, "x", item=5))
+        # The row that is not understood may be any processor: as long as it is there, none goes. It comes first, because
+        # the table may be read between any two of these.
+        put(9, 2, "os.system")
+        put(3, 7)
+        put(1, 5)
+        execute("DELETE FROM rules WHERE uid = 2")
+        status = query.wait_for({f"dummy-{n}": 1 for n in (0, 1, 5, 7)})
+        assert "the class 'os.system' is not registered" in status.refused["uid 9"]
+        execute("DELETE FROM rules WHERE uid = 9")
+        query.wait_for({"dummy-5": 1, "dummy-7": 1})
+        query.settle().send(*(e(10 + item, "x", item=item) for item in range(8)))
+    assert [(name, events) for name, _, _, events in query.found] == [
+        ("dummy-0", "x1"),
+        ("dummy-1", "x2"),
+        ("dummy-5", "x15"),
+        ("dummy-7", "x17"),
+    ]

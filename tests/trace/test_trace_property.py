@@ -1,0 +1,103 @@
+"""The interpreter of the trace and the kernel answer alike, also in their order, and every partial match has an end that is told.
+
+Of the corpus it is every fortieth case; ``make trace`` compares all, in some ten minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+
+from asterism.columns.time import END_OF_TIME, TimeColumn
+from asterism.conformance.corpus import SCHEMA, Answer, Case, events_of, pieces, read_cases, with_doubles
+from asterism.conformance.engines import operator_for, run_kernel
+from asterism.errors import AsterismError
+from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.trace import What
+from asterism.trace.conditions import Conditions
+from asterism.trace.interpreter import Interpreter
+from asterism.trace.recorder import Recorder
+from asterism.trace.report import ranks
+from tests.patterns.strategies import cases
+
+CORPUS = sorted((Path(__file__).parent.parent / "conformance").glob("*.jsonl"))
+EVERY = int(os.environ.get("ASTERISM_TRACE_EVERY", "40"))
+BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
+
+
+def traced(case: Case, semantics: Semantics) -> tuple[Answer, Recorder, Interpreter]:
+    pattern = Pattern.from_json(with_doubles(case["pattern"]))
+    ids = [number for step in case["steps"] for number in step["events"]]
+    events = events_of(case, ids)
+    times = events.column("ts").to_numpy() * 1000
+    nfa = compile_pattern(pattern, semantics)
+    conditions = Conditions(nfa, events, times, forgiving=semantics is Semantics.FLINK)
+    recorder = Recorder(pattern, nfa, times, TimeColumn("ts", SCHEMA.field("ts").type), conditions)
+    interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
+    rank = ranks(events, case.get("order_by") or ())
+    arrived = 0
+    for piece, watermark in pieces(case, "whole", random.Random(0)):
+        interpreter.arrive(range(arrived, arrived + len(piece)))
+        arrived += len(piece)
+        interpreter.watermark(watermark, rank)
+    recorder.finish(interpreter.runs, interpreter.complete)
+    answer: Answer = {
+        name: [
+            [
+                END_OF_TIME if one.time is None else one.time,
+                {s: [ids[n - 1] for n in numbers] for s, numbers in one.took},
+            ]
+            for one in found
+        ]
+        for name, found in (("matches", recorder.matches), ("timeouts", recorder.timeouts))
+    }
+    return answer | {"late": [ids[number - 1] for number in recorder.late_events]}, recorder, interpreter
+
+
+def check(case: Case, semantics: Semantics) -> None:
+    kernel = run_kernel(case, semantics, "whole", random.Random(0))
+    answer, recorder, interpreter = traced(case, semantics)
+    assert answer == kernel, json.dumps(case)
+    assert not interpreter.stopped
+    began: set[Any] = set()
+    ended = {step.partial for step in recorder.waiting}
+    for step in recorder.steps:
+        if step.what in (What.BEGAN, What.ADVANCED):
+            assert step.partial not in began
+            began.add(step.partial)
+            ended |= {step.parent} - {None}
+        elif step.what in (What.DROPPED, What.MATCHED):
+            ended.add(step.partial)
+        if step.what in (What.DROPPED, What.NARROWED, What.WAITED, What.NOTHING):
+            assert step.reason
+    assert began == ended, json.dumps(case)
+
+
+@BOTH
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_corpus(path: Path, semantics: Semantics) -> None:
+    for case in list(read_cases([path]))[::EVERY]:
+        try:
+            operator_for(case, semantics)
+        except AsterismError:
+            continue  # refused in these semantics
+        check(case, semantics)
+
+
+@BOTH
+@settings(max_examples=max(1, settings().max_examples // 3))
+@given(case=cases())
+def test_random_patterns(semantics: Semantics, case: Case) -> None:
+    try:
+        compile_pattern(Pattern.from_json(case["pattern"]), semantics)
+    except AsterismError:
+        assume(False)
+    check(case, semantics)
