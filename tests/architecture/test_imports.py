@@ -135,3 +135,13 @@ def test_heavy_packages_are_imported_late(module: str) -> None:
     assert at_once & HEAVY <= made_of
     if module not in COMPILED:
         assert not COMPILED & {name for name, _ in own_imports(module, at_once=True)} - {"columns.hashing"}
+
+
+def test_class_names_are_unique() -> None:
+    """A name that is searched for is found in one place; a leading underscore does not count."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, path in FILES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(module)
+    assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from asterism.expressions.types import TIME_ZONE
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from tests.kit import Golden, Provocation
 from tests.patterns.test_pattern_texts import begin
 
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 
 def bound(text: str) -> Provocation:
     """A condition of the second stage of a pattern of stages a and b."""
-    return lambda: Matcher(begin().followed_by("b").where(text), SCHEMA)
+    return lambda: BoundPattern.of_pattern(begin().followed_by("b").where(text), SCHEMA)
 
 
 CONDITIONS: dict[str, str] = {
@@ -125,7 +125,7 @@ CONDITIONS: dict[str, str] = {
 
 
 def in_zone(zone: str) -> Provocation:
-    return lambda: Matcher(begin().where("hour(at) = 3"), SCHEMA.with_metadata({TIME_ZONE: zone}))
+    return lambda: BoundPattern.of_pattern(begin().where("hour(at) = 3"), SCHEMA.with_metadata({TIME_ZONE: zone}))
 
 
 TEXTS: dict[str, Provocation] = {name: bound(text) for name, text in CONDITIONS.items()} | {

@@ -25,13 +25,13 @@ from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
-from asterism.patterns.conditions import AndCondition, Context, Event, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.conditions import AndCondition, ConditionContext, Event, NotCondition, OrCondition, SqlCondition
 from tests.matching import harness, twin
 from tests.matching.harness import SCHEMA, Run, ms, stage
 from tests.matching.twin import comparable, run_engine
 from tests.reference.matcher import run_case
 
-Function = Callable[[Event, Context], bool]
+Function = Callable[[Event, ConditionContext], bool]
 
 
 def run(pattern: Pattern, text: str, **options: Any) -> Run:
@@ -46,7 +46,7 @@ def named(name: str) -> IterativeCondition:
 # ---------------------------------------------------------------------------------------------------- what they can say
 
 
-def below_five(event: Event, context: Context) -> bool:
+def below_five(event: Event, context: ConditionContext) -> bool:
     """The example of Flink's documentation: the prices of all accepted events of the stage stay below 5."""
     if not event["name"].startswith("foo"):
         return False
@@ -74,7 +74,7 @@ def test_the_current_event_is_not_among_the_accepted() -> None:
     """Nor is there anything of other stages before they took anything, or of a stage that takes nothing."""
     seen: list[list[int]] = []
 
-    def note(event: Event, context: Context) -> bool:
+    def note(event: Event, context: ConditionContext) -> bool:
         seen.append([len(context.events_for_pattern(name)) for name in ("a", "n", "b")])
         return True
 
@@ -142,7 +142,7 @@ class Counting:
         self.answer = answer
         self.asked: list[str] = []
 
-    def __call__(self, event: Event, context: Context) -> bool:
+    def __call__(self, event: Event, context: ConditionContext) -> bool:
         self.asked.append(f"{event['name']}{event['ts']}")
         return self.answer
 
@@ -292,7 +292,7 @@ def test_processing_time() -> None:
     """It is the time of the call; in processing time, it is also the time of the event."""
     seen: list[tuple[str, datetime, datetime]] = []
 
-    def slow(event: Event, context: Context) -> bool:
+    def slow(event: Event, context: ConditionContext) -> bool:
         seen.append((event.name, context.timestamp, context.current_processing_time))
         first = context.events_for_pattern("a")
         return not first or context.current_processing_time.second >= 2
@@ -316,7 +316,7 @@ def test_processing_time_beside_event_time() -> None:
     """In event time the two have nothing to do with each other; the end of time is shown as the last moment there is."""
     seen: list[tuple[datetime, datetime]] = []
 
-    def note(event: Event, context: Context) -> bool:
+    def note(event: Event, context: ConditionContext) -> bool:
         seen.append((context.timestamp, context.current_processing_time))
         return True
 
@@ -327,7 +327,7 @@ def test_processing_time_beside_event_time() -> None:
 
 
 def test_the_context_is_closed_afterwards() -> None:
-    kept: list[Context] = []
+    kept: list[ConditionContext] = []
     run(Pattern.begin("a").where(IterativeCondition(lambda event, context: bool(kept.append(context)))), "a1")
     for ask in (lambda c: c.timestamp, lambda c: c.current_processing_time, lambda c: c.events_for_pattern("a")):
         with pytest.raises(RuntimeError, match="only until the condition has answered"):
@@ -351,7 +351,7 @@ def test_unknown_stage() -> None:
 # ---------------------------------------------------------------------------------------------------- what goes wrong
 
 
-def fails(event: Event, context: Context) -> bool:
+def fails(event: Event, context: ConditionContext) -> bool:
     return 1 / event.price > 0
 
 
@@ -370,7 +370,7 @@ def test_the_state_survives_an_exception() -> None:
     """Nothing was written: the same call can be made again."""
     fragile = Counting()
 
-    def sometimes(event: Event, context: Context) -> bool:
+    def sometimes(event: Event, context: ConditionContext) -> bool:
         if not fragile.answer:
             raise ValueError("not now")
         return True
@@ -403,7 +403,7 @@ def test_numpy_booleans_are_booleans() -> None:
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_what_is_not_an_error_passes_unchanged(kind: type[BaseException]) -> None:
-    def interrupted(event: Event, context: Context) -> bool:
+    def interrupted(event: Event, context: ConditionContext) -> bool:
         raise kind
 
     with pytest.raises(kind):
@@ -434,7 +434,7 @@ class Above:
 
     limit: float
 
-    def __call__(self, event: Event, context: Context) -> bool:
+    def __call__(self, event: Event, context: ConditionContext) -> bool:
         return event.price > self.limit
 
 
@@ -504,7 +504,7 @@ def test_what_a_function_remembers_is_no_part_of_it() -> None:
     seen: list[str] = []
     cache: dict[str, bool] = {}
 
-    def remembers(event: Event, context: Context) -> bool:
+    def remembers(event: Event, context: ConditionContext) -> bool:
         seen.append(event.name)
         return cache.setdefault(event.name, True)
 
@@ -515,7 +515,7 @@ def test_what_a_function_remembers_is_no_part_of_it() -> None:
 
 
 def test_functions_that_refer_to_themselves() -> None:
-    def depth(event: Event, context: Context) -> bool:
+    def depth(event: Event, context: ConditionContext) -> bool:
         return event.n == 0 or depth(event, context)
 
     assert fingerprint(depth) == fingerprint(depth)

@@ -7,7 +7,7 @@ import enum
 import pytest
 
 from asterism.matching.instructions import Func, Op
-from asterism.patterns.automaton import Action, StateKind
+from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
 
 NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
@@ -19,7 +19,7 @@ NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
     },
     Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
     Action: {"TAKE": 0, "IGNORE": 1, "PROCEED": 2},
-    StateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4},
+    NfaStateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4},
     SkipKind: {
         "NO_SKIP": 0, "SKIP_TO_NEXT": 1, "SKIP_PAST_LAST_EVENT": 2, "SKIP_TO_FIRST": 3, "SKIP_TO_LAST": 4,
     },

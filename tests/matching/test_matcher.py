@@ -15,7 +15,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import Found, KeyedEvents, Matcher, Step
 from asterism.matching.page import Page
 from asterism.matching.plan import MatchPlan
-from asterism.patterns.automaton import ALWAYS, Action, Nfa, Not, State, StateKind
+from asterism.patterns.automaton import ALWAYS, Action, Nfa, NfaState, NfaStateKind, Not
 from asterism.patterns.automaton import Test as Holds
 from asterism.patterns.conditions import Condition, IterativeCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
@@ -28,10 +28,10 @@ FIRST_OR_SECOND = {"first": (0,), "second": (1,), "last": (2,)}
 
 def first_or_second(*conditions: Condition) -> Nfa:
     """``(first | second) last``, with any events in between: no Pattern can say that."""
-    final = State(0, "$end", "", StateKind.FINAL)
-    last = State(1, "last", "last", StateKind.NORMAL)
-    second = State(2, "second", "second", StateKind.NORMAL)
-    first = State(3, "first", "first", StateKind.START)
+    final = NfaState(0, "$end", "", NfaStateKind.FINAL)
+    last = NfaState(1, "last", "last", NfaStateKind.NORMAL)
+    second = NfaState(2, "second", "second", NfaStateKind.NORMAL)
+    first = NfaState(3, "first", "first", NfaStateKind.START)
     first.add(Action.TAKE, last, Holds(0))
     first.add(Action.PROCEED, second, ALWAYS)
     second.add(Action.TAKE, last, Holds(1))

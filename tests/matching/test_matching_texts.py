@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.time import END_OF_TIME
-from asterism.matching.matcher import Matcher
+from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.page import Page
 from asterism.operators.key_group import GroupHeader
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
-from asterism.patterns.conditions import Context, Event, IterativeCondition
+from asterism.patterns.conditions import ConditionContext, Event, IterativeCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy
@@ -84,11 +84,11 @@ def running(pattern: Pattern | CepOperator, *rows: tuple[Any, ...], **arguments:
     return run
 
 
-def divides(event: Event, context: Context) -> bool:
+def divides(event: Event, context: ConditionContext) -> bool:
     return bool(1 / event.price > 1)
 
 
-def asking(function: Callable[[Event, Context], Any], columns: Sequence[str] | None = None) -> Provocation:
+def asking(function: Callable[[Event, ConditionContext], Any], columns: Sequence[str] | None = None) -> Provocation:
     """A per-event condition on the second event of a key."""
     pattern = begin().followed_by("b").where(IterativeCondition(function, columns))
     return running(pattern, ("u", 1, 1.0), ("v", 1, 0.0), ("v", 2, 0.0))
@@ -110,7 +110,7 @@ def patched(value: bytes, layout: int) -> bytes:
 
 
 TEXTS: dict[str, Provocation] = {
-    "compiler_too_many_states": lambda: Matcher(begin().times(30_000), SCHEMA),
+    "compiler_too_many_states": lambda: BoundPattern.of_pattern(begin().times(30_000), SCHEMA),
     "measure_bare_event_column": measuring("price AS p"),
     "measure_bare_event_column_in_expression": measuring("LAST(b.price) - price AS change"),
     "measure_unknown_column": measuring("matchtime AS t"),

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError
 from asterism.patterns.compiler import compile_pattern
-from asterism.patterns.conditions import Context, Event, IterativeCondition, SqlCondition
+from asterism.patterns.conditions import ConditionContext, Event, IterativeCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Stage
@@ -35,7 +35,7 @@ def as_python(stages: tuple[str, ...], text: str) -> IterativeCondition:
     def plain(event: Event) -> PlainEvent:
         return PlainEvent(**event)
 
-    def condition(event: Event, context: Context) -> bool:
+    def condition(event: Event, context: ConditionContext) -> bool:
         accepted = tuple((name, plain(earlier)) for name in stages for earlier in context.events_for_pattern(name))
         return holds(plain(event), accepted)
 

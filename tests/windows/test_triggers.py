@@ -14,7 +14,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.windows import triggers as t
 from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 from asterism.windows.evictors import Evictor
-from asterism.windows.trigger_table import Part, trigger_table_of
+from asterism.windows.trigger_table import TriggerPart, trigger_table_of
 from tests.windows.test_operator_property import triggers
 
 NAMES: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_the_plan_has_a_row_for_each_part() -> None:
     plan = trigger_table_of(
         t.EventTimeTrigger.after_end_of_window().with_early_trigger(inner).with_late_trigger(t.CountTrigger.at_least(5))
     )
-    assert [Part(row[0]).name for row in plan.rows] == ["END_EVENT", "FIRST_CLOCK", "COUNT"]
+    assert [TriggerPart(row[0]).name for row in plan.rows] == ["END_EVENT", "FIRST_CLOCK", "COUNT"]
 
 
 def test_triggers_may_be_nested_deep() -> None:

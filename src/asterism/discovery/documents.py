@@ -15,7 +15,7 @@ from typing import Any
 
 from asterism.errors import PatternProcessorError
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
-from asterism.text.strict_yaml import Place, read_yaml, written_yaml
+from asterism.text.strict_yaml import YamlPlace, read_yaml, written_yaml
 
 MAX_BYTES = 20_000_000
 MAX_FILES = 10_000  # in a folder
@@ -37,7 +37,7 @@ class Document:
     items: Sequence[Any]
     pointers: Sequence[str]
     text: str = ""
-    root: Place | None = None
+    root: YamlPlace | None = None
     """Where everything stands, in YAML."""
 
     def place(self, pointer: str) -> tuple[int, int]:

@@ -157,7 +157,7 @@ class FileRules(KeptRules):
                 f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
             )
         with alone_in(self._folder()):
-            file = _File.at(self.path) if os.path.lexists(self.path) else _File(self.path, None, [])
+            file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile(self.path, None, [])
             done = [self._add(file.items, new) for new in additions]
             _write([file])
         return done
@@ -198,7 +198,7 @@ class FileRules(KeptRules):
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _to_enable(files: Sequence[_File], id: str, version: int | None) -> _ItemInFile:
+    def _to_enable(files: Sequence[_EditedFile], id: str, version: int | None) -> _ItemInFile:
         chosen, *others = _find(files, id, version)
         others += [one for one in _find(files, id) if not one.is_(version) and one.item.get("enabled") is not False]
         if others:
@@ -208,10 +208,10 @@ class FileRules(KeptRules):
         return chosen
 
     @contextmanager
-    def _files(self) -> Iterator[Sequence[_File]]:
+    def _files(self) -> Iterator[Sequence[_EditedFile]]:
         """All files, to be changed: when that is done, all are written or, if one of them cannot be, none."""
         with alone_in(self._folder()):
-            files = [_File.at(path) for path in paths_at(self.path)]
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
             yield files
             _write(files)
 
@@ -222,7 +222,7 @@ class FileRules(KeptRules):
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _EditedFile:
     """A file that is to be changed.
 
     :param document: what is there; None, if it is not there yet
@@ -234,7 +234,7 @@ class _File:
     items: list[Any]
 
     @classmethod
-    def at(cls, path: Path) -> _File:
+    def at(cls, path: Path) -> _EditedFile:
         document = _read(path)
         return cls(path, document, list(document.items))
 
@@ -258,7 +258,7 @@ class _File:
 
 
 class _ItemInFile(NamedTuple):
-    file: _File
+    file: _EditedFile
     at: int
 
     @property
@@ -273,7 +273,7 @@ class _ItemInFile(NamedTuple):
             self.file.items[self.at] = {**self.item, "enabled": enabled}
 
 
-def _find(files: Sequence[_File], id: str, version: int | None = None) -> list[_ItemInFile]:
+def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> list[_ItemInFile]:
     found = [_ItemInFile(file, at) for file in files for at in range(len(file.items))]
     found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
     if not found:
@@ -281,7 +281,7 @@ def _find(files: Sequence[_File], id: str, version: int | None = None) -> list[_
     return found
 
 
-def _write(files: Sequence[_File]) -> None:
+def _write(files: Sequence[_EditedFile]) -> None:
     """All, or none if one of them has what would be lost."""
     for file, content in [(file, file.content()) for file in files]:
         if content is not None:

@@ -129,7 +129,7 @@ class _Content:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _WatchedFile:
     """What was made of a file, and the ids that it held when it could last be read."""
 
     content: _Content
@@ -145,7 +145,7 @@ class FileDiscoverer(PollingDiscoverer):
         # To look is cheap: a path that comes back is seen soon.
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
         self.path = path
-        self._files: dict[str, _File] | None = None
+        self._files: dict[str, _WatchedFile] | None = None
         self._holders: dict[str, str] = {}
         """For each id the file whose processor counts."""
 
@@ -179,7 +179,7 @@ class FileDiscoverer(PollingDiscoverer):
         self._files = files
         return self._of_all(files)
 
-    def _of_all(self, files: Mapping[str, _File]) -> list[Discovered]:
+    def _of_all(self, files: Mapping[str, _WatchedFile]) -> list[Discovered]:
         """What is in all files: of an id that several have, in the file that had it first. Also while it is wrong there:
         otherwise a mistake would bring another rule into force.
         """
@@ -216,7 +216,7 @@ class FileDiscoverer(PollingDiscoverer):
         return found
 
 
-def _read(name: str, content: _Content, last: _File | None) -> _File:
+def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
     kept = content.kept()
     ids, items = (None, Items()) if last is None else (last.ids, last.items)
     found: list[Discovered]
@@ -229,9 +229,9 @@ def _read(name: str, content: _Content, last: _File | None) -> _File:
             found = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
         else:
             found = [RefusedProcessor(id, error, place=name) for id in ids]
-        return _File(kept, found, ids, items)
+        return _WatchedFile(kept, found, ids, items)
     identified = (one.id for one in found if not _is_unidentified(one))
-    return _File(kept, found, tuple(dict.fromkeys(identified)), items)
+    return _WatchedFile(kept, found, tuple(dict.fromkeys(identified)), items)
 
 
 def _is_unidentified(one: Discovered) -> bool:

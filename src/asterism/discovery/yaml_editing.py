@@ -9,7 +9,7 @@ from typing import Any
 
 from asterism.discovery.documents import Document, read_document
 from asterism.errors import PatternProcessorError
-from asterism.text.strict_yaml import Place, written_yaml
+from asterism.text.strict_yaml import YamlPlace, written_yaml
 
 REMOVED = object()
 """Stands where an item was."""
@@ -82,7 +82,7 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
     return "".join([*parts, text[done:]])
 
 
-def _flag(text: str, place: Place, value: Any) -> tuple[int, int, str]:
+def _flag(text: str, place: YamlPlace, value: Any) -> tuple[int, int, str]:
     """Where the field ``enabled`` of a rule is, or is to be: below its id."""
     there = place.inside.get("enabled")
     flag = "true" if value else "false"

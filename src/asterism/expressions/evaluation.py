@@ -63,7 +63,7 @@ class _DuckDBError(Exception):
     """What DuckDB said, without its decoration."""
 
 
-class _Database:
+class _DuckDB:
     """An in-memory database; it sees the Arrow tables handed to it and nothing else.
 
     To parse a statement, to find the columns and functions in it and to plan it takes longer than to run it on a small batch,
@@ -126,13 +126,13 @@ def _query(texts: Sequence[str], name: str) -> str:
     return f"SELECT {columns} FROM {name}"
 
 
-_databases: dict[tuple[int, int], _Database] = {}
+_databases: dict[tuple[int, int], _DuckDB] = {}
 """One per process and thread: a connection does one thing at a time. They are not kept as thread-local data, which a forked
 process deletes for the threads that it does not have: DuckDB does not survive that.
 """
 
 
-def _database() -> _Database:
+def _database() -> _DuckDB:
     """That of this thread; a process that was forked begins with none."""
     process, thread = key = os.getpid(), threading.get_ident()
     found = _databases.get(key)
@@ -145,7 +145,7 @@ def _database() -> _Database:
         }
         for other in ended - {thread}:
             _databases.pop((process, other), None)
-        found = _databases[key] = _Database()
+        found = _databases[key] = _DuckDB()
     return found
 
 

@@ -28,7 +28,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from asterism.matching.instructions import Func, Op
-from asterism.patterns.automaton import Action, StateKind
+from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
 
 NO_EVENT = 2**62
@@ -38,7 +38,12 @@ END_OF_TIME = 2**63 - 1
 BITS = 63  # condition bits per word; the sign bit of a wake mask means "always"
 
 TAKE, IGNORE, PROCEED = int(Action.TAKE), int(Action.IGNORE), int(Action.PROCEED)
-START, PENDING, STOP, FINAL = int(StateKind.START), int(StateKind.PENDING), int(StateKind.STOP), int(StateKind.FINAL)
+START, PENDING, STOP, FINAL = (
+    int(NfaStateKind.START),
+    int(NfaStateKind.PENDING),
+    int(NfaStateKind.STOP),
+    int(NfaStateKind.FINAL),
+)
 _SKIPS = list(SkipKind)
 NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
     _SKIPS.index(SkipKind.NO_SKIP),

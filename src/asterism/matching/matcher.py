@@ -23,7 +23,7 @@ from asterism.errors import AsterismError, LimitExceededError
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.linking import Linked, with_address
 from asterism.matching.page import KeyRows, Page
-from asterism.matching.python_conditions import POINTER, Calls
+from asterism.matching.python_conditions import POINTER, PythonCalls
 
 if TYPE_CHECKING:
     from asterism.matching.kernels import Events, Keys, Tables
@@ -241,11 +241,11 @@ class Matcher:
         times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
         tables, values = self.linked.values(pool.events, pool.rows)
-        calls: dict[int, Calls] = {}
+        calls: dict[int, PythonCalls] = {}
         pointers = []  # alive while the kernel runs
         for number, pattern in enumerate(self.patterns):
             if pattern.per_event:
-                calls[number] = Calls(pattern, pool.events, pool.rows, times, processing_time)
+                calls[number] = PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
                 pointers.append(POINTER(calls[number].answer))
                 tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointers[-1])
         rows = page.rows.of(events.stored)
@@ -296,7 +296,7 @@ class Matcher:
                 some[begun, 0] = place[some[begun, 0]]
         return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, *rows)
 
-    def _failure(self, number: int, calls: Calls | None, made: _Slice) -> PatternFailure:
+    def _failure(self, number: int, calls: PythonCalls | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels
 
         pattern, tables = self.patterns[number], self.linked.tables

@@ -107,7 +107,7 @@ class MatchOutput:
             ]
         )
         self.measures = (
-            None if spec.measures is None else _Measures(spec.measures, schema, self.base_schema, self.stages)
+            None if spec.measures is None else _MatchMeasures(spec.measures, schema, self.base_schema, self.stages)
         )
         if self.measures is not None:
             self.schema = pa.schema([*self.key_schema, *self.measures.fields])
@@ -184,7 +184,7 @@ class _Parts:
         return self.events[mine], self.matches[mine]
 
 
-class _Measures:
+class _MatchMeasures:
     """SQL over the stages of a match. An aggregate ranges over the events of one stage."""
 
     def __init__(self, texts: Sequence[str], schema: pa.Schema, base: pa.Schema, stages: Sequence[str]) -> None:

@@ -1,8 +1,9 @@
 """How the kernel asks Python about an event, and what the function that answers gets to see.
 
-The kernel knows conditions, events and stages by number, and a partial match by its last node. While it runs, a :class:`Calls`
-holds what these numbers mean. The kernel calls :meth:`Calls.answer` through a C function pointer, whose address stands in the
-program of the condition; nodes are read from the kernel's memory, and only if the function asks for them.
+The kernel knows conditions, events and stages by number, and a partial match by its last node. While it runs, a
+:class:`PythonCalls` holds what these numbers mean. The kernel calls :meth:`PythonCalls.answer` through a C function pointer,
+whose address stands in the program of the condition; nodes are read from the kernel's memory, and only if the function asks
+for them.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ LATEST = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 """How the end of time is shown: a datetime can be no later."""
 
 
-class Failure(NamedTuple):
+class CallFailure(NamedTuple):
     condition: int
     error: BaseException | None
     answer: Any
     """what it answered instead of True or False, if it did answer"""
 
 
-class Calls:
+class PythonCalls:
     """The calls of one run of the kernel for the per-event conditions of *pattern*.
 
     :param pool: the events, with the columns ``e:<name>`` of those that the conditions read
@@ -60,14 +61,14 @@ class Calls:
         self._known = [(-1, -1, 0)] * len(conditions)
         """per condition: event, node, and what it answered last"""
         self._nodes: tuple[int, int, Any] = (0, 0, None)
-        self.failure: Failure | None = None
+        self.failure: CallFailure | None = None
 
     def answer(self, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> int:
         """Does the condition hold? 1, 0, or FAILED: then *failure* tells why."""
         known_event, known_node, known = self._known[condition]
         if known_event == event and known_node in (node, ANY_NODE):
             return known
-        context = _Context(self, condition, event, node, nodes, n_nodes)
+        context = _PartialMatchContext(self, condition, event, node, nodes, n_nodes)
         error: BaseException | None = None
         holds: Any = None
         try:
@@ -77,7 +78,7 @@ class Calls:
         finally:
             context.calls = None
         if not isinstance(holds, bool | np.bool_):
-            self.failure = Failure(condition, error, holds)
+            self.failure = CallFailure(condition, error, holds)
             return FAILED
         # The edges of a state ask the same, one after the other. A function that has not asked for earlier events has seen
         # nothing of the partial match: it would answer the same for every other.
@@ -126,17 +127,17 @@ class Calls:
         return found
 
 
-class _Context:
+class _PartialMatchContext:
     """The context of one call, closed after it: the kernel's memory is not there for ever."""
 
     __slots__ = ("_at", "calls", "looked")
 
-    def __init__(self, calls: Calls, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> None:
-        self.calls: Calls | None = calls
+    def __init__(self, calls: PythonCalls, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> None:
+        self.calls: PythonCalls | None = calls
         self._at = condition, event, node, nodes, n_nodes
         self.looked = False
 
-    def _open(self) -> Calls:
+    def _open(self) -> PythonCalls:
         if self.calls is None:
             raise RuntimeError("the context of a condition can be asked only until the condition has answered")
         return self.calls

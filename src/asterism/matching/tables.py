@@ -12,7 +12,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import micros
 from asterism.matching.instructions import Programs
 from asterism.matching.plan import MatchPlan
-from asterism.patterns.automaton import Action, Always, Both, Edge, Either, Guard, Not, State, StateKind, Test
+from asterism.patterns.automaton import Action, Always, Both, Edge, Either, Guard, NfaState, NfaStateKind, Not, Test
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
 
@@ -115,11 +115,11 @@ class Evaluation:
                 return a[0] | b[0], a[1] | b[1]
         return None
 
-    def outlooks(self, states: Sequence[State]) -> dict[State, Outlook]:
+    def outlooks(self, states: Sequence[NfaState]) -> dict[NfaState, Outlook]:
         """What each state and those that PROCEED edges lead to from it ask of events."""
-        outlooks: dict[State, Outlook] = {}
+        outlooks: dict[NfaState, Outlook] = {}
         for state in _targets_first(states):
-            outlook = outlooks[state] = Outlook(quiet=state.kind is not StateKind.STOP)
+            outlook = outlooks[state] = Outlook(quiet=state.kind is not NfaStateKind.STOP)
             for edge in state.edges:
                 outlook.plain &= self.bits_only(edge.guard) is not None
                 rows: list[tuple[int, int, int]] = []
@@ -157,10 +157,12 @@ class Evaluation:
                 return (a[0] and b[0], a[1] and b[1]) if isinstance(guard, Both) else (a[0] or b[0], a[1] or b[1])
         return True, True
 
-    def can_skip_events(self, states: Sequence[State]) -> bool:
+    def can_skip_events(self, states: Sequence[NfaState]) -> bool:
         """May events that meet no condition be left out altogether? Not where a stage asks for the very next event."""
         waiting = [
-            item for item in self.outlooks(states).items() if item[0].kind not in (StateKind.STOP, StateKind.FINAL)
+            item
+            for item in self.outlooks(states).items()
+            if item[0].kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
         ]
         return all(outlook.wake(state) >= 0 for state, outlook in waiting)
 
@@ -180,18 +182,18 @@ class Outlook:
     passes: bool = True
     """are all of them IGNORE edges?"""
 
-    def wake(self, state: State) -> int:
+    def wake(self, state: NfaState) -> int:
         """Which events can matter to a partial match in *state*: bits of the conditions that one of them must meet, or -1.
 
         An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
         """
         stays = len(self.followed) == 1 and self.followed[0].target is state
-        return self.bits if self.quiet and self.passes and (stays or state.kind is StateKind.START) else -1
+        return self.bits if self.quiet and self.passes and (stays or state.kind is NfaStateKind.START) else -1
 
 
-def _targets_first(states: Sequence[State]) -> list[State]:
+def _targets_first(states: Sequence[NfaState]) -> list[NfaState]:
     """The states in an order in which PROCEED edges lead back; they make no circle."""
-    order: dict[State, None] = {}
+    order: dict[NfaState, None] = {}
     for origin in states:
         todo = [origin]
         while todo:

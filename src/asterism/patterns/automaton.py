@@ -46,7 +46,7 @@ class Action(enum.IntEnum):
     PROCEED = 2
 
 
-class StateKind(enum.IntEnum):
+class NfaStateKind(enum.IntEnum):
     START = 0
     NORMAL = 1
     PENDING = 2
@@ -120,13 +120,13 @@ class Edge:
     """An edge with a *gap* cannot be used once that much time has passed since the last accepted event."""
 
     action: Action
-    target: State
+    target: NfaState
     guard: Guard
     gap: timedelta | None = None
 
 
 @dataclass(slots=True, eq=False)
-class State:
+class NfaState:
     """*stage* is the stage whose events its TAKE edges accept.
 
     With a *gap*, a partial match times out in this state when that much time has passed since its last accepted event.
@@ -135,11 +135,11 @@ class State:
     number: int
     name: str
     stage: str
-    kind: StateKind
+    kind: NfaStateKind
     gap: timedelta | None = None
     edges: list[Edge] = field(default_factory=list)
 
-    def add(self, action: Action, target: State, guard: Guard) -> None:
+    def add(self, action: Action, target: NfaState, guard: Guard) -> None:
         self.edges.append(Edge(action, target, guard))
 
 
@@ -147,8 +147,8 @@ class State:
 class Nfa:
     """A compiled pattern: its states (identified by index), conditions and stages, and the window of the whole match."""
 
-    states: tuple[State, ...]
-    start: State
+    states: tuple[NfaState, ...]
+    start: NfaState
     conditions: tuple[Condition, ...]
     stages: tuple[str, ...]
     window: timedelta | None
@@ -191,7 +191,7 @@ class Nfa:
 
 def _linked(states: list[Any], edges: list[Any], start: int, *rest: Any) -> Nfa:
     """Rebuild a pickled automaton."""
-    made = [State(number, *fields) for number, fields in enumerate(states)]
+    made = [NfaState(number, *fields) for number, fields in enumerate(states)]
     for state, leaving in zip(made, edges, strict=True):
         state.edges = [Edge(action, made[target], guard, gap) for action, target, guard, gap in leaving]
     return Nfa(tuple(made), made[start], *rest)

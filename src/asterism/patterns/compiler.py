@@ -15,7 +15,19 @@ from typing import Any
 
 from asterism.arguments import expect
 from asterism.errors import MalformedPatternError, StreamDefinitionError
-from asterism.patterns.automaton import ALWAYS, Action, Both, Either, Guard, Nfa, Not, State, StateKind, Test, both
+from asterism.patterns.automaton import (
+    ALWAYS,
+    Action,
+    Both,
+    Either,
+    Guard,
+    Nfa,
+    NfaState,
+    NfaStateKind,
+    Not,
+    Test,
+    both,
+)
 from asterism.patterns.conditions import (
     AndCondition,
     Condition,
@@ -60,9 +72,9 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
     if semantics is Semantics.DEFAULT:
         _refuse_what_flink_ignores(pattern)
     builder = _Builder(semantics)
-    final = builder.state("$end", StateKind.FINAL)
+    final = builder.state("$end", NfaStateKind.FINAL)
     start = builder.chain(pattern.stages, final, None, None)
-    start.kind = StateKind.START
+    start.kind = NfaStateKind.START
     _refuse_endless_loops(builder.states)
     _refuse_gaps_beyond(pattern.effective_window, builder.states)
     return Nfa(
@@ -74,7 +86,7 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
     )
 
 
-def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[State]) -> None:
+def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[NfaState]) -> None:
     """Refuse a bound on a gap that exceeds the bound on the whole match: it cannot be intended."""
     for state in states:
         if window is not None and state.gap is not None and state.gap > window:
@@ -115,10 +127,10 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
             _refuse_what_flink_ignores(stage.group, in_group=True)
 
 
-def _refuse_endless_loops(states: list[State]) -> None:
+def _refuse_endless_loops(states: list[NfaState]) -> None:
     """Refuse cycles of PROCEED edges, which would never end: repeated groups that can match nothing."""
     follows = {state: [edge.target for edge in state.edges if edge.action is Action.PROCEED] for state in states}
-    done: set[State] = set()
+    done: set[NfaState] = set()
     for origin in states:
         path, todo = {origin}, [(origin, iter(follows[origin]))]
         while todo and origin not in done:
@@ -140,7 +152,7 @@ def _refuse_endless_loops(states: list[State]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """The position in the definition: stage *at* of the chain *stages*, inside *group*, in its first or a later repetition."""
 
     stages: tuple[Stage, ...]
@@ -177,13 +189,13 @@ class _Place:
 class _Builder:
     def __init__(self, semantics: Semantics) -> None:
         self.flink = semantics is Semantics.FLINK
-        self.states: list[State] = []
+        self.states: list[NfaState] = []
         self.conditions: list[Condition] = []
         self.numbers: dict[Any, int] = {}
         """Indexes of conditions. Functions are compared by identity, because they need not be hashable."""
-        self.stops: dict[str, tuple[State, Guard]] = {}
+        self.stops: dict[str, tuple[NfaState, Guard]] = {}
         self.n_stops = 0
-        self.unrestricted: dict[State, State] = {}
+        self.unrestricted: dict[NfaState, NfaState] = {}
         self.names: dict[str, int] = {}
         self.window_from_end: timedelta | None = None
         """Flink: the smallest window so far, from the end to the beginning."""
@@ -192,7 +204,7 @@ class _Builder:
 
     # ------------------------------------------------------------------ states
 
-    def state(self, stage: str, kind: StateKind = StateKind.NORMAL, gap: timedelta | None = None) -> State:
+    def state(self, stage: str, kind: NfaStateKind = NfaStateKind.NORMAL, gap: timedelta | None = None) -> NfaState:
         if len(self.states) == MAX_STATES:
             raise MalformedPatternError(
                 f"the pattern needs more than {MAX_STATES} states",
@@ -202,17 +214,17 @@ class _Builder:
         copies = self.names.get(stage, 0)
         self.names[stage] = copies + 1
         name = stage if copies == 0 else f"{stage}:{copies - 1}"
-        state = State(len(self.states), name, stage, kind, gap)
+        state = NfaState(len(self.states), name, stage, kind, gap)
         self.states.append(state)
         return state
 
-    def add_stop(self, state: State, stage: Stage, condition: Guard) -> None:
+    def add_stop(self, state: NfaState, stage: Stage, condition: Guard) -> None:
         """Add an edge from *state* to the stop state of the NOT stage *stage*.
 
         There is one stop state per stage. As in Flink, it accepts the event by the condition of the place that created it.
         """
         if stage.name not in self.stops:
-            self.stops[stage.name] = self.state(stage.name, StateKind.STOP), condition
+            self.stops[stage.name] = self.state(stage.name, NfaStateKind.STOP), condition
         stop, taken = self.stops[stage.name]
         self.n_stops += 1
         if self.n_stops > MAX_STOPS:
@@ -223,13 +235,13 @@ class _Builder:
             )
         state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
 
-    def copy(self, original: State) -> State:
+    def copy(self, original: NfaState) -> NfaState:
         twin = self.twin(original)
         for edge in original.edges:
             twin.edges.append(replace(edge, target=twin if edge.target is original else edge.target))
         return twin
 
-    def twin(self, original: State) -> State:
+    def twin(self, original: NfaState) -> NfaState:
         """A copy of *original* without its edges. With Flink's semantics, where bounds belong to names, it has no bound."""
         return self.state(original.stage, original.kind, None if self.flink else original.gap)
 
@@ -257,28 +269,28 @@ class _Builder:
         """*guard*, and the until condition of *loop* does not hold."""
         return guard if loop.until is None else both(Not(self.guard(loop.until), until=loop.name), guard)
 
-    def always(self, place: _Place) -> Guard:
+    def always(self, place: _Position) -> Guard:
         """True, unless the enclosing group has ended by its until condition."""
         return self.unless_ended(place.group, ALWAYS) if place.group is not None else ALWAYS
 
-    def take(self, place: _Place, stage: Stage) -> Guard:
+    def take(self, place: _Position, stage: Stage) -> Guard:
         return both(self.always(place), self.guard(stage.condition))
 
-    def ignore(self, place: _Place, contiguity: Contiguity) -> Guard | None:
+    def ignore(self, place: _Position, contiguity: Contiguity) -> Guard | None:
         if contiguity is Contiguity.STRICT:
             return None
         if contiguity is Contiguity.SKIP_TILL_ANY:
             return self.always(place)
         return both(self.always(place), Not(self.guard(place.stage.condition)))
 
-    def outer_ignore(self, place: _Place) -> Guard | None:
+    def outer_ignore(self, place: _Position) -> Guard | None:
         """The guard for events that may be skipped before the first event of the stage."""
         if place.heads_group:
             assert place.group is not None
             return self.ignore(place, place.group.contiguity if place.first_round else place.group.quantifier.inner)
         return self.ignore(place, place.stage.contiguity)
 
-    def inner_ignore(self, place: _Place) -> Guard | None:
+    def inner_ignore(self, place: _Position) -> Guard | None:
         """The guard for events that may be skipped between repetitions of the stage."""
         quantifier = place.group.quantifier if place.heads_group and place.group is not None else place.stage.quantifier
         guard = self.ignore(place, quantifier.inner)
@@ -289,11 +301,11 @@ class _Builder:
     def chain(
         self,
         stages: tuple[Stage, ...],
-        sink: State,
+        sink: NfaState,
         group: Stage | None,
         following: Stage | None,
         first_round: bool = True,
-    ) -> State:
+    ) -> NfaState:
         """Build the states of *stages* before *sink*, and return the first one."""
         after_nots = [False]
         for stage in stages:
@@ -301,12 +313,14 @@ class _Builder:
             after_nots.append(negated or (stage.quantifier.optional and after_nots[-1]))
         for at in range(len(stages) - 1, -1, -1):
             stage = stages[at]
-            place = _Place(stages, at, following, group, first_round, after_nots[at])
+            place = _Position(stages, at, following, group, first_round, after_nots[at])
             if stage.window is not None and (group is None or at < len(stages) - 1):
                 self.window_from_end = min(stage.window, self.window_from_end or stage.window)
             if stage.contiguity is Contiguity.NOT_FOLLOW:
                 # In the middle of a pattern it has no state: the following states stop on its condition.
-                if sink.kind is StateKind.FINAL and (self.window_from_end is not None or stage.gap_window is not None):
+                if sink.kind is NfaStateKind.FINAL and (
+                    self.window_from_end is not None or stage.gap_window is not None
+                ):
                     sink = self.pending(place)
             elif stage.contiguity is Contiguity.NOT_NEXT:
                 sink = self.not_next(place, sink)
@@ -315,23 +329,23 @@ class _Builder:
             following = stage
         return sink
 
-    def pending(self, place: _Place) -> State:
+    def pending(self, place: _Position) -> NfaState:
         """Absence at the end of the pattern: wait for the window to pass."""
         condition = self.take(place, place.stage)
-        state = self.state(place.stage.name, StateKind.PENDING, place.stage.gap_window)
+        state = self.state(place.stage.name, NfaStateKind.PENDING, place.stage.gap_window)
         self.add_stop(state, place.stage, condition)
         state.add(Action.IGNORE, state, Not(condition))
         return state
 
-    def not_next(self, place: _Place, sink: State) -> State:
+    def not_next(self, place: _Position, sink: NfaState) -> NfaState:
         condition = self.take(place, place.stage)
         state = self.state(place.stage.name, gap=place.stage.gap_window)
         # An event must decide it, even if no stage follows: only an IGNORE edge waits for one.
-        state.add(Action.IGNORE if sink.kind is StateKind.FINAL else Action.PROCEED, sink, Not(condition))
+        state.add(Action.IGNORE if sink.kind is NfaStateKind.FINAL else Action.PROCEED, sink, Not(condition))
         self.add_stop(state, place.stage, condition)
         return state
 
-    def stage(self, place: _Place, sink: State) -> State:
+    def stage(self, place: _Position, sink: NfaState) -> NfaState:
         """Build the states of one stage or group with its quantifier."""
         quantifier = place.stage.quantifier
         if quantifier.kind is QuantifierKind.LOOPING:
@@ -347,16 +361,16 @@ class _Builder:
 
     def once(
         self,
-        place: _Place,
-        sink: State,
-        skip_to: State | None,
+        place: _Position,
+        sink: NfaState,
+        skip_to: NfaState | None,
         take: Guard,
         ignore: Guard | None,
         optional: bool,
         *,
         gap: timedelta | None,
         first_round: bool = True,
-    ) -> State:
+    ) -> NfaState:
         """Build one occurrence: TAKE to *sink*; if optional, PROCEED to *skip_to*."""
         stage = place.stage
         if stage.group is not None:
@@ -378,7 +392,7 @@ class _Builder:
             state.add(Action.IGNORE, waiting, ignore)
         return state
 
-    def proceed(self, place: _Place, state: State, sink: State) -> None:
+    def proceed(self, place: _Position, state: NfaState, sink: NfaState) -> None:
         until = place.stage.until
         if place.stage.quantifier.greedy and until is not None:
             # The next stage may accept the event that ends a greedy loop: an unrestricted copy of the sink.
@@ -388,7 +402,7 @@ class _Builder:
         else:
             state.add(Action.PROCEED, sink, self.always(place))
 
-    def loop(self, place: _Place, sink: State) -> State:
+    def loop(self, place: _Position, sink: NfaState) -> NfaState:
         """Build the state in which a loop has its minimum number of events."""
         stage = place.stage
         if stage.group is not None:
@@ -410,7 +424,7 @@ class _Builder:
         self.bound_repetition(stage, state, sink)
         return state
 
-    def repetitions(self, place: _Place, sink: State, after: State) -> State:
+    def repetitions(self, place: _Position, sink: NfaState, after: NfaState) -> NfaState:
         """Build ``at_least`` to ``at_most`` occurrences in sequence; the optional ones PROCEED to *after*."""
         stage, quantifier = place.stage, place.stage.quantifier
         take = self.unless_ended(stage, self.take(place, stage))
@@ -433,7 +447,7 @@ class _Builder:
         """
         return stage.quantifier.gap if self.flink and stage.name in self.names else None
 
-    def bound_repetition(self, stage: Stage, state: State, way_out: State | None) -> None:
+    def bound_repetition(self, stage: Stage, state: NfaState, way_out: NfaState | None) -> None:
         """Default semantics: bound the gap before one repetition after the first, and nothing else.
 
         A partial match that could also continue with the next stage must not time out with the repetition. In this case
@@ -445,7 +459,7 @@ class _Builder:
         for edge in state.edges:
             if edge.action is Action.IGNORE and edge.target is not state:
                 edge.target.gap = gap
-        if way_out is None or way_out.kind is StateKind.FINAL:
+        if way_out is None or way_out.kind is NfaStateKind.FINAL:
             state.gap = gap
         else:
             for edge in state.edges:
@@ -453,7 +467,7 @@ class _Builder:
 
     # ------------------------------------------------------------------ groups
 
-    def group(self, place: _Place, sink: State, skip_to: State | None, first_round: bool) -> State:
+    def group(self, place: _Position, sink: NfaState, skip_to: NfaState | None, first_round: bool) -> NfaState:
         stage = place.stage
         assert stage.group is not None
         head = self.chain(stage.group.stages, sink, stage, place.following, first_round)
@@ -461,7 +475,7 @@ class _Builder:
             head.add(Action.PROCEED, skip_to, self.always(place))
         return head
 
-    def loop_group(self, place: _Place, sink: State) -> State:
+    def loop_group(self, place: _Position, sink: NfaState) -> NfaState:
         stage = place.stage
         assert stage.group is not None
         # In Flink all groups have the same name: the bound of a known name is set on the state that leads back.
@@ -475,23 +489,23 @@ class _Builder:
 
     # ------------------------------------------------------------------ greedy, not_followed_by
 
-    def restrict(self, place: _Place, sink: State, take: Guard) -> None:
+    def restrict(self, place: _Position, sink: NfaState, take: Guard) -> None:
         """Greedy: the next stage may neither accept nor ignore an event that the loop would accept."""
         if place.stage.until is not None:
             self.unrestricted[sink] = self.copy(sink)
         for edge in sink.edges:
             edge.guard = both(edge.guard, Not(take, greedy=place.stage.name))
 
-    def add_stops(self, place: _Place, state: State) -> None:
+    def add_stops(self, place: _Position, state: NfaState) -> None:
         for stage in place.nots_before():
             self.add_stop(state, stage, self.take(place, stage))
 
-    def add_stop_of_following(self, place: _Place, state: State) -> None:
+    def add_stop_of_following(self, place: _Position, state: NfaState) -> None:
         following = place.following
         if following is not None and following.contiguity is Contiguity.NOT_FOLLOW:
             self.add_stop(state, following, self.take(place, following))
 
-    def without_spent_nots(self, place: _Place, sink: State) -> State:
+    def without_spent_nots(self, place: _Position, sink: NfaState) -> NfaState:
         """After an optional stage has accepted an event, the not_followed_by before it no longer applies to later stages."""
         nots = {stage.name for stage in place.nots_before()}
         if not nots or not place.stage.quantifier.optional:
@@ -503,7 +517,7 @@ class _Builder:
             for edge in original.edges:
                 target = edge.target
                 if edge.action is Action.PROCEED:
-                    if target.kind is StateKind.STOP:
+                    if target.kind is NfaStateKind.STOP:
                         if target.stage in nots:
                             continue
                     else:

@@ -100,24 +100,26 @@ class IterativeCondition(Condition):
     A checkpoint belongs to the function: its module and name, its code (for this minor release of Python), its defaults and
     the immutable values that it captures. Functions that it calls are not compared.
 
-    :param function: called with an :class:`Event` and a :class:`Context`; it must return a ``bool`` (or numpy's). It is sent
-        to Spark's workers by cloudpickle.
+    :param function: called with an :class:`Event` and a :class:`ConditionContext`; it must return a ``bool`` (or numpy's). It
+        is sent to Spark's workers by cloudpickle.
     :param columns: the columns of events that it reads, one name or several; only these are stored with partial matches.
         None: all columns.
     :raises MalformedPatternError: *function* is not callable, or *columns* are not names
 
     Source: Flink, "Conditions: Iterative Conditions" in the CEP documentation.
 
-    >>> def costs_less_than_all_before(event: Event, context: Context) -> bool:
+    >>> def costs_less_than_all_before(event: Event, context: ConditionContext) -> bool:
     ...     return sum(earlier.price for earlier in context.events_for_pattern("a")) + event.price < 5.0
     >>> IterativeCondition(costs_less_than_all_before, columns=["price"])
     IterativeCondition(asterism.patterns.conditions.costs_less_than_all_before, columns=('price',))
     """
 
-    function: Callable[[Event, Context], bool]
+    function: Callable[[Event, ConditionContext], bool]
     columns: tuple[str, ...] | None = None
 
-    def __init__(self, function: Callable[[Event, Context], bool], columns: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self, function: Callable[[Event, ConditionContext], bool], columns: str | Sequence[str] | None = None
+    ) -> None:
         if not callable(function):
             raise MalformedPatternError(f"an IterativeCondition is made of a function, not of {shown(function)}")
         object.__setattr__(self, "function", function)
@@ -252,7 +254,7 @@ class Event(Mapping[str, Any]):
         return f"Event({dict(self)})"
 
 
-class Context(Protocol):
+class ConditionContext(Protocol):
     """The second argument of an :class:`IterativeCondition`. It is valid only until the function returns."""
 
     @property

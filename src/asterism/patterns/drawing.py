@@ -1,6 +1,6 @@
 """Patterns as drawings: SVG with plain shapes, for notebooks and documents.
 
-The layout has two steps: the size of every part is computed (:class:`_Part`), then its position. The parts of a chain are in
+The layout has two steps: the size of every part is computed (:class:`_Box`), then its position. The parts of a chain are in
 rows, from left to right, on one line; a group is a frame around its own chain.
 
 Names and conditions are external input. They are added to a drawing as text of an XML tree, which is escaped when it is written,
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from asterism.patterns.automaton import Action, Always, Edge, Nfa, State, StateKind
+from asterism.patterns.automaton import Action, Always, Edge, Nfa, NfaState, NfaStateKind
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, PatternSequence, Quantifier, Stage
@@ -76,7 +76,7 @@ LEGEND = {
 
 
 @dataclass(slots=True)
-class _Part:
+class _Box:
     """An element of a chain: a stage, a group, or a placeholder for omitted stages."""
 
     stage: Stage | None
@@ -94,7 +94,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Row:
-    parts: list[_Part]
+    parts: list[_Box]
     width: float
     above: float
     """from the top of the row to the line of its parts"""
@@ -144,7 +144,7 @@ class _Layout:
         height = sum(row.above + row.below for row in rows) + GAP * (len(rows) - 1)
         return _Chain(rows, max(row.width for row in rows), height)
 
-    def part(self, stage: Stage, room: float, depth: int) -> _Part:
+    def part(self, stage: Stage, room: float, depth: int) -> _Box:
         if stage.group is None:
             self.left -= 1
             return self.stage(stage)
@@ -155,7 +155,7 @@ class _Layout:
             part.stage = stage
         else:
             chain = self.chain(stage.group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
-            part = _Part(stage, chain=chain)
+            part = _Box(stage, chain=chain)
             part.lines = _details(stage)
             part.line = PAD + chain.rows[0].above
             text = max((text_width(text, 11, 0.61) for _, _, text in part.lines), default=0.0)
@@ -164,8 +164,8 @@ class _Layout:
         part.above = _above(stage.quantifier)
         return part
 
-    def stage(self, stage: Stage) -> _Part:
-        part = _Part(stage, name=one_line(stage.name, MAX_NAME))
+    def stage(self, stage: Stage) -> _Box:
+        part = _Box(stage, name=one_line(stage.name, MAX_NAME))
         part.lines = _details(stage)
         texts = [text_width(text, 11, 0.61) for _, _, text in part.lines]
         part.width = max(100.0, text_width(part.name, 14, 0.6), *texts) + 2 * PAD
@@ -175,20 +175,20 @@ class _Layout:
         return part
 
 
-def _note(text: str) -> _Part:
-    return _Part(None, width=text_width(text, 12) + 2 * PAD, height=36, line=18, name=text)
+def _note(text: str) -> _Box:
+    return _Box(None, width=text_width(text, 12) + 2 * PAD, height=36, line=18, name=text)
 
 
 def _above(quantifier: Quantifier) -> float:
     return ARC if repeats(quantifier) else 10 if count_text(quantifier) else 0
 
 
-def _gap(part: _Part) -> float:
+def _gap(part: _Box) -> float:
     """The space for the arrow to a part, with its label."""
     return max(44.0, max((text_width(text, 10) for text in _labels(part)), default=0.0) + 20)
 
 
-def _labels(part: _Part) -> list[str]:
+def _labels(part: _Box) -> list[str]:
     """The labels above and below the arrow to a part."""
     if part.stage is None:
         return [""]
@@ -260,14 +260,14 @@ def _draw_chain(canvas: Canvas, chain: _Chain, x: float, y: float) -> None:
         y += row.above + row.below + GAP
 
 
-def _arrow_style(part: _Part) -> tuple[str, str | None]:
+def _arrow_style(part: _Box) -> tuple[str, str | None]:
     if part.stage is None:
         return FAINT, "1.5 4"
     contiguity = part.stage.contiguity
     return RED if contiguity.negated else INK, DASHES.get(contiguity)
 
 
-def _draw_arrow(canvas: Canvas, part: _Part, x0: float, x1: float, y: float) -> None:
+def _draw_arrow(canvas: Canvas, part: _Box, x0: float, x1: float, y: float) -> None:
     color, dashes = _arrow_style(part)
     canvas.arrow([(x0, y), (x1, y)], color, dashes)
     for label, place in zip(_labels(part), (y - 7, y + 15), strict=False):
@@ -276,7 +276,7 @@ def _draw_arrow(canvas: Canvas, part: _Part, x0: float, x1: float, y: float) -> 
 
 
 def _draw_turn(
-    canvas: Canvas, part: _Part, start: tuple[float, float], end: tuple[float, float], between: float
+    canvas: Canvas, part: _Box, start: tuple[float, float], end: tuple[float, float], between: float
 ) -> None:
     """Draw the arrow from the end of a row to the beginning of the next."""
     color, dashes = _arrow_style(part)
@@ -289,7 +289,7 @@ def _draw_turn(
         canvas.text(near + 24 + width / 2, between + 3.5, label, 10, text_anchor="middle", fill=color)
 
 
-def _draw_part(canvas: Canvas, part: _Part, x: float, y: float) -> None:
+def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
     stage = part.stage
     if stage is None:
         canvas.rect(x, y, part.width, part.height, rx=8, fill=PAPER, stroke=FAINT, stroke_dasharray="3 3")
@@ -326,7 +326,7 @@ def _draw_part(canvas: Canvas, part: _Part, x: float, y: float) -> None:
         )
 
 
-def _draw_lines(canvas: Canvas, part: _Part, x: float, y: float) -> None:
+def _draw_lines(canvas: Canvas, part: _Box, x: float, y: float) -> None:
     assert part.stage is not None
     full = {INK: part.stage.condition, AMBER: part.stage.until}
     for number, (color, font, line) in enumerate(part.lines):
@@ -377,11 +377,11 @@ def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], patt
 
 STEP, LANE = 20, 13
 _KINDS = {
-    StateKind.START: (BLUE, PALE_BLUE),
-    StateKind.NORMAL: (BLUE, PALE_BLUE),
-    StateKind.PENDING: (PURPLE, "#f5effb"),
-    StateKind.STOP: (RED, PALE_RED),
-    StateKind.FINAL: (INK, "#eef0f2"),
+    NfaStateKind.START: (BLUE, PALE_BLUE),
+    NfaStateKind.NORMAL: (BLUE, PALE_BLUE),
+    NfaStateKind.PENDING: (PURPLE, "#f5effb"),
+    NfaStateKind.STOP: (RED, PALE_RED),
+    NfaStateKind.FINAL: (INK, "#eef0f2"),
 }
 _ACTIONS = {Action.TAKE: (BLUE, None), Action.IGNORE: (FAINT, "7 4"), Action.PROCEED: (AMBER, "1.5 4")}
 
@@ -407,7 +407,7 @@ def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEF
     right = x + max(
         boxes, *(text_width(_edge_text(edge), 11, 0.61) + 54 for state in states for edge in state.edges), 0.0
     )
-    rows: dict[State, float] = {}
+    rows: dict[NfaState, float] = {}
     lines: list[tuple[float, Edge]] = []
     for state in states:
         rows[state] = y + 12
@@ -436,10 +436,10 @@ def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEF
     return canvas.written(max(width, right - x) + 2 * x, y + PAD, "Automaton of the pattern: " + _summary(pattern))
 
 
-def _first_states(nfa: Nfa) -> list[State]:
+def _first_states(nfa: Nfa) -> list[NfaState]:
     """The states to draw, from the start state on."""
     edges = 0
-    states: list[State] = []
+    states: list[NfaState] = []
     for state in reversed(nfa.states):
         edges += len(state.edges) + 1
         if edges > MAX_EDGES and states:
@@ -448,15 +448,15 @@ def _first_states(nfa: Nfa) -> list[State]:
     return states
 
 
-def _draw_state(canvas: Canvas, state: State, x: float, y: float, width: float) -> None:
+def _draw_state(canvas: Canvas, state: NfaState, x: float, y: float, width: float) -> None:
     color, fill = _KINDS[state.kind]
     canvas.rect(x, y, width, 24, rx=8, fill=fill, stroke=color, stroke_width=1.4)
     name = canvas.text(x + PAD, y + 16.5, _state_text(state), 13, font_weight="bold", fill=color)
     canvas.title(name, state.name)
 
 
-def _state_text(state: State) -> str:
-    kind = "" if state.kind in (StateKind.NORMAL, StateKind.FINAL) else f" {state.kind.name}"
+def _state_text(state: NfaState) -> str:
+    kind = "" if state.kind in (NfaStateKind.NORMAL, NfaStateKind.FINAL) else f" {state.kind.name}"
     gap = f" gap < {duration(state.gap)}" if state.gap is not None else ""
     return one_line(state.name, MAX_NAME) + kind + gap
 

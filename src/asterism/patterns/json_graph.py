@@ -147,7 +147,7 @@ class Reading(Generic[P]):
 
 def read_graph(kind: type[P], document: Any) -> Reading[P]:
     """Read a graph (the result of :func:`json.loads`) without stopping at the first problem."""
-    reader = _Reader(kind)
+    reader = _GraphReader(kind)
     pattern = reader.root(_Value(document))
     reader.reading.pattern = None if reader.reading.problems else pattern
     return reader.reading
@@ -208,14 +208,14 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Modifier:
     """A call of a builder method for a stage, and the JSON value that requires it."""
 
     at: _Value
     apply: Callable[[Any], Any]
 
 
-class _Reader(Generic[P]):
+class _GraphReader(Generic[P]):
     """Reads a graph part by part: problems of a part are recorded, and the other parts are read nevertheless."""
 
     def __init__(self, kind: type[P]) -> None:
@@ -418,7 +418,7 @@ class _Reader(Generic[P]):
         self.reading.conditions.append(ConditionText(at.owner, what, text, at["expression"].path))
         return SqlCondition(text)
 
-    def _quantifier(self, at: _Value) -> list[_Call]:
+    def _quantifier(self, at: _Value) -> list[_Modifier]:
         """The calls for a quantifier, in Flink's order, which decides what is refused."""
         if not isinstance(at.value, Mapping):
             self._note(at.fail("a node needs a quantifier"))
@@ -433,35 +433,35 @@ class _Reader(Generic[P]):
                 said.one_of((*_KINDS, "OPTIONAL", "GREEDY"), "quantifier property")
         if not any(kind in properties.value for kind in _KINDS):
             self._note(properties.fail(f"a quantifier needs one of {', '.join(_KINDS)}"))
-        calls: list[_Call] = []
+        calls: list[_Modifier] = []
         with self._part(at):
             calls += self._repetition(at)
         if "OPTIONAL" in properties.value:
-            calls.append(_Call(properties, PatternSequence.optional))
+            calls.append(_Modifier(properties, PatternSequence.optional))
         if "GREEDY" in properties.value:
-            calls.append(_Call(properties, PatternSequence.greedy))
+            calls.append(_Modifier(properties, PatternSequence.greedy))
         inner = at["consumingStrategy"]
         with self._part(inner):
             kind = Contiguity.SKIP_TILL_NEXT if inner.absent else inner.member(Contiguity, "consuming strategy")
             if kind.negated:
                 raise inner.fail(f"{kind.value} is not a contiguity inside a loop")
             if kind is Contiguity.STRICT:
-                calls.append(_Call(inner, PatternSequence.consecutive))
+                calls.append(_Modifier(inner, PatternSequence.consecutive))
             elif kind is Contiguity.SKIP_TILL_ANY:
-                calls.append(_Call(inner, PatternSequence.allow_combinations))
+                calls.append(_Modifier(inner, PatternSequence.allow_combinations))
         with self._part(at["untilCondition"]):
             until = self._condition(at["untilCondition"], "until condition")
             if until is not None:
-                calls.append(_Call(at["untilCondition"], lambda pattern: pattern.until(until)))
+                calls.append(_Modifier(at["untilCondition"], lambda pattern: pattern.until(until)))
         return calls
 
-    def _repetition(self, at: _Value) -> Iterator[_Call]:
+    def _repetition(self, at: _Value) -> Iterator[_Modifier]:
         properties, times = at["properties"].value, at["times"]
         if times.absent:
             if "TIMES" in properties:
                 raise times.fail("TIMES needs times")
             if "LOOPING" in properties:
-                yield _Call(at["properties"], PatternSequence.one_or_more)
+                yield _Modifier(at["properties"], PatternSequence.one_or_more)
             return
         if not isinstance(times.value, Mapping):
             raise times.fail("times must be an object")
@@ -470,15 +470,15 @@ class _Reader(Generic[P]):
         low = times["from"].integer("times.from")
         high = low if times["to"].absent and "TIMES" not in properties else times["to"].integer("times.to")
         if "LOOPING" in properties:
-            yield _Call(times, lambda pattern: pattern.times_or_more(low, within=gap))
+            yield _Modifier(times, lambda pattern: pattern.times_or_more(low, within=gap))
         if "TIMES" in properties:
-            yield _Call(times, lambda pattern: pattern.times(low, high, within=gap))
+            yield _Modifier(times, lambda pattern: pattern.times(low, high, within=gap))
 
     # ------------------------------------------------------------------ time, skipping
 
-    def _window(self, at: _Value) -> list[_Call]:
+    def _window(self, at: _Value) -> list[_Modifier]:
         """One window, or a list with one of each kind."""
-        calls: dict[WithinType, _Call] = {}
+        calls: dict[WithinType, _Modifier] = {}
         for each in at if isinstance(at.value, list) else [at]:
             with self._part(each):
                 if at.absent:
@@ -492,7 +492,7 @@ class _Reader(Generic[P]):
                     raise each["time"].fail("a window needs a time")
                 if kind in calls:
                     raise each.fail(f"there are two windows of type {kind.value}")
-                calls[kind] = _Call(each, partial(PatternSequence.within, duration=duration, within_type=kind))
+                calls[kind] = _Modifier(each, partial(PatternSequence.within, duration=duration, within_type=kind))
         return list(calls.values())
 
     def _duration(self, at: _Value) -> timedelta | None:

@@ -152,8 +152,10 @@ class Asked:
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
         self.processors = list(processors)
-        self._of = {one.number: _Question.of([p for p in processors if p.number == one.number]) for one in processors}
-        self._all = _Question.of(processors)
+        self._of = {
+            one.number: _Requirement.of([p for p in processors if p.number == one.number]) for one in processors
+        }
+        self._all = _Requirement.of(processors)
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> Asked:
@@ -201,14 +203,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Requirement:
     """Which events processors want: all, or those that meet one of these conditions, or on which one of them fails."""
 
     needs_all: bool
     conditions: Ints
 
     @classmethod
-    def of(cls, processors: Sequence[BoundProcessor]) -> _Question:
+    def of(cls, processors: Sequence[BoundProcessor]) -> _Requirement:
         numbers = {number for one in processors for number in one.conditions}
         return cls(any(one.needs_all for one in processors), np.array(sorted(numbers), np.int64))
 

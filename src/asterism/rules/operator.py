@@ -56,7 +56,7 @@ from asterism.rules.event_copies import (
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, passed, updated, without
-from asterism.rules.shares import ENTRY, KEYS, Failure, Shares, Span
+from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
@@ -245,14 +245,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _match(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
-    ) -> Generator[None, None, dict[int, Failure]]:
+    ) -> Generator[None, None, dict[int, RuleFailure]]:
         """Show *copies* to the processors; those that failed, by number."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
         shares = Shares.of(bound)
         old = group.read_page(0)
         page = _page_from(old, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
-        failures: dict[int, Failure] = {}
+        failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
@@ -295,10 +295,10 @@ class DynamicCepOperator(KeyGroupOperator):
         return failures
 
     def _tried(
-        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[Failure]]
-    ) -> tuple[Step | None, list[_Made] | None, list[Failure]]:
+        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[RuleFailure]]
+    ) -> tuple[Step | None, list[_Made] | None, list[RuleFailure]]:
         """Whether all slices can be made: the last one, its results if it is the only one, and the failures."""
-        found: list[Failure] = []
+        found: list[RuleFailure] = []
         step, made = None, None
         for number, each in enumerate(slices):
             if isinstance(each, list):
@@ -318,7 +318,9 @@ class DynamicCepOperator(KeyGroupOperator):
                 for processor, count in counts.items():
                     group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
 
-    def _note(self, bound: Sequence[BoundProcessor], failures: dict[int, Failure], new: Sequence[Failure]) -> None:
+    def _note(
+        self, bound: Sequence[BoundProcessor], failures: dict[int, RuleFailure], new: Sequence[RuleFailure]
+    ) -> None:
         """Add the first failure of each processor to *failures*, or fail, where processors are not disabled."""
         known = {number: failure.time for number, failure in failures.items()}
         for failure in sorted(new, key=attrgetter("time"), reverse=True):
@@ -326,7 +328,7 @@ class DynamicCepOperator(KeyGroupOperator):
             before = known.get(failure.entry, END_OF_TIME)
             failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))  # so that it comes to an end
 
-    def _check_disabling(self, one: BoundProcessor, failure: Failure) -> None:
+    def _check_disabling(self, one: BoundProcessor, failure: RuleFailure) -> None:
         error = failure.error
         if failure.limit and not self.disable_on_limit:
             assert isinstance(error, AsterismError)
@@ -334,7 +336,9 @@ class DynamicCepOperator(KeyGroupOperator):
         if not failure.limit and not self.disable_on_error:
             raise PatternProcessorError(f"{one.name} failed", str(error)) from error
 
-    def _failed_before(self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]) -> list[Failure]:
+    def _failed_before(
+        self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]
+    ) -> list[RuleFailure]:
         """The processors of which a condition or the key could not be computed, with the time of the first such event."""
         failed_rows, failed = flattened(copies.column(FAILED))
         if not len(failed):
@@ -358,10 +362,10 @@ class DynamicCepOperator(KeyGroupOperator):
                 event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
                 event = pa.table(event.columns, schema=self.schema)
                 error = failure_of(one, int(numbers[first]), event, self.compiler)
-                found.append(Failure(entry, int(times[rows[first]]), error))
+                found.append(RuleFailure(entry, int(times[rows[first]]), error))
         return found
 
-    def _report(self, group: Group, entry: Entry, failure: Failure) -> None:
+    def _report(self, group: Group, entry: Entry, failure: RuleFailure) -> None:
         _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
         time = self.time.from_micros(np.array([failure.time], np.int64))
         error = f"{type(failure.error).__name__}: {failure.error}"
@@ -373,12 +377,12 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _outputs(
         self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
-    ) -> tuple[list[_Made], list[Failure]]:
+    ) -> tuple[list[_Made], list[RuleFailure]]:
         """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made; and
         the processors that fail. *only_try*: make only what may fail.
         """
         made: list[_Made] = []
-        failed: list[Failure] = []
+        failed: list[RuleFailure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
         for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
             entries = entry_of_key[found.key]
@@ -413,7 +417,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _first_failure(
         self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
-    ) -> Failure:
+    ) -> RuleFailure:
         """The first time at which nothing can be made of the matches until then; *error*: what is wrong with all of them."""
         times = np.unique(found.emitted)
         low, high = 0, len(times) - 1
@@ -426,7 +430,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 raise
             except Exception as earlier:
                 high, error = middle, earlier
-        return Failure(number, int(times[low]), error)
+        return RuleFailure(number, int(times[low]), error)
 
     def _rows(
         self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
@@ -604,7 +608,7 @@ def _without(page: Page, entry: int) -> Page:
     return Page(page.keys.filter(pa.array(live)), events, page.times[kept], page.positions[kept], nodes, *rows)
 
 
-def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> Failure:
+def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:
     counts = _of_entries(page)
     entry = int(counts.argmax())
     error = LimitExceededError(
@@ -612,7 +616,7 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
         f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
         "bound them with within(...), or take more key_groups; docs/limits.md tells more",
     )
-    return Failure(entry, time, error, limit=True)
+    return RuleFailure(entry, time, error, limit=True)
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:

@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RuleFailure:
     """The processor *entry* failed at *time*; or it went beyond a *limit*."""
 
     entry: int
@@ -87,7 +87,7 @@ class Shares:
 
     def advance(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int
-    ) -> Iterator[Step | list[Failure]]:
+    ) -> Iterator[Step | list[RuleFailure]]:
         """Feed *copies* (in order of arrival) to the partial matches of *page*, and advance to *horizon*, or as far as the
         spans of the processors go; what a processor still holds at the end of its span is dropped.
 
@@ -159,13 +159,13 @@ class Shares:
         return rows, bits, entries
 
 
-def _failure(failure: PatternFailure, keys: pa.Table) -> Failure:
+def _failure(failure: PatternFailure, keys: pa.Table) -> RuleFailure:
     where = [f"key {', '.join(map(repr, key_values(keys.column(KEY)[failure.key].as_py())))}"]
     if failure.stage is not None:
         where = [f'stage "{failure.stage}"', *where]
     where.append(f"event of {np.datetime64(failure.time, 'us')}")
     error = failure.error(", ".join(where), _HINT)
-    return Failure(
+    return RuleFailure(
         failure.number, failure.time, error, limit=isinstance(error, LimitExceededError | MalformedPatternError)
     )
 

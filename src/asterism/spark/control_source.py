@@ -34,7 +34,7 @@ class ControlSource(DataSource):
     def schema(self) -> str:
         return CHUNKS
 
-    def streamReader(self, schema: Any) -> Reader:
+    def streamReader(self, schema: Any) -> SourceReader:
         key_groups, definition = int(self.options["keyGroups"]), self.options["definition"]
         folder, zone = self.options.get("signals"), self.options.get("zone")
         if self.options.get("drain", "false") == "true":
@@ -43,7 +43,7 @@ class ControlSource(DataSource):
         return ControlReader(key_groups, definition, folder, zone, timers=timers)
 
 
-class Reader(DataSourceStreamReader):
+class SourceReader(DataSourceStreamReader):
     """Offsets: ``messages``, how many were sent, ``starts``; and ``keyGroups``, ``definition`` and ``zone``, which stay."""
 
     def __init__(self, key_groups: int, definition: str, folder: str | None = None, zone: str | None = None) -> None:
@@ -93,7 +93,7 @@ class Reader(DataSourceStreamReader):
             yield label(group), CONTROL, 0, None, END_OF_INPUT
 
 
-class ControlReader(Reader, SupportsTriggerAvailableNow):
+class ControlReader(SourceReader, SupportsTriggerAvailableNow):
     """Says nothing, unless an operator behind this one ends the input.
 
     But Spark runs micro-batches without data only after one with data: where there are *timers* in processing time, a query that
@@ -126,7 +126,7 @@ class ControlReader(Reader, SupportsTriggerAvailableNow):
         return start if self.last is None else self.last
 
 
-class DrainReader(Reader):
+class DrainReader(SourceReader):
     """Sends the end of input, once.
 
     It does not support the trigger *available now*, on purpose: Spark then takes everything that is available from all

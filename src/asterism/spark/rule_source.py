@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
-from asterism.spark.control_source import ControlSource, Reader
+from asterism.spark.control_source import ControlSource, SourceReader
 from asterism.spark.partitioning import label
 from asterism.text.printable import one_line
 
@@ -47,7 +47,7 @@ class Payload:
     store: FolderStore
     without: frozenset[str] = frozenset()
 
-    def source(self) -> type[ProcessorSource]:
+    def source(self) -> type[RuleSource]:
         """A source that has it.
 
         It is in the class, which travels as bytes that nobody shows. Options do not do: whoever sees a plan reads them, and the
@@ -55,7 +55,7 @@ class Payload:
         """
         unique = f"{NAME}_{uuid4().hex}"
 
-        class Source(ProcessorSource):
+        class Source(RuleSource):
             payload: ClassVar[bytes] = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
 
             @classmethod
@@ -70,19 +70,19 @@ class Payload:
         return payload
 
 
-class ProcessorSource(ControlSource):
+class RuleSource(ControlSource):
     """Options: those of the control source. Its *payload* is a pickled :class:`Payload`."""
 
     payload: ClassVar[bytes]
 
-    def streamReader(self, schema: Any) -> Reader:
+    def streamReader(self, schema: Any) -> SourceReader:
         drains = self.options.get("drain", "false") == "true"
         reader = ProcessorDrainReader if drains else ProcessorReader
         folder, zone = self.options.get("signals"), self.options.get("zone")
         return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload, folder, zone)
 
 
-class _Announces(Reader):
+class _Announces(SourceReader):
     """Offsets have ``set``, the number of the newest set, ``ends``, how many ends of input there were before it was told, and
     ``discovery``, how discovery was then: so a query's progress tells, and a change of it makes a micro-batch, if only an empty
     one.

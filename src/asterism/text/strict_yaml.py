@@ -32,7 +32,7 @@ _SCALARS: tuple[tuple[re.Pattern[str], Any], ...] = (
 
 
 @dataclass(slots=True)
-class Place:
+class YamlPlace:
     """Where a value begins and ends in the text, and what is inside it, by name or index.
 
     A list or an object that is written without brackets ends with the last value in it.
@@ -40,9 +40,9 @@ class Place:
 
     start: int
     end: int
-    inside: dict[str, Place] = field(default_factory=dict)
+    inside: dict[str, YamlPlace] = field(default_factory=dict)
 
-    def at(self, pointer: str) -> Place:
+    def at(self, pointer: str) -> YamlPlace:
         """Of the value to which a JSON pointer (RFC 6901) leads; as far as it leads."""
         found = self
         for part in pointer.split("/")[1:]:
@@ -53,7 +53,7 @@ class Place:
         return found
 
 
-def read_yaml(text: str) -> tuple[Any, Place]:
+def read_yaml(text: str) -> tuple[Any, YamlPlace]:
     """The value of the one document in *text*, and where it stands.
 
     :raises JsonTextError: it is not YAML, or YAML that is refused here
@@ -62,7 +62,7 @@ def read_yaml(text: str) -> tuple[Any, Place]:
     >>> value, place.at("/1/id").start
     ([{'id': 'a'}, {'id': 'b'}], 27)
     """
-    return _Reader(text).document()
+    return _YamlReader(text).document()
 
 
 def written_yaml(value: Any) -> str:
@@ -80,7 +80,7 @@ def written_yaml(value: Any) -> str:
     return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=readable, width=120))
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._events = _events(text)
@@ -88,8 +88,8 @@ class _Reader:
         """What an alias stands for, and how many values and characters that is."""
         self._nodes = self._characters = 0
 
-    def document(self) -> tuple[Any, Place]:
-        found: list[tuple[Any, Place]] = []
+    def document(self) -> tuple[Any, YamlPlace]:
+        found: list[tuple[Any, YamlPlace]] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and found:
                 raise self._error("there is a second document", event)
@@ -99,10 +99,10 @@ class _Reader:
             raise JsonTextError("there is no YAML, the text is empty")
         return found[0]
 
-    def _value(self, event: Any, depth: int) -> tuple[Any, Place]:
+    def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
         """What begins with *event*."""
         nodes, characters = self._nodes, self._characters
-        place = Place(event.start_mark.index, event.end_mark.index)
+        place = YamlPlace(event.start_mark.index, event.end_mark.index)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise self._error(f"the alias {event.anchor!r:.60} stands for nothing, or for itself", event)

@@ -41,7 +41,7 @@ AT_ONCE = 2**26
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Aggregate:
+class _StageAggregate:
     """An aggregate over the events of a stage; *values* are those of its argument for all events, None for ``COUNT(a.*)``."""
 
     label: str
@@ -53,7 +53,7 @@ class _Aggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Question:
+class _ConditionQuestion:
     """A condition of the automaton, or one of the parts that AND joins in it: a mask of the events, or an expression over the
     event and its aggregates (by number), or both, which must hold; or a function.
     """
@@ -63,7 +63,7 @@ class _Question:
     of_match: int | None = None
     function: IterativeCondition | None = None
     columns: tuple[str, ...] = ()
-    aggregates: tuple[_Aggregate, ...] = ()
+    aggregates: tuple[_StageAggregate, ...] = ()
 
 
 class Conditions:
@@ -77,7 +77,7 @@ class Conditions:
         self.events, self.times, self.zone, self.forgiving = events, times, zone, forgiving
         self.stages = nfa.stages
         self.now = datetime.now(UTC)
-        self._aggregates: dict[str, _Aggregate] = {}
+        self._aggregates: dict[str, _StageAggregate] = {}
         """by the SQL that they are written in"""
         parts = [self._conjuncts(condition) for condition in nfa.conditions]
         prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # such columns no event has
@@ -87,7 +87,7 @@ class Conditions:
         self._whole = [self._question(*of) for of in zip(nfa.conditions, parts, strict=True)]
         self._parts = [self._in_parts(*of) for of in zip(nfa.conditions, parts, strict=True)]
         self._row = -1
-        self._known: dict[tuple[int | _Question, Partial], bool] = {}
+        self._known: dict[tuple[int | _ConditionQuestion, Partial], bool] = {}
         """answers about the event at hand"""
         read = {name for question in self._whole for name in question.columns}
         is_sql = all(isinstance(condition, SqlCondition) for condition in nfa.conditions)
@@ -108,10 +108,10 @@ class Conditions:
                 self._aggregates[node.sql()] = self._aggregate(node, condition.text)
         return list(zip(texts, conjuncts(resolved), strict=True))
 
-    def _aggregate(self, node: exp.Expr, text: str) -> _Aggregate:
+    def _aggregate(self, node: exp.Expr, text: str) -> _StageAggregate:
         function, stage, argument, offset = aggregate_of(node)
         if argument is None:
-            return _Aggregate(f"COUNT({stage}.*)", function, stage, None, 0, pa.int64())
+            return _StageAggregate(f"COUNT({stage}.*)", function, stage, None, 0, pa.int64())
         inner = argument.sql(dialect="spark", identify=False).replace("`", "") + (f", {offset}" if offset else "")
         label = (
             f"{function}({stage}.{inner})" if isinstance(argument, exp.Column) else f"{function}({inner}) over {stage}"
@@ -122,20 +122,22 @@ class Conditions:
             kind = pa.int64()
         elif function in ("SUM", "AVG"):
             kind = pa.float64()
-        return _Aggregate(label, function, stage, values, offset, kind)
+        return _StageAggregate(label, function, stage, values, offset, kind)
 
-    def _question(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]], text: str = "") -> _Question:
+    def _question(
+        self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]], text: str = ""
+    ) -> _ConditionQuestion:
         text = one_line(text or condition_text(condition), MAX_TEXT)
         if isinstance(condition, PythonCondition):
-            return _Question(text, self._python_mask(condition))
+            return _ConditionQuestion(text, self._python_mask(condition))
         if isinstance(condition, IterativeCondition):
-            return _Question(text, function=condition)
+            return _ConditionQuestion(text, function=condition)
         assert isinstance(condition, SqlCondition)
         pure = [tree for _, tree in parts if not has_aggregate(tree)]
         iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
         columns = [column.name for _, tree in parts for column in tree.find_all(exp.Column) if not column.table]
         aggregates = [self._aggregates[node.sql()] for _, tree in parts for node in tree.find_all(*AGGREGATES)]
-        return _Question(
+        return _ConditionQuestion(
             text,
             mask_of(self._values(exp.and_(*pure), condition.text)) if pure else None,
             self._of_match.add(exp.and_(*iterative), condition.text) if iterative else None,
@@ -143,7 +145,7 @@ class Conditions:
             aggregates=tuple(dict.fromkeys(aggregates)),
         )
 
-    def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_Question]:
+    def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_ConditionQuestion]:
         """What AND joins need not be computable alone: ``x <> 0 AND 1 / x > 2``. Then it is told as a whole."""
         with contextlib.suppress(AsterismError):
             return [self._question(condition, [part], part[0]) for part in parts if len(parts) > 1]
@@ -205,7 +207,7 @@ class Conditions:
                 return self.reads_match(left) or self.reads_match(right)
         return False
 
-    def _answer(self, question: _Question, partial: Partial) -> bool:
+    def _answer(self, question: _ConditionQuestion, partial: Partial) -> bool:
         if question.mask is not None and not question.mask[self._row]:
             return False
         if question.function is None and question.of_match is None:
@@ -238,7 +240,9 @@ class Conditions:
         chosen = self.events.column_names if condition.columns is None else condition.columns
         columns = {column: self.events.column(column) for column in chosen}
         try:
-            answer: Any = condition.function(Event(columns, self._row), _Context(self, columns, self._row, partial))
+            answer: Any = condition.function(
+                Event(columns, self._row), _RecordedContext(self, columns, self._row, partial)
+            )
         except Exception as error:
             raise InvalidEventError(f"condition {name} failed", described(error)) from error
         if not isinstance(answer, bool | np.bool_):
@@ -255,16 +259,16 @@ class Conditions:
 
     # ------------------------------------------------------------------ explanations
 
-    def tried(self, what: Guard | _Question, partial: Partial) -> bool | None:
+    def tried(self, what: Guard | _ConditionQuestion, partial: Partial) -> bool | None:
         """Does a guard hold, or a condition? None: it cannot be computed, and did not matter."""
         try:
-            return self._answer(what, partial) if isinstance(what, _Question) else self.holds(what, partial)
+            return self._answer(what, partial) if isinstance(what, _ConditionQuestion) else self.holds(what, partial)
         except InvalidEventError:
             return None
 
     def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
         """The conditions that make guards what they are; of one that does not hold, the parts that do not."""
-        told: dict[_Question, None] = {}
+        told: dict[_ConditionQuestion, None] = {}
         for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
             whole = self._whole[condition]
             failed = [part for part in self._parts[condition] if not self.tried(part, partial)]
@@ -283,13 +287,13 @@ class Conditions:
                 return [condition for side in sides for condition in self._deciding(side, partial)]
         return []
 
-    def _check(self, question: _Question, partial: Partial) -> Check:
+    def _check(self, question: _ConditionQuestion, partial: Partial) -> Check:
         values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
         values += [(one.label, _values_of(one, [partial])[0].as_py()) for one in question.aggregates]
         return Check(question.text, self.tried(question, partial), tuple(values))
 
 
-def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
+def _values_of(aggregate: _StageAggregate, partials: Sequence[Partial]) -> Any:
     """What an aggregate is over the events of each partial match."""
     rows = [partial.rows(aggregate.stage) for partial in partials]
     function, values, offset = aggregate.function, aggregate.values, aggregate.offset
@@ -316,7 +320,7 @@ def _values_of(aggregate: _Aggregate, partials: Sequence[Partial]) -> Any:
     return pa.array(numbers, aggregate.type)
 
 
-class _Context:
+class _RecordedContext:
     """What an iterative condition may know beside the event."""
 
     def __init__(self, conditions: Conditions, columns: dict[str, Any], row: int, partial: Partial) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import SkipStrategyError
-from asterism.patterns.automaton import Action, Nfa, State, StateKind
+from asterism.patterns.automaton import Action, Nfa, NfaState, NfaStateKind
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
 from asterism.trace.conditions import Conditions
@@ -109,7 +109,7 @@ class Interpreter:
         """Flink: when to look at the time, though no event comes"""
         self.stopped = ""
         """why nothing is followed any more"""
-        self._looks: dict[tuple[State, bool], Look] = {}
+        self._looks: dict[tuple[NfaState, bool], Look] = {}
         self._visits = 0
 
     # ------------------------------------------------------------------ the stream
@@ -169,7 +169,7 @@ class Interpreter:
             look = self._look(run.state, partial, row)
             looks.setdefault(partial, []).append(look)
             for state, edge in look.followed:
-                target, is_final = edge.target, edge.target.kind is StateKind.FINAL
+                target, is_final = edge.target, edge.target.kind is NfaStateKind.FINAL
                 if edge.action is Action.IGNORE:
                     if partial and is_final:
                         done.push(Run(partial, target, time))
@@ -200,7 +200,7 @@ class Interpreter:
             raise _StoppedError(f"there are {len(self.runs)} partial matches after event {row + 1}")
         return began
 
-    def _look(self, state: State, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
+    def _look(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
         """Follow the edges of a state, PROCEED edges at once, the last one first."""
         if (state, only_proceed) in self._looks:
             return self._looks[state, only_proceed]
@@ -211,7 +211,7 @@ class Interpreter:
             self._visits += 1
             if self._visits > MAX_VISITS:
                 raise _StoppedError(f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states")
-            look.is_final |= at.kind is StateKind.FINAL
+            look.is_final |= at.kind is NfaStateKind.FINAL
             for edge in at.edges:
                 if only_proceed and edge.action is not Action.PROCEED:
                     continue
@@ -219,7 +219,7 @@ class Interpreter:
                     look.refused.append((at, edge))
                 elif edge.action is Action.PROCEED:
                     todo.append(edge.target)
-                    look.stops += [edge] if edge.target.kind is StateKind.STOP else []
+                    look.stops += [edge] if edge.target.kind is NfaStateKind.STOP else []
                 elif edge.gap is None or since < micros(edge.gap):
                     look.followed.append((at, edge))
                 else:
@@ -257,7 +257,7 @@ class Interpreter:
             passed = next((one for one in bounds if one.deadline <= moment), None)
             if passed is None:
                 runs.push(run)
-            elif run.state.kind is StateKind.PENDING:
+            elif run.state.kind is NfaStateKind.PENDING:
                 done.push(run._replace(time=moment))
             else:
                 expired.append(passed)

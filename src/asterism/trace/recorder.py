@@ -12,7 +12,7 @@ import numpy as np
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn
 from asterism.errors import printable
-from asterism.patterns.automaton import Action, Both, Guard, Nfa, Not, State, StateKind
+from asterism.patterns.automaton import Action, Both, Guard, Nfa, NfaState, NfaStateKind, Not
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.wording import CONTIGUITY, count_text
 from asterism.text.printable import duration, either
@@ -52,7 +52,7 @@ class Recorder:
         self.stages = nfa.stages
         self.atoms = {stage.name: stage for stage in pattern.atoms()}
         self.positive = [name for name, stage in self.atoms.items() if not stage.contiguity.negated]
-        self.waits: dict[frozenset[State], tuple[str, ...]] = {}
+        self.waits: dict[frozenset[NfaState], tuple[str, ...]] = {}
         """what is waited for in states, as far as it was asked"""
         self.row: int | None = None
         """the event at hand"""
@@ -148,7 +148,7 @@ class Recorder:
         """A match is emitted with this time, and discards what overlaps it."""
         self.matches.append(TraceMatch(self.shown_time(time), self._taken(run.partial)))
         name = f"match {len(self.matches)}"
-        absence = f", as no {printable(run.state.stage)} came" if run.state.kind is StateKind.PENDING else ""
+        absence = f", as no {printable(run.state.stage)} came" if run.state.kind is NfaStateKind.PENDING else ""
         self._add(What.MATCHED, run.partial, _Reason(Why.CONDITION, name + absence))
         for partial in sorted(discarded):
             self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip})"))
@@ -173,7 +173,7 @@ class Recorder:
 
     # ------------------------------------------------------------------ steps
 
-    def _gone(self, partial: Partial, left: Sequence[State], reason: _Reason) -> None:
+    def _gone(self, partial: Partial, left: Sequence[NfaState], reason: _Reason) -> None:
         """A partial match is no more, or only in the states that are *left*."""
         if left:
             self._add(What.NARROWED, partial, reason, waits_for=self._awaited(left))
@@ -267,7 +267,7 @@ class Recorder:
         """
         found: dict[tuple[str, Why, str], list[Guard]] = {}
         for state, edge in (refused for look in looks for refused in look.refused):
-            is_absence = state.kind is StateKind.PENDING and edge.target.kind is StateKind.STOP
+            is_absence = state.kind is NfaStateKind.PENDING and edge.target.kind is NfaStateKind.STOP
             if edge.action is not Action.TAKE and not is_absence:
                 continue
             is_strict = bool(partial) and all(other.action is not Action.IGNORE for other in state.edges)
@@ -281,19 +281,19 @@ class Recorder:
 
     # ------------------------------------------------------------------ how far
 
-    def _awaited(self, states: Iterable[State]) -> tuple[str, ...]:
+    def _awaited(self, states: Iterable[NfaState]) -> tuple[str, ...]:
         """What a partial match in these states waits for."""
         these = frozenset(states)
         if these not in self.waits:
             names: set[str] = set()
             other: dict[str, None] = {}
             for at in (at for state in sorted(these, key=lambda state: state.number) for at in proceeding(state)):
-                if at.kind is StateKind.PENDING:
+                if at.kind is NfaStateKind.PENDING:
                     other[f"the end of the window without {at.stage}"] = None
                 for edge in at.edges:
                     if edge.action is Action.TAKE:
                         names.add(at.stage)
-                    elif edge.action is Action.IGNORE and edge.target.kind is StateKind.FINAL:
+                    elif edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL:
                         other[f"an event that is not {at.stage}"] = None
             self.waits[these] = (*(stage for stage in self.stages if stage in names), *other)
         return self.waits[these]
@@ -324,14 +324,14 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     return groups
 
 
-def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[State]]:
+def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
     """The states of partial matches, by number."""
     return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial) if run.partial)
 
 
 def _completes(look: Look) -> bool:
     """Is a partial match complete without the event?"""
-    return any(edge.action is Action.IGNORE and edge.target.kind is StateKind.FINAL for _, edge in look.followed)
+    return any(edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL for _, edge in look.followed)
 
 
 def _conjuncts(guard: Guard) -> list[Guard]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from asterism.errors import printable
-from asterism.patterns.automaton import Action, Edge, State
+from asterism.patterns.automaton import Action, Edge, NfaState
 from asterism.text.printable import one_line
 
 
@@ -153,7 +153,7 @@ class Run(NamedTuple):
     """A partial match in a state: one that waits for several stages is in several. *time* is when it was complete, if it is."""
 
     partial: Partial
-    state: State
+    state: NfaState
     time: int = 0
 
     @property
@@ -175,17 +175,17 @@ class Expired(NamedTuple):
 class Look:
     """What the edges of a state, and of the states that PROCEED edges lead to, do with an event; edges with their states."""
 
-    state: State
-    followed: list[tuple[State, Edge]] = field(default_factory=list)
-    refused: list[tuple[State, Edge]] = field(default_factory=list)
-    too_late: list[tuple[State, Edge]] = field(default_factory=list)
+    state: NfaState
+    followed: list[tuple[NfaState, Edge]] = field(default_factory=list)
+    refused: list[tuple[NfaState, Edge]] = field(default_factory=list)
+    too_late: list[tuple[NfaState, Edge]] = field(default_factory=list)
     stops: list[Edge] = field(default_factory=list)
     """PROCEED edges to a STOP state"""
     is_final: bool = False
     """Does PROCEED lead to the end of the pattern?"""
 
 
-def proceeding(state: State) -> list[State]:
+def proceeding(state: NfaState) -> list[NfaState]:
     """The state, and all that PROCEED edges lead to from it."""
     reached, todo = {state}, [state]
     for at in todo:

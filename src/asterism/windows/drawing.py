@@ -89,7 +89,7 @@ KINDS = {"early": (BLUE, PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (AM
 
 
 @dataclass(frozen=True, slots=True)
-class _Element:
+class _DrawnElement:
     key: str
     value: float | None
     time: int
@@ -106,9 +106,9 @@ class _Move:
     to: int = END_OF_TIME
 
 
-def _parsed(steps: str) -> list[_Element | _Move]:
+def _parsed(steps: str) -> list[_DrawnElement | _Move]:
     """Parse steps, with times and gaps in milliseconds. The expectations of a transcript are ignored."""
-    found: list[_Element | _Move] = []
+    found: list[_DrawnElement | _Move] = []
     for written in steps.splitlines():
         word, _, rest = written.split("#")[0].strip().partition(" ")
         match word:
@@ -130,7 +130,7 @@ def _parsed(steps: str) -> list[_Element | _Move]:
     return found
 
 
-def _element(text: str) -> _Element:
+def _element(text: str) -> _DrawnElement:
     found = _ELEMENT.fullmatch(text)
     if found is None or not text:
         raise StreamDefinitionError(
@@ -139,7 +139,7 @@ def _element(text: str) -> _Element:
             "3, a3@4.5, 3@10min, a3@1+20s",
         )
     key, value, time, gap = found.groups()
-    return _Element(
+    return _DrawnElement(
         key or "",
         None if value in (None, "null") else float(value),
         _millis(time or "0", text),
@@ -191,10 +191,10 @@ class _Firing:
 
 
 @dataclass(slots=True)
-class _Event:
+class _DrawnEvent:
     """A step and its effects."""
 
-    step: _Element | _Move
+    step: _DrawnElement | _Move
     time: int
     """of an element, or the new time"""
     windows: list[tuple[int, int]] = field(default_factory=list)
@@ -225,16 +225,16 @@ class _Play:
         self.store = MemoryStore()
         self.now = Now()
 
-    def run(self, steps: list[_Element | _Move]) -> Iterator[_Event]:
+    def run(self, steps: list[_DrawnElement | _Move]) -> Iterator[_DrawnEvent]:
         for step in steps:
-            if isinstance(step, _Element):
+            if isinstance(step, _DrawnElement):
                 time = step.time if self.event_time else self.now.processing_time // 1000
-                event = _Event(step, time, self._windows(step, time))
+                event = _DrawnEvent(step, time, self._windows(step, time))
                 ends = [end for _, end in event.windows]
                 event.behind = self.event_time and bool(ends) and max(ends) * 1000 - 1000 <= self.now.watermark
                 self._call(event, step)
             else:
-                event = _Event(step, step.to)
+                event = _DrawnEvent(step, step.to)
                 micros = END_OF_TIME if step.what == "end" else step.to * 1000
                 watermark = self.now.watermark if step.what == "clock" else max(self.now.watermark, micros)
                 clock = self.now.processing_time if step.what == "watermark" else max(self.now.processing_time, micros)
@@ -242,7 +242,7 @@ class _Play:
                 self._call(event, None)
             yield event
 
-    def _windows(self, element: _Element, time: int) -> list[tuple[int, int]]:
+    def _windows(self, element: _DrawnElement, time: int) -> list[tuple[int, int]]:
         windows = self.operator.windows
         if windows.is_global:
             return []
@@ -251,7 +251,7 @@ class _Play:
         _, starts, ends = windows.assign(np.array([time * 1000]))
         return [(int(start) // 1000, int(end) // 1000) for start, end in zip(starts, ends, strict=True)]
 
-    def _call(self, event: _Event, element: _Element | None) -> None:
+    def _call(self, event: _DrawnEvent, element: _DrawnElement | None) -> None:
         arrivals = []
         if element is not None:
             gap = None if element.gap is None else element.gap / 1000
@@ -455,7 +455,7 @@ def draw(
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
     events = list(play.run(_parsed(steps)))
-    if not any(isinstance(event.step, _Element) for event in events):
+    if not any(isinstance(event.step, _DrawnElement) for event in events):
         raise StreamDefinitionError("a drawing needs an element", hint=_STEP)
     return _Drawing(play.operator, events, lateness // timedelta(milliseconds=1)).svg()
 
@@ -463,12 +463,12 @@ def draw(
 class _Drawing:
     """Rows from top to bottom, each with at most one text at its left and one at its right."""
 
-    def __init__(self, operator: WindowOperator, events: list[_Event], lateness: int) -> None:
+    def __init__(self, operator: WindowOperator, events: list[_DrawnEvent], lateness: int) -> None:
         self.operator, self.events, self.lateness = operator, events, lateness
         self.event_time = not operator.time.name.startswith("processing")
         self.merges = operator.windows.merges
-        elements = [event for event in events if isinstance(event.step, _Element)]
-        self.many_keys = len({event.step.key for event in elements if isinstance(event.step, _Element)}) > 1
+        elements = [event for event in events if isinstance(event.step, _DrawnElement)]
+        self.many_keys = len({event.step.key for event in elements if isinstance(event.step, _DrawnElement)}) > 1
         self.spans = sorted({span for event in elements for span in event.windows})
         times = [event.time for event in elements] + [time for span in self.spans for time in span]
         if self.spans:
@@ -495,12 +495,12 @@ class _Drawing:
         part = (time - self.low) / (self.high - self.low)
         return self.left + PLOT * min(max(part, 0.0), 1.0)
 
-    def _moves(self, event: _Event) -> bool:
+    def _moves(self, event: _DrawnEvent) -> bool:
         """Whether it advances the time of the windows."""
         return isinstance(event.step, _Move) and (event.step.what == "clock") != self.event_time
 
-    def _label(self, event: _Event) -> str:
-        if isinstance(event.step, _Element):
+    def _label(self, event: _DrawnEvent) -> str:
+        if isinstance(event.step, _DrawnElement):
             return ""
         if event.step.what == "end":
             return "end of input"
@@ -593,7 +593,7 @@ class _Drawing:
         free = self.left + PLOT  # start of the free space in the row of elements
         open_row = False
         for event in self.events:
-            if isinstance(event.step, _Element):
+            if isinstance(event.step, _DrawnElement):
                 text = str(event.step) if self.many_keys else _value(event.step.value)
                 radius = max(float(DOT), text_width(text, 10) / 2 + 4)
                 x = self.x(event.time)
@@ -621,8 +621,8 @@ class _Drawing:
             del shapes[-1]
         return y
 
-    def _element(self, event: _Event, text: str, x: float, y: float, radius: float) -> None:
-        assert isinstance(event.step, _Element)
+    def _element(self, event: _DrawnEvent, text: str, x: float, y: float, radius: float) -> None:
+        assert isinstance(event.step, _DrawnElement)
         if self.merges and event.windows:
             self.used.add("gap")
             until = self.x(event.windows[0][1])
@@ -651,7 +651,7 @@ class _Drawing:
         self.canvas.title(dot, f"element {event.step}{came}")
         self.canvas.text(x, y + 3.5, text, 10, text_anchor="middle", fill=ink)
 
-    def _move(self, event: _Event, y: float, line: list[tuple[float, float]]) -> float:
+    def _move(self, event: _DrawnEvent, y: float, line: list[tuple[float, float]]) -> float:
         middle = y + LOW / 2
         moves = self._moves(event)
         self.canvas.text(PAD, middle + 4, self._label(event), 11, fill=PURPLE if moves else FAINT)
@@ -666,7 +666,7 @@ class _Drawing:
             self.canvas.line([(self.left, middle), (self.left + PLOT, middle)], FAINT, "1.5 4", 1.2)
         return y + LOW
 
-    def _fired(self, event: _Event, y: float) -> float:
+    def _fired(self, event: _DrawnEvent, y: float) -> float:
         right = self.left + PLOT + PAD
         for firing in event.firings[:MAX_FIRINGS]:
             self.used.add(firing.kind)

@@ -35,18 +35,23 @@ from asterism.windows.trigger_table import (
     PLAIN,
     ROLE,
     WORD,
-    Part,
-    Stage,
+    CallPhase,
+    TriggerPart,
 )
 
-NEVER, COUNT, FIRST_EVENT, FIRST_CLOCK = int(Part.NEVER), int(Part.COUNT), int(Part.FIRST_EVENT), int(Part.FIRST_CLOCK)
-END_EVENT, END_CLOCK, EACH_EVENT, EACH_CLOCK = (
-    int(Part.END_EVENT),
-    int(Part.END_CLOCK),
-    int(Part.EACH_EVENT),
-    int(Part.EACH_CLOCK),
+NEVER, COUNT, FIRST_EVENT, FIRST_CLOCK = (
+    int(TriggerPart.NEVER),
+    int(TriggerPart.COUNT),
+    int(TriggerPart.FIRST_EVENT),
+    int(TriggerPart.FIRST_CLOCK),
 )
-DELTA, ALL, ANY, OWN = int(Part.DELTA), int(Part.ALL), int(Part.ANY), int(Part.OWN)
+END_EVENT, END_CLOCK, EACH_EVENT, EACH_CLOCK = (
+    int(TriggerPart.END_EVENT),
+    int(TriggerPart.END_CLOCK),
+    int(TriggerPart.EACH_EVENT),
+    int(TriggerPart.EACH_CLOCK),
+)
+DELTA, ALL, ANY, OWN = int(TriggerPart.DELTA), int(TriggerPart.ALL), int(TriggerPart.ANY), int(TriggerPart.OWN)
 END_OF_TIME = 2**63 - 1
 BEFORE_TIME = -(2**63) + 1
 
@@ -62,7 +67,7 @@ EARLY_FIRING, ON_TIME_FIRING, LATE_FIRING = range(3)
 PANE, CONTENTS, STAGE, TIME, PLACE, FIRING_KIND, IS_LAST, FIRING_NUMBER, START, STOP = range(10)
 """Columns of firings. STAGE, TIME and PLACE define the order: a Stage; the time of the timer; the index of the
 element, or -1."""
-STAGE_BEFORE, STAGE_CLOCK, STAGE_ELEMENTS, STAGE_AFTER = map(int, Stage)
+STAGE_BEFORE, STAGE_CLOCK, STAGE_ELEMENTS, STAGE_AFTER = map(int, CallPhase)
 NONE = -1
 """No contents."""
 

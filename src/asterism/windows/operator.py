@@ -51,7 +51,7 @@ from asterism.windows.evictors import Evictor
 from asterism.windows.firing import WindowCall
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
 from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
-from asterism.windows.trigger_table import Stage, trigger_table_of
+from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
     BuiltIn,
     ContinuousProcessingTimeTrigger,
@@ -427,7 +427,7 @@ class WindowOperator(KeyGroupOperator):
         events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         times = events.column(TIME).to_numpy()
         watermarks = np.full(len(times), group.before, np.int64)
-        stages = np.full(len(times), Stage.ELEMENTS, np.int64)
+        stages = np.full(len(times), CallPhase.ELEMENTS, np.int64)
         if self.in_order:
             behind = ready.get(BEHIND, events.slice(0, 0))
             events = events.take(pa.array(np.argsort(times, kind="stable")))
@@ -440,7 +440,9 @@ class WindowOperator(KeyGroupOperator):
             times = events.column(TIME).to_numpy()
             watermarks = np.where(late, group.before, times - 1)
             before = times <= group.before
-            stages = np.where(late, Stage.ELEMENTS, np.where(before, Stage.BEFORE, Stage.AFTER)).astype(np.int64)
+            stages = np.where(late, CallPhase.ELEMENTS, np.where(before, CallPhase.BEFORE, CallPhase.AFTER)).astype(
+                np.int64
+            )
         clock = self.clock_of(group)
         WindowCall(self.plan, group, events.combine_chunks(), watermarks, stages, clock=clock, late=self.late).run()
 

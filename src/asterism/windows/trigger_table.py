@@ -35,7 +35,7 @@ NO_MOMENT = 2**63 - 1
 """Represents a time that is not known yet."""
 
 
-class Part(enum.IntEnum):
+class TriggerPart(enum.IntEnum):
     """The kind of a row of the table. The texts below describe its words after the flags."""
 
     NEVER = 0
@@ -58,23 +58,23 @@ class Part(enum.IntEnum):
 
 
 WORDS = {
-    Part.NEVER: (),
-    Part.ALL: (),
-    Part.ANY: (),
-    Part.COUNT: (0,),
-    Part.END_EVENT: (0,),
-    Part.END_CLOCK: (0,),
-    Part.FIRST_EVENT: (0, NO_MOMENT),
-    Part.FIRST_CLOCK: (0, NO_MOMENT),
-    Part.EACH_EVENT: (0, NO_MOMENT),
-    Part.EACH_CLOCK: (0, NO_MOMENT),
-    Part.DELTA: (0, 0),
-    Part.OWN: (0, NO_MOMENT, NO_MOMENT),
+    TriggerPart.NEVER: (),
+    TriggerPart.ALL: (),
+    TriggerPart.ANY: (),
+    TriggerPart.COUNT: (0,),
+    TriggerPart.END_EVENT: (0,),
+    TriggerPart.END_CLOCK: (0,),
+    TriggerPart.FIRST_EVENT: (0, NO_MOMENT),
+    TriggerPart.FIRST_CLOCK: (0, NO_MOMENT),
+    TriggerPart.EACH_EVENT: (0, NO_MOMENT),
+    TriggerPart.EACH_CLOCK: (0, NO_MOMENT),
+    TriggerPart.DELTA: (0, 0),
+    TriggerPart.OWN: (0, NO_MOMENT, NO_MOMENT),
 }
 """The initial words of a part."""
 
 
-class Stage(enum.IntEnum):
+class CallPhase(enum.IntEnum):
     """The stages of a call in which a window can fire, in this order."""
 
     BEFORE = 0
@@ -131,20 +131,20 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
             number = micros(part.delay)
         elif isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger):
             number = micros(part.interval)
-        elif kind is Part.DELTA:
+        elif kind is TriggerPart.DELTA:
             assert isinstance(part, DeltaTrigger)
             assert isinstance(part.delta, str)
             column = len(distances)
             thresholds.append(float(part.threshold))
             distances.append(part.delta)
-        elif kind is Part.OWN:
+        elif kind is TriggerPart.OWN:
             column = len(own)
             own.append(part)
         at = len(rows)
         row = [int(kind), number, parent, role, len(initial), 0, 0, column]
         rows.append(row)
         initial.extend(WORDS[kind])
-        if kind is not Part.OWN:
+        if kind is not TriggerPart.OWN:
             for inner, its_role in _inner(part):
                 add(inner, at, its_role)
         row[END_ROW], row[END_WORD] = len(rows), len(initial)
@@ -167,22 +167,22 @@ def _inner(part: Trigger) -> list[tuple[Trigger, int]]:
     return [(inner, PLAIN) for inner in part.parts]
 
 
-def _kind(part: Trigger) -> Part:
+def _kind(part: Trigger) -> TriggerPart:
     match part:
         case NeverTrigger():
-            return Part.NEVER
+            return TriggerPart.NEVER
         case CountTrigger():
-            return Part.COUNT
+            return TriggerPart.COUNT
         case EventTimeTrigger():
-            return Part.END_EVENT if part.delay is None else Part.FIRST_EVENT
+            return TriggerPart.END_EVENT if part.delay is None else TriggerPart.FIRST_EVENT
         case ProcessingTimeTrigger():
-            return Part.END_CLOCK if part.delay is None else Part.FIRST_CLOCK
+            return TriggerPart.END_CLOCK if part.delay is None else TriggerPart.FIRST_CLOCK
         case ContinuousEventTimeTrigger():
-            return Part.EACH_EVENT
+            return TriggerPart.EACH_EVENT
         case ContinuousProcessingTimeTrigger():
-            return Part.EACH_CLOCK
+            return TriggerPart.EACH_CLOCK
         case All():
-            return Part.ALL
+            return TriggerPart.ALL
         case AnyOf():
-            return Part.ANY
-    return Part.DELTA if isinstance(part, DeltaTrigger) and not part.is_own else Part.OWN
+            return TriggerPart.ANY
+    return TriggerPart.DELTA if isinstance(part, DeltaTrigger) and not part.is_own else TriggerPart.OWN

@@ -18,7 +18,7 @@ from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND
 from asterism.errors import OperatorError
 from asterism.windows.panes import distance
-from asterism.windows.trigger_table import COLUMN, KIND, NO_MOMENT, PARENT, WORD, Part, TriggerTable
+from asterism.windows.trigger_table import COLUMN, KIND, NO_MOMENT, PARENT, WORD, TriggerPart, TriggerTable
 from asterism.windows.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
 from asterism.windows.user_functions import failed
 
@@ -44,7 +44,7 @@ class OwnTriggers:
     ) -> None:
         self.purges = False
         self._table, self._panes, self._elements, self._rules = table, panes, elements, rules
-        self._rows = [row for row in range(len(table.rows)) if table.rows[row, KIND] == Part.OWN]
+        self._rows = [row for row in range(len(table.rows)) if table.rows[row, KIND] == TriggerPart.OWN]
         self._alone = bool(self._rows) and table.rows[self._rows[0], PARENT] < 0
         self._memories = [None if text is None else _read(text) for text in texts]
 
