@@ -1,7 +1,7 @@
 """Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom; and says what runs where.
 
-With ``pytest --dist loadscope``, the files that use the shared Spark session are one lane, which begins first and stays in one
-process. The others run beside it, file by file: Spark mostly waits, they mostly compute.
+With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the rest: Spark
+mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     class Lanes(LoadScopeScheduling):  # type: ignore[misc] # its base has no types
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "on Spark" if shares_the_session(ROOT / file) else file
+            return nodeid.partition("::")[0]
+
+        def _assign_work_unit(self, node: object) -> None:
+            on_spark = node is self.nodes[0]
+            mine = (file for file in self.workqueue if shares_the_session(ROOT / file) == on_spark)
+            self.workqueue.move_to_end(next(mine, next(iter(self.workqueue))), last=False)
+            super()._assign_work_unit(node)
 
     return Lanes(config, log)
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any as Value
 
-from asterism.patterns.conditions import IterativeCondition
+from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Output,
         StreamOperator,
     )
+    from asterism.patterns.json_graph import pattern_json_schema
     from asterism.rules.interfaces import (
         PatternProcessorDiscoverer,
         PatternProcessorDiscovererFactory,
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     from asterism.spark.rules import PatternProcessorStream
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+    from asterism.windows.drawing import draw
     from asterism.windows.evictors import Evictor
+    from asterism.windows.operator import WindowOperator
     from asterism.windows.triggers import (
         All,
         Any,
@@ -101,6 +104,7 @@ __all__ = [
     "ListState",
     "MapState",
     "NeverTrigger",
+    "NotCondition",
     "OperatorStream",
     "Output",
     "Pattern",
@@ -120,6 +124,7 @@ __all__ = [
     "SessionWindows",
     "Side",
     "SlidingWindows",
+    "SqlCondition",
     "SqlPatternProcessorDiscovererFactory",
     "StreamOperator",
     "TimeSpan",
@@ -130,11 +135,14 @@ __all__ = [
     "TumblingWindows",
     "UrlPatternProcessorDiscovererFactory",
     "ValueState",
+    "WindowOperator",
     "WindowedStream",
     "WithinType",
     "connect",
+    "draw",
     "multi_broadcast_join",
     "never",
+    "pattern_json_schema",
     "window",
 ]
 
@@ -167,7 +175,10 @@ _LATE = {
         "TriggerResult", "never",
     ],
     "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.drawing": ["draw"],
     "windows.evictors": ["Evictor"],
+    "windows.operator": ["WindowOperator"],
+    "patterns.json_graph": ["pattern_json_schema"],
 }  # fmt: skip
 """Modules of the names that are imported on first use, so that patterns and operators need no Spark."""
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

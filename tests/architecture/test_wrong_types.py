@@ -59,7 +59,7 @@ from asterism import (
 )
 from asterism import Any as AnyTrigger
 from asterism.discovery import create_pattern_processor_table
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, StateError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import NotCondition, SqlCondition
 from asterism.testing import (
@@ -207,6 +207,15 @@ TABLE = table_of([{"kind": "a"}], asterism.testing.EVENTS)
 
 def use_literals(literals: Literals) -> object:
     return match(Pattern.begin("x"), "a1 ann.b2(value=3)", literals=literals).matches
+
+
+def state_of_status(place: Any) -> str:
+    """The folder of the test has no query, which is the error that a path gives."""
+    if place != ".":
+        return asterism.discovery.status_of(place).state
+    with pytest.raises(StateError):
+        asterism.discovery.status_of(place)
+    return ""
 
 
 CALLS: dict[str, Call] = {
@@ -393,6 +402,33 @@ CALLS: dict[str, Call] = {
     "check_independence": Call(
         check_independence, {"pattern": Pattern.begin("a"), "events": "a1 a2", "cuts": 1, "seed": 0}
     ),
+    "pattern_json_schema": Call(asterism.pattern_json_schema),
+    "draw": Call(
+        asterism.draw,
+        {
+            "windows": asterism.TumblingWindows.of(SECOND),
+            "trigger": asterism.CountTrigger.at_least(2),
+            "steps": "in 1@3",
+            "lateness": SECOND,
+            "evictor": asterism.Evictor.count(2),
+            "value": "v",
+        },
+    ),
+    "WindowOperator": Call(
+        asterism.WindowOperator,
+        {
+            "windows": asterism.TumblingWindows.of(SECOND),
+            "schema": asterism.testing.EVENTS,
+            "keys": ["key"],
+            "time": "ts",
+            "trigger": asterism.CountTrigger.at_least(2),
+            "lateness": SECOND,
+            "measures": ["count(*) AS n"],
+            "evictor": asterism.Evictor.count(2),
+            "pages": 1,
+        },
+    ),
+    "status_of": Call(state_of_status, {"place": "."}),
     "OperatorHarness": Call(OperatorHarness, {"operator": harness().cep, "keys": ["key"], "key_groups": 1}),
     "OperatorHarness.feed": of_harness("feed", events=TABLE, name="events"),
     "OperatorHarness.feed_watermark": of_harness("feed_watermark", operator_harness, watermark=5, name="clicks"),

@@ -22,7 +22,7 @@ from asterism.columns.schemas import schema_of
 from asterism.operators.operator import InputSpec
 from asterism.operators.state_store import batch_from_bytes
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark import execution as plan
+from asterism.spark import stateful
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
 from asterism.testing import Send, StreamOperatorHarness
@@ -43,7 +43,7 @@ def check(contract: Contract, expected: Mapping[str, Sequence[Any]], outputs: Ma
 
 @pytest.fixture
 def hosted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "OperatorHost", ContractHost)
+    monkeypatch.setattr(stateful, "OperatorHost", ContractHost)
 
 
 @pytest.mark.usefixtures("hosted")

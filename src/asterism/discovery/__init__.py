@@ -7,6 +7,7 @@ from asterism.discovery.file import FilePatternProcessorDiscovererFactory
 from asterism.discovery.http_endpoint import HttpPatternProcessorDiscovererFactory
 from asterism.discovery.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.url import UrlPatternProcessorDiscovererFactory
+from asterism.rules.set_store import status_of
 
 __all__ = [
     "FilePatternProcessorDiscovererFactory",
@@ -14,4 +15,5 @@ __all__ = [
     "SqlPatternProcessorDiscovererFactory",
     "UrlPatternProcessorDiscovererFactory",
     "create_pattern_processor_table",
+    "status_of",
 ]

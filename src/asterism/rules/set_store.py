@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
+from asterism.arguments import expect_text
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules import kill_list
 from asterism.rules.discovery_status import Status
@@ -314,6 +315,7 @@ def store_at(place: str) -> FolderStore:
 
     :raises StateError: there is none
     """
+    expect_text(StateError, place, "a checkpoint is a path", '"/data/checkpoint"')
     for location in (f"{place.rstrip('/')}/{STORE}", place):
         store = FolderStore(location)
         try:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import expect, expect_text
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
@@ -451,6 +452,10 @@ def draw(
     #1 early: 1 2
     #2 on time: 1 2 3, last
     """
+    expect(
+        StreamDefinitionError, steps, str | None, "the steps of a picture are a string", '"in 1@1 2@2\\nwatermark 10"'
+    )
+    expect_text(StreamDefinitionError, value, "the column of values is a string", 'value="price"')
     play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)

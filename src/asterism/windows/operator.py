@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.arguments import expect, expect_number, expect_texts
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
@@ -140,6 +141,16 @@ class WindowOperator(KeyGroupOperator):
         pages: int = 1,
     ) -> None:
         _check_windows(windows)
+        expect(
+            StreamDefinitionError,
+            schema,
+            pa.Schema,
+            "the schema of a stream is a pyarrow.Schema",
+            'pa.schema({"ts": "int64"})',
+        )
+        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "the event time is a column, or None", 'time="ts"')
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         self.windows = windows
         self.schema = schema
         self.keys = list(keys)
@@ -151,8 +162,6 @@ class WindowOperator(KeyGroupOperator):
         _check_zone(windows, self.time)
         for key in keys:
             _column(schema, key, "key")
-        if not 1 <= pages <= MAX_PAGES:
-            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
         self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
         self.lateness = _checked_lateness(lateness, self._is_event_time)
         if not self.lateness and not windows.is_global:
