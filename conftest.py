@@ -1,7 +1,7 @@
 """Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom; and says what runs where.
 
-With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the rest: Spark
-mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
+With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
+rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
 """
 
 from __future__ import annotations
