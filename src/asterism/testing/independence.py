@@ -150,7 +150,8 @@ def check_independence(
         ways = itertools.chain(ways, [("a watermark after each", _with_watermarks(whole, parts))])
     for name, harness in ways:
         for output, spec in whole.cep.outputs.items():
-            # In processing time, the match id depends on the batches: it is computed from times and positions in a batch.
+            # In processing time, match ids depend on the batches: they are computed from times, and positions among equal
+            # times.
             without = () if whole.cep.event_time else (MATCH_ID,)
             if _counted(whole, output, without) == _counted(harness, output, without):
                 continue
