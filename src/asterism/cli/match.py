@@ -224,7 +224,7 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
 
 
 def shown(value: Any, keys: Sequence[str] = ()) -> str:
-    """A value as the text of a table cell. Of a list of events, only the first, the last and the number of others, without
+    """A value as the string in a table cell. Of a list of events, only the first, the last and the number of others, without
     keys.
 
     >>> shown([{"ip": "10.0.0.1", "n": n, "user": None} for n in range(5)], keys=["ip"])

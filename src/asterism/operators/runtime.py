@@ -22,9 +22,9 @@ from asterism.operators.stream_operator import Counter, Input, Output, StreamOpe
 
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 ENDLESS = 10_000
-"""How often a timer of a key may fire in one call without a later time, or after the end of all inputs. Beyond this limit it
-is
-considered an endless loop."""
+"""How often a timer of a key may fire in one call without a later time, or after the end of all inputs. A timer that fires
+more
+often is considered an endless loop."""
 
 
 NONE: Ints = np.empty(0, np.int64)
@@ -35,9 +35,7 @@ NONE: Ints = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Arrived:
-    """Elements of one input that are ready: the columns of the user, their times and the indexes of their keys (broadcast:
-    -1).
-    """
+    """Elements of one input that are ready: the declared columns, their times and the indexes of their keys (broadcast: -1)."""
 
     spec: Input
     rows: pa.Table
@@ -231,13 +229,11 @@ class Runtime:
             if self.heap[0] != first:
                 continue
             heapq.heappop(self.heap)
-            if (
-                self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time
-            ):  # otherwise it was deleted or replaced
+            if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else deleted or replaced
                 self._fire(key, EVENT + name, time)
 
     def settle_waiting(self, key: int, time: int) -> None:
-        """Process the buffered elements of a key that are selected before *time*, as if a micro-batch ended there."""
+        """Process the buffered elements of a key that are selected before *time*, as if a micro-batch ended at that time."""
         if self.waiting is not None:
             self.time = max(self.time, time - 1)
             self.waiting.drain(self, key)

@@ -7,9 +7,8 @@ functions that process elements and timers (see ``docs/operators.md``).
 The processing order depends only on the events:
 
 * Elements with an event time are buffered until the watermark passes them, and are processed in the order of their times.
-Among
-  equal times, broadcast inputs come first, then inputs in the order of declaration, then elements in arrival order. Elements
-  without an event time are processed when they arrive, before all others.
+  Among equal times, broadcast inputs come first, then inputs in the order of declaration, then elements in arrival order.
+  Elements without an event time are processed when they arrive, before all others.
 * An event-time timer fires when event time passes it: after the elements up to its time, before later ones.
 * Functions that process batches get whole runs for each key: all consecutive elements of one input. Broadcast elements are
   processed between runs, in order.
@@ -58,7 +57,7 @@ class InputSelection(frozenset[str]):
 InputSelection.ALL = InputSelection()
 
 
-# ---------------------------------------------------------------------- what a user declares
+# ---------------------------------------------------------------------- declarations
 
 
 class Input:
@@ -68,8 +67,7 @@ class Input:
 
     Functions are attached with decorators: one of :meth:`process_element` and :meth:`process_batch`, and optionally
     :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`. A subclass overrides these functions by name, or
-        attaches
-    its own with ``@Base.clicks.process_element``.
+    attaches its own with ``@Base.clicks.process_element``.
     """
 
     broadcast = False
@@ -309,9 +307,7 @@ class StreamOperator:
         """
 
     def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when processing time has passed a timer of the current key, and also for every timer when all inputs have
-        ended.
-        """
+        """Called when processing time has passed a timer of the current key, and for every timer after the end of all inputs."""
 
     def select_inputs(self, ctx: Context) -> InputSelection:
         """The inputs that the current key reads next; elements of other inputs are buffered in order. It is called before

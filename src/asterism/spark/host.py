@@ -167,9 +167,7 @@ class OperatorHost(StatefulProcessor):
             if isinstance(error, AsterismError):
                 place = f"key group {group_of(key[0])}"
                 error.detail = place if error.detail is None else f"{error.detail}\n{place}"
-            with suppress(
-                Exception
-            ):  # Spark does not call close() after a failure; the first error is the one to report
+            with suppress(Exception):  # Spark does not call close() after a failure; the first error is reported
                 self.close()
             raise
         wake = {EVENT_TIME: result.wake, PROCESSING_TIME: result.wake_processing}.get(self.time_mode)
@@ -202,7 +200,7 @@ class OperatorHost(StatefulProcessor):
         for arrivals in arrived:
             yield from self.operator.slices(store, arrivals, now)
         if ends:
-            # If the operator does not depend on processing time, it does not change: conditions may refer to it.
+            # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
             clock = END_OF_TIME if self.operator.processing_time else now.processing_time
             yield from self.operator.slices(store, [], Now(END_OF_TIME, clock))
 

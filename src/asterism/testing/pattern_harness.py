@@ -192,7 +192,7 @@ class PatternHarness(OperatorHarness):
         """Advance processing time to *to*, a time as in :meth:`advance_watermark`."""
         return self.move(processing_time=self.literals.micros(to))
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ results
 
     @property
     def matches(self) -> list[str]:
@@ -250,7 +250,7 @@ class PatternHarness(OperatorHarness):
         micros = time.to_micros(column, lenient=True).to_pylist()
         return [END_OF_TIME if end else each for end, each in zip(ends, micros, strict=True)]
 
-    # ------------------------------------------------------------------ what is under way
+    # ------------------------------------------------------------------ partial matches
 
     @property
     def partial_matches(self) -> list[str]:

@@ -187,7 +187,7 @@ class StreamOperatorHarness(OperatorHarness):
         """
         if input is None:
             last = self.now
-            for group in range(len(self.stores)):  # on Spark, the last micro-batch comes first, at the current time
+            for group in range(len(self.stores)):  # as on Spark: a last micro-batch at the current time
                 self.now = last
                 self._call(group, [])
                 self.now = Now(END_OF_TIME, END_OF_TIME)
