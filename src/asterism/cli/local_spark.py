@@ -61,7 +61,7 @@ _SETTINGS = {
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A temporary folder. It must be deleted after the Spark session is stopped: state stores still write after a query ends."""
+    """A temporary folder. It must be deleted after the Spark session: state stores still write after a query ends."""
     with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 

@@ -125,7 +125,7 @@ def cut(events: Sequence[int], cuts: str, rng: random.Random) -> list[list[int]]
 
 
 def pieces(case: Case, cuts: str, rng: random.Random) -> Iterator[tuple[list[int], int]]:
-    """The stream as calls of the operator: the events of each call (none if only the watermark advances), and the watermark."""
+    """The stream as calls of the operator: the events (none if only the watermark advances), and the watermark."""
     watermark = BEFORE_TIME
     for step in case["steps"]:
         for piece in cut(step["events"], cuts, rng):

@@ -92,7 +92,7 @@ class Context:
 
     @property
     def current_watermark(self) -> datetime | None:
-        """The operator's current event time: all elements and timers before it have been processed. None: no watermark yet."""
+        """The operator's current event time: all elements and timers before it have been processed. None: not defined yet."""
         time = self._runtime.time
         return None if time <= BEFORE_TIME + 1 else to_datetime(time)
 

@@ -35,7 +35,7 @@ NONE: Ints = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Arrived:
-    """Elements of one input that are ready: the declared columns, their times and the indexes of their keys (broadcast: -1)."""
+    """Ready elements of one input: the declared columns, their times and the indexes of their keys (broadcast: -1)."""
 
     spec: Input
     rows: pa.Table

@@ -307,7 +307,7 @@ class StreamOperator:
         """
 
     def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when processing time has passed a timer of the current key, and for every timer after the end of all inputs."""
+        """Called when processing time has passed a timer of the current key, and for all timers at the end of all inputs."""
 
     def select_inputs(self, ctx: Context) -> InputSelection:
         """The inputs that the current key reads next; elements of other inputs are buffered in order. It is called before

@@ -107,7 +107,7 @@ def run(
 
 
 def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Start a query that ends its input, without waiting for it. The signal for its upstream operators is set while it runs."""
+    """Start a query that ends its input, and return it. The signal for its upstream operators is set while it runs."""
     with ExitStack() as stack:
         stack.enter_context(signals.ending())
         query = start()
@@ -171,7 +171,7 @@ def _offset(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
-    """Disable the empty micro-batch with the last watermark for a query that is drained afterwards, which does not need it."""
+    """Disable the empty micro-batch with the last watermark for a query that is drained afterwards: it is redundant."""
     before = spark.conf.get(_EMPTY_BATCHES, "true")
     try:
         if drained:

@@ -234,7 +234,7 @@ class OperatorStream:
         )
 
     def _co_partitioned(self) -> DataFrame:
-        """All elements, by key and in order. Unlike a repartition, a window function does not move rows of bucketed tables."""
+        """All elements, by key and in order. Unlike a repartition, a window does not move rows of bucketed tables."""
         names = list(self.streams)
         for name in names:
             if not _keys(self.streams[name]):

@@ -298,7 +298,7 @@ class WindowedStream:
         )  # fmt: skip
 
     def _batch(self, operator: WindowOperator) -> DataFrame:
-        """All elements, by key group and in the order of their times, so that memory holds the open windows of one key group."""
+        """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
         group = key_group_of(stream.keys, self.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted, operator.inputs[EVENTS].schema.names))

@@ -1,4 +1,4 @@
-"""Setup of Spark's Python workers. It must be quick to import, since some of them only inspect the functions that they get."""
+"""Setup of Spark's Python workers. It must be quick to import, since some workers only inspect the functions they get."""
 
 from __future__ import annotations
 
