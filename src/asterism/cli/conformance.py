@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asterism.conformance.corpus import Case, Outcome
 
 SHORT = 200
-"""Characters of a reason; the whole of it, all expected and actual matches, is what ``--verbose`` shows."""
+"""Maximum length of a reason. With ``--verbose`` it is not cut, and has all expected and actual matches."""
 
 
 # ---------------------------------------------------------------------- asterism conformance
@@ -60,8 +60,8 @@ def conformance(
 ) -> None:
     """Run the cases of a conformance corpus.
 
-    PATHS are files with one case a line, or folders with such files (*.jsonl). The id of each case whose answer is not
-    Flink's is printed, with the reason; the last line says how many passed and failed.
+    PATHS are files with one case per line, or folders with such files (*.jsonl). The id of each case whose result differs
+    from Flink's is printed, with the reason; the last line has the numbers of passed and failed cases.
     """
     if on_spark and engine != "kernel":
         raise click.UsageError("--spark runs the kernel; it cannot be combined with another --engine.")
@@ -85,7 +85,7 @@ def conformance(
 
 
 Advance = Callable[[int, int], None]
-"""Called with how much is done, and how much there is."""
+"""A function that is called with the number of finished cases or micro-batches and their total number."""
 
 
 def _run_here(
@@ -124,7 +124,7 @@ def _reason(problem: str, verbose: bool) -> str:
 
 @contextmanager
 def _bar() -> Iterator[tuple[Advance, Callable[[str], None]]]:
-    """A progress bar on stderr, if that is a terminal: what moves it, and what prints a line beside it."""
+    """A progress bar on stderr, if that is a terminal: a function that advances it, and one that prints a line."""
     console = stderr()
     if not console.is_terminal:
         yield lambda done, total: None, click.echo
@@ -139,7 +139,7 @@ def _bar() -> Iterator[tuple[Advance, Callable[[str], None]]]:
             progress.update(task, completed=done, total=total)
 
         def say(line: str) -> None:
-            # On one terminal, the bar has to make room for the line.
+            # If both are on the same terminal, the progress bar must be redrawn below the line.
             if sys.stdout.isatty():
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             else:

@@ -1,4 +1,4 @@
-"""Events from files, read without Spark: CSV with a header, JSON lines and Parquet, with the types that Spark would infer."""
+"""Reads events from files without Spark: CSV with a header, JSON lines and Parquet, with the types that Spark infers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from asterism.errors import StreamDefinitionError
 
 
 def read_events(path: Path, time: str | None = None) -> pa.Table:
-    """The events of a file, or of the files of a folder, which are of one format, in order of their names.
+    """The events of a file, or of the files in a folder, which must have the same format, in the order of their names.
 
-    :param time: the event-time column: text and dates in it become timestamps
-    :raises StreamDefinitionError: there is no such file, it cannot be read, or its columns are not those of the others
+    :param time: the event-time column, whose strings and dates are converted to timestamps
+    :raises StreamDefinitionError: a file does not exist, cannot be read, or has other columns than the other files
     """
     tables = []
     kind, files = files_of(path)
@@ -38,7 +38,7 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
 def _read(file: Path, kind: str) -> pa.Table:
     match kind:
         case "csv":
-            # Only an empty field is null; quoted it is an empty text.
+            # An empty field is null; a quoted empty field is an empty string.
             options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
             parsing = csv.ParseOptions(newlines_in_values=True)
             return csv.read_csv(file, convert_options=options, parse_options=parsing)
@@ -56,14 +56,14 @@ def _as_in_spark(column: pa.ChunkedArray, *, is_time: bool) -> pa.ChunkedArray:
     if is_time and pa.types.is_integer(kind):
         return column.cast(pa.int64())
     if pa.types.is_timestamp(kind):
-        # A time without a zone is one of the session's zone, which is UTC for this command.
+        # A timestamp without a time zone is in that of the session, which is UTC for this command.
         column = column.cast(pa.timestamp("us", kind.tz), safe=False)
         return column if kind.tz is not None else pc.assume_timezone(column, "UTC")
     return column
 
 
 def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # texts without a zone, and with one
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # strings without and with a time zone
         try:
             return column.cast(kind)
         except pa.ArrowInvalid:

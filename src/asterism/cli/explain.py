@@ -36,7 +36,7 @@ from asterism.patterns.semantics import Semantics
     help="Whose automaton.",
 )
 def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
-    """Tell what a pattern looks for, and how.
+    """Explain what a pattern matches, and how.
 
     PATTERN is a file with a pattern in the JSON graph format.
 

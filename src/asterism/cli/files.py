@@ -1,4 +1,4 @@
-"""Files that commands read: patterns, and events by format."""
+"""The input files of commands: patterns, and events by format."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from asterism.errors import StreamDefinitionError
 
 SPARK_FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
-"""By the end of a file's name."""
+"""Formats, by the suffix of the file name."""
 
 
 FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
-"""By the end of a file's name."""
+"""Formats, by the suffix of the file name."""
 
 
 def files_of(path: Path) -> tuple[str, list[Path]]:
-    """The format of a file, or of the files of a folder, and these in the order of their names.
+    """The format of a file, or of the files in a folder, and the list of files in the order of their names.
 
     :raises StreamDefinitionError: there is no file of a known format, or there are several formats
     """
@@ -30,7 +30,7 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
 
 
 def read_pattern_file(file: Path) -> bytes:
-    """Enough to tell that it is too large."""
+    """The content of the file, cut one byte above the maximum size, so that a file that is too large is detected."""
     from asterism.text.strict_json import MAX_BYTES
 
     try:

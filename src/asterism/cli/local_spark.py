@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_spark() -> Iterator[SparkSession]:
-    """The active Spark session; where there is none, a local one, for as long as it is needed."""
+    """The active Spark session; if there is none, a local one, which is stopped on exit."""
     from pyspark.sql import SparkSession
 
     import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
@@ -51,7 +51,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.log.level": "OFF",  # what goes wrong is said once, by this command
+    "spark.log.level": "OFF",  # the command itself reports errors
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     "spark.ui.enabled": "false",
@@ -61,14 +61,14 @@ _SETTINGS = {
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """To be opened before a Spark session, and deleted after it: its state stores write on when a query has ended."""
+    """A temporary folder. It must be deleted after the Spark session: state stores still write after a query ends."""
     with tempfile.TemporaryDirectory(prefix="asterism-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @contextmanager
 def _no_logging() -> Iterator[None]:
-    """PySpark logs errors, in pages of JSON, before it raises them."""
+    """Disable logging, since PySpark logs errors as long JSON before it raises them."""
     before = logging.root.manager.disable
     logging.disable()
     try:
@@ -79,8 +79,8 @@ def _no_logging() -> Iterator[None]:
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Processes started here write their stderr elsewhere: the JVM and Spark's workers chatter as long as they live. If
-    the start fails, what they wrote is part of the error.
+    """Redirect stderr of the processes that are started here, since the JVM and Spark's workers write many messages. If the
+    start fails, these messages are part of the error.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as elsewhere:

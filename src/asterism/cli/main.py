@@ -1,6 +1,6 @@
-"""The command ``asterism``: runs the conformance corpus, looks for a pattern in files, and checks and explains patterns.
+"""The command ``asterism``: runs the conformance corpus, matches patterns in files, validates and explains patterns.
 
-Exit status: 0; 1 where a case fails or a pattern is wrong; 2 where the command cannot do what it is asked, with the reason on
+Exit status: 0 for success; 1 if a case fails or a pattern is invalid; 2 if the command cannot be executed, with the reason on
 stderr.
 """
 

@@ -27,7 +27,7 @@ COUNTED = {
     "timed_out": ("timed-out partial match", "timed-out partial matches"),
     "late": ("late event", "late events"),
 }
-WRITE_OPTIONS = {"header": "true", "escape": '"'}  # a quote in a text of CSV is doubled, as most programs expect
+WRITE_OPTIONS = {"header": "true", "escape": '"'}  # quotes in CSV strings are doubled, as most programs expect
 WRITTEN = {".csv": "csv", ".jsonl": "json", ".parquet": "parquet"}
 
 
@@ -101,7 +101,7 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
 def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
-    """Look for a pattern in files of events.
+    """Match a pattern in files of events.
 
     PATTERN is a file with a pattern in the JSON graph format.
 
@@ -122,7 +122,7 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
                 _write(rows, out, folder)
                 click.echo(f"{what} written to {out}")
             else:
-                # On a screen an id would only take room; who wants it asks for it, or for a file.
+                # Match ids are not shown on a terminal; they can be selected, or written to a file.
                 _show(rows if job.measures else rows.drop("match_id"), limit, job.keys)
                 click.echo(f"{what}" + (f", the first {limit} are shown" if total > limit else ""))
             rows.unpersist()
@@ -130,7 +130,7 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
 
 @dataclass(frozen=True)
 class MatchJob:
-    """What ``asterism match`` is asked to do."""
+    """The arguments of ``asterism match``."""
 
     pattern: Pattern
     files: Files
@@ -146,7 +146,7 @@ class MatchJob:
     files_per_batch: int | None
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
-        """The rows that were found; of a stream, all that came out before it ended."""
+        """The rows of the result; of a stream, all rows until its end."""
         from asterism.spark.keyed_stream import KeyedStream
         from asterism.spark.patterns import CEP
 
@@ -162,7 +162,7 @@ class MatchJob:
         rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
         if self.stream:
             rows = self._run_stream(spark, found, rows, work)
-        # When a match was decided is the order in which a stream brings it.
+        # Sorted by the time at which a match was decided, as a stream returns them.
         times = [name for name in ("match_time", "timeout_time") if name in rows.columns]
         return rows.orderBy(*times) if times else rows
 
@@ -186,7 +186,7 @@ class MatchJob:
         select = {self.output: self.measures} if self.measures else None
         found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
         written = [str(part) for part in sorted(parts.iterdir())]
-        # Going on from a checkpoint, there may have been nothing to do.
+        # A run that continues from a checkpoint may have no new data.
         return spark.read.schema(rows.schema).parquet(*written) if written else spark.createDataFrame([], rows.schema)
 
 
@@ -194,7 +194,7 @@ class MatchJob:
 
 
 def _write(rows: DataFrame, out: Path, work: Path) -> None:
-    """One file. What CSV cannot hold, lists of events, goes there as JSON."""
+    """Write one file. CSV does not support lists of events; they are written as JSON."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -217,14 +217,15 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
     table = Table()
     for name in rows.columns:
         table.add_column(Text(name), overflow="fold")
-    # Rows of collect() would have times in the time zone of this process.
+    # collect() would convert times to the time zone of this process.
     for row in rows.limit(limit).toArrow().to_pylist():
         table.add_row(*(Text(shown(value, keys)) for value in row.values()))
     stdout().print(table)
 
 
 def shown(value: Any, keys: Sequence[str] = ()) -> str:
-    """A value in a cell of the table; of a list of events the first, the last and how many are between, without keys.
+    """A value as the string in a table cell. Of a list of events, only the first, the last and the number of others, without
+    keys.
 
     >>> shown([{"ip": "10.0.0.1", "n": n, "user": None} for n in range(5)], keys=["ip"])
     'n=0\\n(3 more)\\nn=4'
@@ -238,5 +239,5 @@ def shown(value: Any, keys: Sequence[str] = ()) -> str:
         return " ".join(
             f"{name}={shown(part)}" for name, part in value.items() if part is not None and name not in keys
         )
-    # The session's time zone is UTC; an offset behind each time would only take room.
+    # The session's time zone is UTC; the offset is omitted.
     return str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)

@@ -1,4 +1,4 @@
-"""The command ``asterism rules``: pattern processors in files and databases, seen and changed by people."""
+"""The command ``asterism rules``: lists, validates and edits pattern processors in files and databases."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _COLORS = {"on": "green", "off": "yellow", "older": "dim", "wrong": "red"}
 
 @click.group()
 def rules() -> None:
-    """See, check and change pattern processors, while queries run with them.
+    """List, validate and change pattern processors, also while queries use them.
 
-    CHECKPOINT, of status, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=. SOURCE, of all
-    others, is a file in JSON or YAML, a folder of such files, or the URL of a database: sqlite:///rules.db,
-    postgresql://user@host/database. A password may be in the URL, but others on the machine can see it there: PostgreSQL's
-    variable PGPASSWORD or the file ~/.pgpass are safer.
+    CHECKPOINT, the argument of status, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=.
+    SOURCE, the argument of all other commands, is a JSON or YAML file, a folder of such files, or the URL of a database:
+    sqlite:///rules.db, postgresql://user@host/database. The URL may contain a password, but other users of the machine can
+    read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
     """
 
 
 def _at_source(command: Callable[..., None]) -> Callable[..., None]:
-    """The argument and the option that say where the rules are."""
+    """Add the argument and the option with the location of the rules."""
     command = click.option(
         "--table", default="pattern_processors", show_default=True, help="In a database: its name, or schema.table."
     )(command)
@@ -56,7 +56,7 @@ def _rules_at(source: str, table: str) -> KeptRules:
 @rules.command(name="list")
 @_at_source
 def list_(source: str, table: str) -> None:
-    """Show all rules: which are on, off, wrong, or older versions of others."""
+    """Show all rules and their states: on, off, wrong, or older versions of others."""
     with errors_explained():
         from rich.table import Table
         from rich.text import Text
@@ -76,7 +76,7 @@ def list_(source: str, table: str) -> None:
 
 
 def _row(rule: Rule) -> tuple[str, ...]:
-    """Its id, version and state, when it begins, its key, and what it looks for or what is wrong."""
+    """The id, version, state, start time and key of a rule, and its pattern and measures or the error."""
     from asterism.rules.interfaces import without_flag
     from asterism.rules.processor import PatternProcessor
     from asterism.rules.validation import summary
@@ -119,10 +119,10 @@ def _row(rule: Rule) -> tuple[str, ...]:
     help="The library's own, which refuses what Flink ignores, or Flink's.",
 )
 def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str) -> None:
-    """Check all rules; the exit status is 1 if one is wrong.
+    """Validate all rules; the exit status is 1 if one is invalid.
 
-    Every problem is told with its line and column: in the file or, in a database, in the pattern of the rule. With --column,
-    columns and types are checked, too. Older versions of a rule are left out.
+    Every problem is reported with its line and column: in the file or, in a database, in the pattern of the rule. With
+    --column, columns and types are checked, too. Older versions of a rule are not checked.
 
     \b
     asterism rules validate rules.yaml --column user:string --column price:double
@@ -188,7 +188,7 @@ def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> Chec
 @rules.command()
 @_at_source
 def create(source: str, table: str) -> None:
-    """Make the table for rules in a database; a SQLite file, too."""
+    """Create the table for rules in a database. A SQLite file is created if it does not exist."""
     with errors_explained():
         from asterism.discovery.sql_table import create_pattern_processor_table
 
@@ -204,10 +204,10 @@ def create(source: str, table: str) -> None:
 @_at_source
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def add(source: str, table: str, file: str) -> None:
-    """Add the rules of FILE, all or none: new ones, and new versions of others.
+    """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
-    In a file, a new version takes the place of the one that is there; in a database both are kept, and the highest that is
-    enabled counts.
+    In a file, a new version replaces the existing one. In a database both are kept, and the highest enabled version is in
+    force.
     """
     with errors_explained():
         additions = _additions(file)
@@ -219,7 +219,7 @@ def add(source: str, table: str, file: str) -> None:
 
 
 def _additions(file: str) -> list[Addition] | None:
-    """The rules of a file; None, if one is wrong, which is told."""
+    """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.editing import Addition
 
     found = _rules_at(file, "").all()
@@ -242,7 +242,7 @@ _version = click.option("--version", type=int, help="This version only.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_version
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
-    """Remove rules, with all their versions; all of them or, if there is no such rule, none."""
+    """Remove rules, with all their versions. If one of them does not exist, none is removed."""
     _change(source, table, ids, lambda kept, ids: kept.remove(ids, version))
 
 
@@ -250,7 +250,7 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 @_at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def disable(source: str, table: str, ids: Sequence[str]) -> None:
-    """Turn rules off: they stay where they are, and queries drop them."""
+    """Disable rules: they stay in the source, and queries stop using them."""
     _change(source, table, ids, lambda kept, ids: kept.disable(ids))
 
 
@@ -259,7 +259,7 @@ def disable(source: str, table: str, ids: Sequence[str]) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--version", type=int, help="Use this version; those above are turned off.  [default: the highest]")
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
-    """Turn rules on."""
+    """Enable rules."""
     _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))
 
 
@@ -283,9 +283,9 @@ def _store_at(checkpoint: str) -> FolderStore:
 @rules.command()
 @click.argument("checkpoint")
 def status(checkpoint: str) -> None:
-    """Show how a query's discovery is: which rules it has, what was refused or killed, and the last lines of its log.
+    """Show the discovery status of a query: its rules, which rules were refused or killed, and the last lines of its log.
 
-    The exit status is 1 if discovery is interrupted, or nothing has been heard of the query.
+    The exit status is 1 if the discovery is interrupted, or if the query no longer reports its status.
     """
     with errors_explained():
         from asterism.rules.discovery_status import INTERRUPTED, STALE
@@ -310,11 +310,11 @@ def status(checkpoint: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
 @click.option("--reason", help="Why; the query's status and log tell it.")
 def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
-    """Take rules out of one query, wherever they come from.
+    """Exclude rules from one query, regardless of their source.
 
-    A query that runs drops them within seconds. One that a rule has brought down is started again without it: also in the
-    micro-batch that has failed. ID means all versions, ID@VERSION one. An ID that itself ends in @ and a number, or in @, is
-    written with another @ behind it.
+    A running query drops them within seconds. If a rule has made a query fail, the query can be restarted without it, also in
+    the micro-batch that failed. ID means all versions, ID@VERSION a single version. If an ID itself ends in @ and a number,
+    or in @, append another @.
     """
     with errors_explained():
         from asterism.rules import kill_list
@@ -334,7 +334,7 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
 @click.argument("checkpoint")
 @click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
 def unkill(checkpoint: str, names: Sequence[str]) -> None:
-    """Let rules in again that were killed: with their next version, or when they are turned off and on where they are."""
+    """Admit killed rules again: with their next version, or after they are disabled and enabled in their source."""
     with errors_explained():
         from asterism.rules import kill_list
 
@@ -346,7 +346,7 @@ def unkill(checkpoint: str, names: Sequence[str]) -> None:
 @rules.command()
 @click.argument("checkpoint")
 def killed(checkpoint: str) -> None:
-    """Show which rules are killed, since when and why."""
+    """Show the killed rules, with times and reasons."""
     with errors_explained():
         found = _store_at(checkpoint).killed()
         for name, one in found.items():

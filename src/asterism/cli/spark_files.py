@@ -1,4 +1,4 @@
-"""Files of events, read by Spark."""
+"""Reads files of events with Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_OPTIONS = {"csv": {"header": "true", "inferSchema": "true"}, "json": {}, "p
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one format, as a glob of Spark: that is the one way to read a single file as a stream."""
+    """Files of one format, as a glob pattern for Spark, which is the only way to read a single file as a stream."""
 
     glob: str
     format: str
@@ -26,7 +26,7 @@ class Files:
 
 
 def files_to_read(path: Path) -> Files:
-    """The file, or the files in the folder, with their format."""
+    """The file, or the files in the folder, and their format."""
     kind, files = files_of(path)
     folder = path if path.is_dir() else path.parent
     ends = sorted(end for end in FORMATS if any(file.name.endswith(end) for file in files))
@@ -43,7 +43,7 @@ def read_batch(spark: SparkSession, files: Files) -> DataFrame:
 
 
 def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
-    """What inferred schemas may have, text, dates and smaller integers, becomes an event time of a keyed stream."""
+    """Convert the event-time column to a type of a keyed stream: inferred schemas may have strings, dates or INT."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

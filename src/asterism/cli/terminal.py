@@ -1,4 +1,4 @@
-"""What the commands have in common: how errors are told, and arguments of several commands."""
+"""Common parts of the commands: error messages, consoles, and types of arguments."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 160
-"""Columns of a table where there is no terminal that has a width."""
+"""Width of a table in characters, if the output is not a terminal."""
 
 
 def stdout() -> Console:
-    """For tables."""
+    """A console for tables."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
 
 
 class CommandFailure(click.ClickException):
-    """The command cannot go on."""
+    """The command cannot continue."""
 
     exit_code = 2
 
 
 @contextmanager
 def errors_explained() -> Iterator[None]:
-    """What a user can do something about is said without a traceback."""
+    """Report errors that the user can fix without a traceback."""
     try:
         yield
     except AsterismError as error:
         raise CommandFailure(str(error)) from error
     except OSError as error:
-        if error.errno == errno.EPIPE:  # whoever reads the output has enough
+        if error.errno == errno.EPIPE:  # the reader has closed the pipe
             raise
         raise CommandFailure(printable(str(error))) from error
     except Exception as error:
@@ -54,7 +54,7 @@ def errors_explained() -> Iterator[None]:
 
 
 def asterism_error_in(text: str) -> str | None:
-    """The text of an AsterismError that a Spark worker raised, as it stands in the traceback that reaches the driver.
+    """The message of an AsterismError that a Spark worker raised, from the traceback on the driver.
 
     >>> asterism_error_in('Traceback ...\\nasterism.errors.StateError: no\\n  Hint: do\\n\\n\\tat org...')
     'no\\n  Hint: do'
@@ -64,7 +64,7 @@ def asterism_error_in(text: str) -> str | None:
 
 
 def first_paragraph(text: str) -> str:
-    """Spark's own messages begin with how they came here, and go on with plans and stack traces."""
+    """The first paragraph of a message of Spark, without the prefix of Py4J and without plans and stack traces."""
     text = re.sub(
         r"^An error occurred while calling \S+\s+: [\w.$]+: |^\[STREAM_FAILED\].*?with exception: ", "", text.strip()
     )
@@ -92,14 +92,14 @@ class Column(click.ParamType[tuple[str, Any]]):
 
 
 def distinct(columns: Sequence[tuple[str, Any]]) -> None:
-    """What several ``--column`` must be."""
+    """Check that the names of all ``--column`` are distinct."""
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
 
 
 SLOW = 3.0
-"""Seconds after which a silent start is explained. A compiled kernel is there within one."""
+"""Seconds after which a message explains a slow start. A compiled kernel is loaded within one second."""
 
 
 # ---------------------------------------------------------------------- progress

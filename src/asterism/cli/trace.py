@@ -62,10 +62,10 @@ def trace(
     limit: int,
     **options: Any,
 ) -> None:
-    """Tell, event by event, why a pattern matched or did not.
+    """Show, event by event, why a pattern matched or did not match.
 
-    PATTERN is a file with a pattern in the JSON graph format. For one key: which partial matches began, advanced and were
-    dropped, and by what. Spark is not needed.
+    PATTERN is a file with a pattern in the JSON graph format. The trace is of one key: which partial matches began, advanced
+    and were dropped, and why. Spark is not required.
 
     \b
     asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts

@@ -55,10 +55,10 @@ def validate(
     time: str | None,
     semantics: str,
 ) -> None:
-    """Check files with patterns in the JSON graph format.
+    """Validate files with patterns in the JSON graph format.
 
-    Every problem is told with its line and column; the exit status is 1 if there is one. The SQL of conditions is checked
-    too: its columns and types, if --column or --input says what the events have.
+    Every problem is reported with its line and column; the exit status is 1 if there is one. The SQL of conditions is
+    checked, too; its columns and types are checked if --column or --input is given.
 
     \b
     asterism validate rules/*.json --column ip:string --column event:string
@@ -91,6 +91,6 @@ def validate(
 
 
 def _schema_of(source: Path, time: str | None) -> pa.Schema:
-    """What the conditions of a pattern find if `asterism match` reads these files."""
+    """The schema of the events if `asterism match` reads these files."""
     with local_spark() as spark:
         return with_event_time(read_batch(spark, files_to_read(source)), time).limit(0).toArrow().schema

@@ -1,1 +1,1 @@
-"""The corpus of Flink's answers, and the engines that run it."""
+"""The conformance corpus, with the results of Flink CEP, and the engines that run it."""

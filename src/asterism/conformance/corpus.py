@@ -1,4 +1,7 @@
-"""The cases of the conformance corpus: a pattern, a stream cut by watermarks, the answers of Flink CEP; how others are judged."""
+"""The cases of the conformance corpus, and the comparison with them.
+
+A case has a pattern, a stream of events and watermarks, and the results of Flink CEP.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ class Outcome:
 
 
 def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
-    """The cases of files, in order.
+    """The cases in files, in order.
 
-    :raises StreamDefinitionError: a file cannot be read, or a line of it is not a case
+    :raises StreamDefinitionError: a file cannot be read, or a line is not a case
     """
     for path in paths:
         number = 0
@@ -58,7 +61,7 @@ def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 
 def _checked(case: Any) -> Case:
-    """*case*, if it has the form of one. Its pattern may still be malformed: some cases are about that."""
+    """*case*, if it is well-formed. Its pattern may still be malformed, which some cases test."""
     if not isinstance(case, dict):
         raise ValueError("a case is a JSON object")
     for name, kind in (("id", str), ("pattern", dict), ("events", list), ("steps", list), ("expected", dict)):
@@ -82,7 +85,8 @@ _TEXT_OR_POINT = re.compile(r"'(?:[^']|'')*'|(?<![\w.])(?:\d+\.\d*|\.\d+)(?![\w.
 
 
 def with_doubles(graph: Any) -> Any:
-    """A pattern graph whose numbers with a point are doubles, which in the SQL of the cases they are and in Spark's not.
+    """A pattern graph whose numbers with a decimal point are doubles, as in the SQL of the cases; in Spark SQL they are
+    decimals.
 
     >>> with_doubles({"condition": {"type": "SQL", "expression": "price > 2.5 OR name = '2.5'"}})
     {'condition': {'type': 'SQL', 'expression': "price > 2.5D OR name = '2.5'"}}
@@ -111,7 +115,7 @@ def events_of(case: Case, ids: Sequence[int]) -> pa.Table:
 
 
 def cut(events: Sequence[int], cuts: str, rng: random.Random) -> list[list[int]]:
-    """The events of one step, in the pieces in which they arrive."""
+    """The events of one step, divided into the batches in which they arrive."""
     if cuts == "rows":
         return [[event] for event in events]
     if cuts == "random" and len(events) > 1:
@@ -121,7 +125,7 @@ def cut(events: Sequence[int], cuts: str, rng: random.Random) -> list[list[int]]
 
 
 def pieces(case: Case, cuts: str, rng: random.Random) -> Iterator[tuple[list[int], int]]:
-    """The stream as calls of the operator: the events that arrive (none: a watermark does), and the watermark then."""
+    """The stream as calls of the operator: the events (none if only the watermark advances), and the watermark."""
     watermark = BEFORE_TIME
     for step in case["steps"]:
         for piece in cut(step["events"], cuts, rng):
@@ -136,7 +140,7 @@ def to_micros(watermark: int) -> int:
 
 
 def rng_for(case: Case, seed: int) -> random.Random:
-    """Each case has random numbers of its own, so that it is cut the same way whatever runs beside it."""
+    """A random number generator per case, so that a case is divided in the same way regardless of the other cases."""
     return random.Random(f"{seed}/{case['id']}")
 
 
@@ -144,12 +148,12 @@ def rng_for(case: Case, seed: int) -> random.Random:
 
 
 def normalized(results: Sequence[Sequence[Any]]) -> Counter[str]:
-    """A list of matches up to the order among equal times."""
+    """A list of matches in a form that does not depend on the order among equal times."""
     return Counter(json.dumps([time, dict(sorted(stages.items()))]) for time, stages in results)
 
 
 def judge(case: Case, answer: Answer | Exception) -> Outcome:
-    """Compare with the recorded answer: matches and timeouts up to ties, late events exactly."""
+    """Compare with the recorded result: matches and timeouts without the order among equal times, late events exactly."""
     expected = case["expected"]
     if "error" in expected:
         if isinstance(answer, AsterismError):

@@ -1,4 +1,4 @@
-"""The engines that answer the cases of the conformance corpus: the kernel, and what else is registered."""
+"""The engines that run the cases of the conformance corpus: the kernel, and other registered engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 Engine = Callable[[Case, Semantics, str, random.Random], Answer]
-"""From a case, the semantics, how the stream is cut (one of CUTS) and random numbers for that, to the answer."""
+"""A function from a case, the semantics, the division of the stream (one of CUTS) and its random numbers to the result."""
 
 
 def operator_for(case: Case, semantics: Semantics) -> CepOperator:
@@ -29,7 +29,9 @@ def operator_for(case: Case, semantics: Semantics) -> CepOperator:
 
 
 def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
-    """The operator's answers. Between any two pieces its state is bytes, so every cut is a snapshot and restore."""
+    """The results of the operator. Its state is serialized between two calls, so that each division is a snapshot and
+    restore.
+    """
     operator = operator_for(case, semantics)
     store = MemoryStore()
     answer = Collected()
@@ -40,7 +42,7 @@ def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) 
 
 
 class Collected:
-    """Outputs of the operator, in the form of a case's ``expected``."""
+    """The outputs of the operator, in the format of ``expected`` of a case."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[dict[str, Any]]] = {kind.value: [] for kind in OutputKind}
@@ -65,17 +67,17 @@ def _as_match(row: dict[str, Any], time: str) -> list[Any]:
 
 
 ENGINES: dict[str, Engine] = {"kernel": run_kernel}
-"""By name."""
+"""Engines by name."""
 
 
 def register(name: str, engine: Engine) -> None:
-    """Let :func:`run_case` and ``asterism conformance --engine`` know an engine by a name."""
+    """Register an engine under a name for :func:`run_case` and ``asterism conformance --engine``."""
     ENGINES[name] = engine
 
 
 def engine_named(name: str) -> Engine:
     """
-    :raises StreamDefinitionError: there is none of this name
+    :raises StreamDefinitionError: there is no engine of this name
 
     >>> engine_named("kernel") is run_kernel
     True
@@ -97,14 +99,14 @@ _SMALLEST: Case = {
 
 
 def warm_up(engine: str = "kernel") -> None:
-    """Do what is done once: compile the kernel, or load it."""
+    """Compile or load the kernel, which is done once per process."""
     engine_named(engine)(_SMALLEST, Semantics.DEFAULT, "whole", random.Random(0))
 
 
 def run_case(
     case: Case, engine: str = "kernel", semantics: Semantics = Semantics.FLINK, cuts: str = "whole", seed: int = 0
 ) -> Outcome:
-    """Run one case and compare. An engine that crashes fails the case, not the run."""
+    """Run one case and compare its result. If an engine raises an exception, the case fails, not the run."""
     run = engine_named(engine)
     try:
         answer: Answer | Exception = run(case, semantics, cuts, rng_for(case, seed))

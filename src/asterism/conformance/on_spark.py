@@ -1,15 +1,15 @@
-"""The conformance corpus on Spark: many cases in one streaming query, because starting a query takes seconds.
+"""The conformance corpus on Spark: many cases in one streaming query, since starting a query takes seconds.
 
-Every micro-batch brings the next piece of each case: some events, or a watermark. What is exercised:
+Every micro-batch has the next piece of each case: some events, or a watermark. This tests:
 
-* the columnar exchange: conditions are evaluated and rows packed before the shuffle, results come back as chunks;
+* the columnar exchange: conditions are evaluated and rows packed before the shuffle, results are returned as chunks;
 * key groups, and the host that calls the operator;
-* Spark's state store: between two pieces, all state of a case (partial matches, buffered events) is only there;
-* a restart: the query stops in the middle of every case, and another goes on from its checkpoint;
+* Spark's state store, which has the whole state of a case (partial matches, buffered events) between two pieces;
+* a restart: the query stops in the middle of every case, and another one continues from its checkpoint;
 * pickling: workers get the operators as bytes.
 
-What is not: Spark's own watermark, timers and the control source. Each case has a watermark of its own, which comes
-with its pieces.
+It does not test Spark's own watermark, timers and the control source. Each case has a separate watermark, which is part of
+its pieces.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ PREPARED = pa.schema(
 )
 ANSWERS = pa.schema([("number", pa.int64()), ("output", pa.string()), ("rows", pa.binary())])
 ERROR = "error"
-"""Among the outputs of ANSWERS: the case failed, and the rows are the text of the error."""
+"""The output in ANSWERS for a case that failed. Its rows are the error message."""
 
 
 class Cases(Operator):
-    """Hosts the operators of many cases, each with state of its own; a case is known by its number.
+    """Runs the operators of many cases, each with separate state. A case is identified by its index.
 
-    The operators wait in *folder*: PySpark 4.3 cannot start a query whose pickled stateful processor is larger than
-    1 MiB (it becomes a broadcast variable, which the process that prepares the query does not load).
+    The operators are stored in *folder*, since PySpark 4.3 cannot start a query whose pickled stateful processor is larger
+    than 1 MiB (it becomes a broadcast variable, which the process that prepares the query does not load).
     """
 
     def __init__(self, operators: Mapping[int, CepOperator], folder: Path) -> None:
@@ -110,13 +110,13 @@ class Cases(Operator):
 
 @lru_cache(maxsize=10_000)
 def _operator(folder: str, number: int) -> CepOperator:
-    """Operators are stateless, so a worker may keep them from one micro-batch to the next."""
+    """The operator of a case. Operators are stateless, so that a worker can cache them between micro-batches."""
     operator: CepOperator = pickle.loads(Path(folder, str(number)).read_bytes())
     return operator
 
 
 class _StateOfCase:
-    """The state of one case: its header and its only page are two pages of the key group."""
+    """The state of one case. Its header and its only page are two pages of the key group."""
 
     def __init__(self, store: StateStore, number: int) -> None:
         self.store, self.header = store, 2 * number
@@ -144,11 +144,11 @@ def run_cases(
     progress: Callable[[int, int], None] = lambda done, total: None,
     rounds: int | None = None,
 ) -> Iterator[Outcome]:
-    """Run all *cases* in one streaming query and compare.
+    """Run all *cases* in one streaming query and compare their results.
 
-    :param folder: an empty one, for input, operators and checkpoint
-    :param progress: is told how many micro-batches are over, and how many there are
-    :param rounds: the most micro-batches before the restart, and after it; None: each piece of a case has one of its own
+    :param folder: an empty folder, for input, operators and checkpoint
+    :param progress: a function that is called with the number of finished micro-batches and their total number
+    :param rounds: the maximum number of micro-batches before the restart, and after it. None: one per piece of a case.
     """
     operators: dict[int, CepOperator] = {}
     errors: dict[int, Exception] = {}
@@ -179,7 +179,7 @@ def _answers(
     progress: Callable[[int, int], None],
     rounds: int | None,
 ) -> Iterator[tuple[int, str, bytes]]:
-    """What the operators gave: number of the case, output, rows; for each case in the order in which it came."""
+    """The results of the operators: index of the case, output, rows; in output order for each case."""
     before, after = micro_batches(cases, operators, cuts, seed, rounds)
     results: dict[int, list[bytes]] = {}
 
@@ -196,7 +196,7 @@ def _answers(
             number += 1
             file = source / f"{number:05}.parquet"
             pq.write_table(batch, file)
-            os.utime(file, (number, number))  # Spark takes the oldest file first
+            os.utime(file, (number, number))  # Spark reads the oldest file first
         if batches:
             _run(spark, hosted, source, folder / "checkpoint", collect)
     for _, chunks in sorted(results.items()):
@@ -208,8 +208,8 @@ def _answers(
 def micro_batches(
     cases: Sequence[Case], numbers: Iterable[int], cuts: str, seed: int, rounds: int | None = None
 ) -> tuple[list[pa.Table], list[pa.Table]]:
-    """The micro-batches before the restart and after it. Each brings the next piece of every case, or the next pieces where
-    there are more than *rounds*; the restart comes when half of the pieces of each case have come.
+    """The micro-batches before the restart and after it. Each has the next piece of every case, or the next pieces if there
+    are more than *rounds*. The restart takes place after half of the pieces of each case.
     """
     halves: tuple[list[list[list[dict[str, Any]]]], ...] = ([], [])
     for number in numbers:
@@ -236,7 +236,7 @@ def micro_batches(
 def _run(
     spark: SparkSession, operator: Cases, source: Path, checkpoint: Path, sink: Callable[[DataFrame, int], None]
 ) -> None:
-    """Process the files that are there and were not processed before."""
+    """Process the files that have not been processed yet."""
     configure_state_store(spark)
     hosted: Any = operator
     arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))

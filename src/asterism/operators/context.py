@@ -1,4 +1,4 @@
-"""What functions of user-defined operators see: elements, timers, and the context of a call."""
+"""The arguments of functions of user-defined operators: elements, timers, and the context of a call."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ON_TIMER = {EVENT: "on_event_time_timer", CLOCK: "on_processing_time_timer"}
 
 
 class Element(dict[str, Any]):
-    """One element: a column by name (``order["price"]``) or as an attribute (``order.price``); of columns that are named
-    like a method of dict, such as ``items``, only by name. A MAP is a dict.
+    """One element. A column is accessed by name (``order["price"]``) or as an attribute (``order.price``); a column with the
+    name of a method of dict, such as ``items``, only by name. A MAP is a dict.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class Timer(NamedTuple):
 
 
 class CallScope(Protocol):
-    """What a :class:`Context` asks of the call in which it is used."""
+    """The interface between a :class:`Context` and the call in which it is used."""
 
     key_table: pa.Table
     batch_keys: Ints
@@ -59,71 +59,72 @@ class CallScope(Protocol):
 
 
 class Context:
-    """What a function can ask and say beside its element: the time, the key, timers."""
+    """The context of an element or timer: its time and key, and access to timers."""
 
     def __init__(self, runtime: CallScope) -> None:
         self._runtime = runtime
 
     @property
     def key(self) -> Any:
-        """The key at hand: its value; with several key columns, an :class:`Element` of them; with none, None."""
+        """The value of the current key; with several key columns, an :class:`Element` of them; with none, None."""
         return self._runtime.key_value()
 
     @property
     def keys(self) -> Ints:
-        """In a function that processes a batch: the number of each row's key, for the columns of a ValueState."""
+        """In a function that processes a batch: the index of each row's key, for the columns of a ValueState."""
         return self._runtime.batch_keys
 
     def key_columns(self, keys: Ints) -> pa.Table:
-        """The key columns of numbered keys."""
+        """The key columns of the keys with these indexes."""
         self._runtime.see_keys(keys, "ctx.key_columns")
         return self._runtime.key_table.take(pa.array(keys))
 
     @property
     def input(self) -> str | None:
-        """The name of the input whose element is processed; None in a timer."""
+        """The name of the input of the current element; None in a timer."""
         return self._runtime.input_name
 
     @property
     def timestamp(self) -> datetime | None:
-        """The time of the element (or timer), UTC; None if it has none."""
+        """The time of the element or timer, in UTC; None if it has none."""
         time = self._runtime.element_time
         return None if time is None else to_datetime(time)
 
     @property
     def current_watermark(self) -> datetime | None:
-        """How far event time has come for the operator: everything before the element at hand is over. None: not begun."""
+        """The operator's current event time: all elements and timers before it have been processed. None: not defined yet."""
         time = self._runtime.time
         return None if time <= BEFORE_TIME + 1 else to_datetime(time)
 
     @property
     def processing_time(self) -> datetime:
-        """The clock, UTC: one for the whole micro-batch."""
+        """The processing time, in UTC, which is the same in the whole micro-batch."""
         return to_datetime(self._runtime.shown_clock)
 
     def has_ended(self, input: str) -> bool:
-        """Has this input come to its end, and have all its elements been processed?"""
+        """Whether this input has ended and all its elements have been processed."""
         return self._runtime.has_ended(input)
 
     def register_event_time_timer(self, name: str, time: datetime | int) -> None:
-        """Call ``on_event_time_timer`` for the key at hand when event time has passed *time*: a datetime (without a zone: UTC)
-        or milliseconds since the epoch. A timer with the same name is moved. One in the past fires at once, after this function.
+        """Call ``on_event_time_timer`` for the current key when event time has passed *time*, a datetime (in UTC, if it has
+        no time zone) or milliseconds since the epoch. It replaces a timer with the same name. A timer in the past fires
+        directly after this function.
         """
         self._runtime.set_timer(EVENT, name, to_micros(time))
 
     def register_processing_time_timer(self, name: str, time: datetime | int) -> None:
-        """Call ``on_processing_time_timer`` for the key at hand when the clock has passed *time*."""
+        """Call ``on_processing_time_timer`` for the current key when processing time has passed *time*."""
         self._runtime.set_timer(CLOCK, name, to_micros(time))
 
     def delete_event_time_timer(self, name: str) -> None:
-        """Nothing happens if there is none."""
+        """Delete a timer of the current key; a timer that does not exist is ignored."""
         self._runtime.set_timer(EVENT, name, None)
 
     def delete_processing_time_timer(self, name: str) -> None:
         self._runtime.set_timer(CLOCK, name, None)
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
-        """For a function of a broadcast input: call ``function(key, state)`` for every key of this key group for which *state*
-        holds something. Broadcast state cannot be changed there, nor afterwards by the function that called this.
+        """In a function of a broadcast input: call ``function(key, state)`` for every key of this key group with a value in
+        *state*. Neither *function* nor, after this call, its caller can change broadcast state.
         """
         self._runtime.apply_to_keyed_state(state, function)

@@ -1,4 +1,4 @@
-"""The order in which a user-defined operator processes what has arrived."""
+"""The order in which a user-defined operator processes elements and timers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.context import Element
 from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
 
-# ---------------------------------------------------------------------- the order of things
+# ---------------------------------------------------------------------- processing order
 
 
 def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None) -> None:
-    """Process everything that has arrived, and fire every timer until *horizon*."""
+    """Process all elements that have arrived, and fire all timers up to *horizon*."""
     runtime.left, runtime.waiting = {part.spec.name: len(part.times) for part in arrived}, waiting
     runtime.load_timers(horizon)
-    if runtime.clock != END_OF_TIME:  # at the end of input the clock comes after everything that has a time
+    if runtime.clock != END_OF_TIME:  # at the end of input, processing time advances after event time
         runtime.fire_clock()
     batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
     order = _in_order(arrived)
@@ -32,7 +32,7 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
     if horizon != END_OF_TIME:
         runtime.fire_before(limit)
         runtime.time = max(runtime.time, horizon)
-    if waiting is not None:  # at the end, what waits comes before the timers of the time after it
+    if waiting is not None:  # at the end of input, buffered elements come before the remaining timers
         waiting.drain_all(runtime)
     runtime.only_timers = runtime.clock == END_OF_TIME
     runtime.fire_all(limit)
@@ -40,7 +40,7 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
 
 
 def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
-    """(part, row) of all elements, in the order in which they are processed."""
+    """The indexes (part, row) of all elements, in processing order."""
     part = np.concatenate(
         [np.full(len(a.times), n, np.int64) for n, a in enumerate(arrived)] or [np.empty(0, np.int64)]
     )
@@ -79,8 +79,8 @@ def _one_by_one(
 
 
 def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) -> Ints:
-    """The rows that a broadcast input's function gets together, from place *at* of the *order*: for one that processes batches
-    all that have the same time. Nothing can come between them, in no key group.
+    """The rows from index *at* of the *order* that a broadcast input's function gets in one call. A function that processes
+    batches gets all rows with the same time, since in no key group other elements can come between them.
     """
     end, time = at + 1, part.times[order[at, 1]]
     if "process_batch" in part.spec.functions:
@@ -90,7 +90,7 @@ def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) ->
 
 
 def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
-    """Process some elements of a broadcast input. How many there were."""
+    """Process the given elements of a broadcast input, and return their number."""
     if "process_batch" in part.spec.functions:
         runtime.batch(part.spec, part.rows.take(pa.array(rows)), NONE, NONE)
     else:
@@ -115,7 +115,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)
-        # Until the next broadcast element each key has a time of its own.
+        # Until the next broadcast element, time advances separately for each key.
         begun = runtime.time
         for number, rows in _runs(arrived, order[at:end]):
             part = arrived[number]
@@ -138,7 +138,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
 
 
 def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> None:
-    """Show a run to its function; in pieces, where timers of its keys fire in between."""
+    """Process a run with its function, divided where timers of its keys fire in between."""
     while len(rows):
         keys, times = part.keys[rows], part.times[rows]
         now = np.ones(len(rows), np.bool_)
@@ -156,7 +156,7 @@ def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> No
 
 
 def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[tuple[int, Ints]]:
-    """The elements of keyed inputs as (input, rows): first every key's first run, then every key's second, and so on."""
+    """The elements of keyed inputs as (input, rows): first the first run of every key, then the second run, and so on."""
     parts, rows = order[:, 0], order[:, 1]
     if len(np.unique(parts)) == 1:
         yield int(parts[0]), rows

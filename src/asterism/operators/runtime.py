@@ -1,4 +1,4 @@
-"""A user-defined operator at work in one call: its states, timers and outputs."""
+"""Runs a user-defined operator in one call, with its states, timers and outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from asterism.operators.stream_operator import Counter, Input, Output, StreamOpe
 
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 ENDLESS = 10_000
-"""How often a timer of a key may fire in one call without getting later, or when all inputs have ended: it would go on so."""
+"""How often a timer of a key may fire in one call without a later time, or after the end of all inputs. A timer that fires
+more
+often is considered an endless loop."""
 
 
 NONE: Ints = np.empty(0, np.int64)
@@ -33,7 +35,7 @@ NONE: Ints = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Arrived:
-    """Ready elements of one input: the columns that the user sees, their times and the numbers of their keys (broadcast: -1)."""
+    """Ready elements of one input: the declared columns, their times and the indexes of their keys (broadcast: -1)."""
 
     spec: Input
     rows: pa.Table
@@ -47,10 +49,10 @@ class Arrived:
 
 
 class Runtime:
-    """An operator at work in one call: who is processed now, and what time it is."""
+    """The execution of an operator in one call: the current element, key and time."""
 
     def __init__(self, operator: StreamOperator, event_time: bool) -> None:
-        # What functions keep in the operator itself is theirs, and gone with this object.
+        # A copy, since functions may set attributes of the operator, which must be discarded with this object.
         operator = self.operator = copy.copy(operator)
         self.event_time = event_time
         self.ctx = Context(self)
@@ -64,9 +66,9 @@ class Runtime:
         self.timer_name: str | None = None
         self.writes_broadcast = False
         self.knows_keys: str | None = None
-        """What told the function of a broadcast input something that other key groups do not know."""
+        """The call that gave the function of a broadcast input data that differs between key groups."""
         self.failed_at: tuple[Exception, int | None] | None = None
-        """What failed while keys were visited, and the key."""
+        """The exception during a visit of all keys, and the key."""
         self.key_number: int | None = None
         self.element_time: int | None = None
         self.batch_keys = self.batch_times = NONE
@@ -76,7 +78,7 @@ class Runtime:
             domain: getattr(type(operator), method) is not getattr(StreamOperator, method)
             for domain, method in ON_TIMER.items()
         }
-        """For which timers is there a function?"""
+        """Whether there is a function for timers, by time domain."""
 
     def begin(
         self,
@@ -105,16 +107,16 @@ class Runtime:
         self.last_fired: dict[tuple[int, str], int] = {}
         self.repeated: Counts[tuple[int, str]] = Counts()
         self.only_timers = False
-        """Is this the end, and nothing left but timers?"""
+        """Whether all inputs have ended and only timers are left."""
         self._key_values: list[Any] | None = None
 
     def finish(self) -> None:
-        """After a call: its state is no longer there."""
+        """Detach the state at the end of a call."""
         self.running = False
         for state in self.states.values():
             state.attach(None)
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ keys
 
     def key_value(self) -> Any:
         if self.key_number is None:
@@ -153,7 +155,7 @@ class Runtime:
             )
 
     def see_keys(self, keys: Ints, how: str) -> None:
-        """A function asks for something of *keys*, which are those of this key group."""
+        """Record that a function reads data of *keys*, which are specific to this key group."""
         if self.writes_broadcast and len(keys):
             self.knows_keys = how
 
@@ -166,7 +168,7 @@ class Runtime:
             )
         self.knows_keys = "ctx.apply_to_keyed_state"
         rows = self.tables[state.name].settle(self.time)
-        # A function that fails may be caught by the one that called it.
+        # The caller may catch the exception of a function; the flag is therefore restored in any case.
         self.writes_broadcast = False
         try:
             for key in np.unique(rows.column("key").to_numpy()).tolist():
@@ -197,7 +199,7 @@ class Runtime:
             heapq.heappush(self.heap, (time, key, name))
 
     def load_timers(self, horizon: int) -> None:
-        """Queue the event-time timers that *horizon* passes."""
+        """Queue the event-time timers up to *horizon*."""
         self.horizon = horizon
         rows = self.timer_table.rows
         times = rows.column("value").to_numpy()
@@ -211,7 +213,7 @@ class Runtime:
         heapq.heapify(self.heap)
 
     def has_ended(self, name: str) -> bool:
-        """Of the key at hand, if there is one: nothing of this input is still to be processed."""
+        """Whether the input has ended and has no further elements to process, for the current key if there is one."""
         if name not in self.inputs:
             raise OperatorError(f"there is no input {name!r}", f"Inputs: {', '.join(self.inputs)}")
         if self.writes_broadcast and not self.inputs[name].broadcast:
@@ -220,25 +222,25 @@ class Runtime:
         return self.ended(name) and not self.left.get(name) and not held
 
     def fire_before(self, limit: int) -> None:
-        """Fire the queued event-time timers before *limit*, in order of time."""
+        """Fire the queued event-time timers before *limit*, in the order of their times."""
         while self.heap and self.heap[0][0] < limit:
             time, key, name = first = self.heap[0]
             self.settle_waiting(key, time)
             if self.heap[0] != first:
                 continue
             heapq.heappop(self.heap)
-            if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else it was deleted, or moved
+            if self.timer_table.entries(key).get(EVENT + name, (None,))[0] == time:  # else deleted or replaced
                 self._fire(key, EVENT + name, time)
 
     def settle_waiting(self, key: int, time: int) -> None:
-        """Before something happens to a key at *time*, what waits and may come by then comes: as if a micro-batch ended there."""
+        """Process the buffered elements of a key that are selected before *time*, as if a micro-batch ended at that time."""
         if self.waiting is not None:
             self.time = max(self.time, time - 1)
             self.waiting.drain(self, key)
 
     def fire_key_before(self, key: int, limit: int) -> None:
         """Fire the event-time timers of one key before *limit*."""
-        while self.heap:  # else none is due
+        while self.heap:  # otherwise no timer is due
             entries = self.timer_table.entries(key).items()
             due = [(time, name) for name, (time, _) in entries if name[0] == EVENT and time < limit]
             if not due:
@@ -252,7 +254,7 @@ class Runtime:
         return min((time for name, (time, _) in entries if name[0] == EVENT), default=END_OF_TIME)
 
     def fire_clock(self) -> bool:
-        """Fire the processing-time timers that are due, in order of time; were there any?"""
+        """Fire the processing-time timers that are due, in the order of their times; return whether there were any."""
         rows = self.timer_table.settle(0)
         names = rows.column("name").to_pylist()
         times = rows.column("value").to_numpy()
@@ -265,13 +267,13 @@ class Runtime:
         return bool(due)
 
     def fire_all(self, limit: int) -> None:
-        """Fire event-time timers before *limit* and processing-time timers, until none is due."""
+        """Fire processing-time timers, and event-time timers before *limit*, until none is due."""
         self.fire_before(limit)
         while self.fire_clock():
             self.fire_before(limit)
 
     def _fire(self, key: int, name: str, time: int) -> None:
-        """*name*: with its domain."""
+        """Fire a timer; *name* is its name with its time domain as a prefix."""
         del self.timer_table.entries(key)[name]
         self.key_number, self.element_time, self.input_name, self.timer_name = key, time, None, name[1:]
         if self.only_timers or self.last_fired.get((key, name), BEFORE_TIME) >= time:
@@ -297,7 +299,7 @@ class Runtime:
     # ------------------------------------------------------------------ functions
 
     def place(self, function: str | None) -> str:
-        """Who is processed now, in words."""
+        """A description of the current element or timer, for messages."""
         known = {
             "operator": type(self.operator).__name__,
             "function": function,
@@ -338,9 +340,9 @@ class Runtime:
         self.call(spec.functions["process_late"], element)
 
     def select(self, key: int) -> set[str] | frozenset[str]:
-        """What the key wants to read; empty: anything.
+        """The inputs that the operator selects for the key; empty: all inputs.
 
-        :raises OperatorError: its answer is no selection of keyed inputs
+        :raises OperatorError: the operator returned no selection of keyed inputs
         """
         self.key_number, self.element_time, self.input_name = key, None, None
         selection = self.call("select_inputs")
@@ -361,7 +363,7 @@ class Runtime:
         return selection
 
     def watermark(self, function: str, *watermarks: int) -> None:
-        """Tell that an input's watermark has moved, or, without one, that it has ended."""
+        """Call the function for a new watermark of an input or, without a watermark, for its end."""
         self.element_time = None
         self.call(function, *map(to_datetime, watermarks))
 
@@ -373,7 +375,7 @@ class Runtime:
         self.writes_broadcast, self.knows_keys = False, None
 
     def times_of(self, keys: Ints, *, last: bool) -> Ints:
-        """The operator's time at the first or *last* row that each of *keys* has in the batch at hand."""
+        """The operator's event time at the first or *last* row of each of *keys* in the current batch."""
         step = -1 if last else 1
         found, at = np.unique(self.batch_keys[::step], return_index=True)
         times = np.maximum(self.batch_times[::step][at], self.time + 1) - 1
@@ -391,7 +393,7 @@ def _fresh(declared: Any, runtime: Runtime) -> Any:
 
 
 class Waiting:
-    """Elements of inputs that are not selected, per key, in order."""
+    """The buffered elements of inputs that are not selected, per key and in order."""
 
     def __init__(self, inputs: Mapping[str, Input]) -> None:
         self.inputs = inputs
@@ -410,7 +412,7 @@ class Waiting:
             self.drain(runtime, key)
 
     def drain(self, runtime: Runtime, key: int) -> None:
-        """Process what the key wants to read, until there is none of that."""
+        """Process buffered elements of the key, as long as there are any of selected inputs."""
         mine = self.elements.get(key, [])
         while mine:
             selection = runtime.select(key)

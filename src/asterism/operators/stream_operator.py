@@ -1,17 +1,17 @@
-"""Operators of one's own: any number of named inputs, keyed and broadcast state, timers, side outputs.
+"""User-defined operators: any number of named inputs, keyed and broadcast state, timers, side outputs.
 
-A user writes a :class:`StreamOperator`: inputs, states, outputs and counters are declared as class attributes, functions say what
-to do with what arrives. ``docs/operators.md`` shows how. :class:`asterism.operators.multiple_input.MultipleInputOperator` makes
-it an :class:`asterism.operators.operator.Operator`.
+A user subclasses :class:`StreamOperator`, declares inputs, states, outputs and counters as class attributes, and defines
+functions that process elements and timers (see ``docs/operators.md``).
+:class:`asterism.operators.multiple_input.MultipleInputOperator` adapts it to :class:`asterism.operators.operator.Operator`.
 
-The order of things, which depends on the events alone:
+The processing order depends only on the events:
 
-* Elements with an event time wait for the watermark, and are processed in the order of their times; equal times: broadcast
-  inputs first, then inputs in the order of declaration, then by arrival. Elements without one are processed when they arrive,
-  before all others.
-* An event-time timer fires when event time passes it: after the elements up to its time, before the later ones.
-* Functions that process batches get, for each key, whole runs: all consecutive elements of one input. Broadcast elements
-  are processed between runs, at their place.
+* Elements with an event time are buffered until the watermark passes them, and are processed in the order of their times.
+  Among equal times, broadcast inputs come first, then inputs in the order of declaration, then elements in arrival order.
+  Elements without an event time are processed when they arrive, before all others.
+* An event-time timer fires when event time passes it: after the elements up to its time, before later ones.
+* Functions that process batches get whole runs for each key: all consecutive elements of one input. Broadcast elements are
+  processed between runs, in order.
 
 Source: FLIP-92; FLINK-4940; Flink's ``KeyedBroadcastProcessFunction``.
 """
@@ -34,18 +34,18 @@ from asterism.operators.key_group import LATE
 from asterism.operators.keyed_state import MISFITS, State
 
 _USES = "__asterism_uses__"
-"""Attribute of functions: for which inputs, and what, they are."""
+"""Attribute of functions: the inputs that they are attached to, and their purposes."""
 
 
 class InputSelection(frozenset[str]):
-    """Which inputs an operator wants to read next: ``InputSelection.of("build")``, or ALL."""
+    """The inputs that an operator reads next: ``InputSelection.of("build")``, or ALL."""
 
     ALL: ClassVar[InputSelection]
 
     @classmethod
     def of(cls, *names: str) -> InputSelection:
         """
-        :raises StreamDefinitionError: a name is no text
+        :raises StreamDefinitionError: a name is not a string
         """
         for name in names:
             expect_text(
@@ -57,17 +57,17 @@ class InputSelection(frozenset[str]):
 InputSelection.ALL = InputSelection()
 
 
-# ---------------------------------------------------------------------- what a user declares
+# ---------------------------------------------------------------------- declarations
 
 
 class Input:
-    """A keyed input: elements with one key meet the state of that key.
+    """A keyed input. Each element is processed with the state of its key.
 
     :param columns: the columns that the operator reads, as Spark SQL (``"id BIGINT, ts TIMESTAMP"``) or an Arrow schema
 
-    Functions are attached as decorators: one of :meth:`process_element` and :meth:`process_batch`, and if wanted
-    :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`. A subclass overrides them by name, or decorates
-    its own with ``@Base.clicks.process_element``.
+    Functions are attached with decorators: one of :meth:`process_element` and :meth:`process_batch`, and optionally
+    :meth:`process_late`, :meth:`process_watermark` and :meth:`end_input`. A subclass overrides these functions by name, or
+    attaches its own with ``@Base.clicks.process_element``.
     """
 
     broadcast = False
@@ -77,13 +77,13 @@ class Input:
         self.name = ""
         self.functions: dict[str, str] = {}
         self.declared_as = self
-        """What a base class declared, where this is a subclass's own."""
+        """The declaration in the base class, if this is the copy of a subclass."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def _attach(self, what: str, function: Callable[..., None]) -> Callable[..., None]:
-        # The class that is being defined reads this: an inherited input may get functions there, and keep others elsewhere.
+        # __init_subclass__ reads this attribute, since an inherited input can have other functions in each subclass.
         function.__dict__.setdefault(_USES, []).append((self, what))
         return function
 
@@ -92,46 +92,46 @@ class Input:
         return self._attach("process_element", function)
 
     def process_batch(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function(self, batch, ctx)`` is called with many elements at once, of many keys, as a :class:`pyarrow.Table`;
-        ``ctx.keys`` has the number of each row's key.
+        """``function(self, batch, ctx)`` is called with many elements of many keys at once, as a :class:`pyarrow.Table`.
+        ``ctx.keys`` has the index of each row's key.
         """
         return self._attach("process_batch", function)
 
     def process_late(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function(self, element, ctx)`` is called for an element that came after the watermark, or has no time. It has no
-        access to state. Without such a function late elements are counted and dropped, and one without a time is an error.
+        """``function(self, element, ctx)`` is called for a late element, or one without a time. It has no access to state.
+        Without this function, late elements are counted and dropped, and an element without a time is an error.
         """
         return self._attach("process_late", function)
 
     def process_watermark(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function(self, watermark, ctx)`` is called when this input's own watermark has moved, once per key group, with
-        a datetime (the last one: ``datetime.max``). How often depends on the micro-batches; elements up to that time may still
-        wait for other inputs.
+        """``function(self, watermark, ctx)`` is called when the watermark of this input has advanced, once per key group,
+        with a datetime (at the end: ``datetime.max``). The number of calls depends on the micro-batches. Elements up to that
+        time may still be buffered, because of the watermarks of other inputs.
         """
         return self._attach("process_watermark", function)
 
     def end_input(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function(self, ctx)`` is called when this input has ended and its elements have been processed, once per key group.
-        Those that wait to be selected may still come.
+        """``function(self, ctx)`` is called when this input has ended and its elements have been processed, once per key
+        group. Only elements that are not selected yet (see ``select_inputs``) may be processed later.
         """
         return self._attach("end_input", function)
 
 
 class BroadcastInput(Input):
-    """An input whose elements every key group receives, in the same order; only its functions may change broadcast state."""
+    """An input whose elements every key group receives, in the same order. Only its functions may change broadcast state."""
 
     broadcast = True
 
 
 class RunningOperator(Protocol):
-    """The call in which what an operator declares is used."""
+    """The call in which the outputs and counters of an operator are used."""
 
     operator: StreamOperator
     running: bool
 
 
 class _Declared:
-    """Base of what is used under its own name in a running operator."""
+    """Base of outputs and counters. In a running operator, the attribute is the object of the current call."""
 
     use = ""
 
@@ -185,9 +185,9 @@ class Output(_Declared):
         self.tables: list[pa.Table] = []
 
     def collect(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Give out one row; a column that is not named is null.
+        """Emit one row; missing columns are null.
 
-        :param row: a dict or an element, all of it; *columns* come to it, or replace what it has
+        :param row: a dict or an element; *columns* are added to it, or replace its values
         :raises OperatorError: there is no such column
         """
         self._check_running()
@@ -204,7 +204,7 @@ class Output(_Declared):
         self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
 
     def collect_batch(self, rows: pa.Table) -> None:
-        """Give out many rows; the columns may be in any order.
+        """Emit many rows; the columns may be in any order.
 
         :raises OperatorError: a column is missing, or of another type
         """
@@ -218,7 +218,7 @@ class Output(_Declared):
             ) from None
 
     def take(self) -> pa.Table | None:
-        """What was collected since the last call."""
+        """The rows that were collected since the last call."""
         self._rows_to_table()
         tables, self.tables = self.tables, []
         return pa.concat_tables(tables) if tables else None
@@ -257,7 +257,7 @@ def _check_function(function: Callable[..., Any]) -> None:
 
 
 class Counter(_Declared):
-    """A count, shown in the query's progress: ``self.rejected.inc()``."""
+    """A counter in the query's progress: ``self.rejected.inc()``."""
 
     use = "inc()"
 
@@ -266,16 +266,16 @@ class Counter(_Declared):
         self.count = 0
 
     def inc(self, by: int = 1) -> None:
-        """Count one more, or *by* more.
+        """Increment the counter by *by*.
 
-        :raises TypeError: *by* is not a whole number
+        :raises TypeError: *by* is not an integer
         """
         self._check_declared()
         self.count += op.index(by)
 
 
 class StreamOperator:
-    """Base of operators with any number of inputs. Subclass it, and declare.
+    """Base class of operators with any number of inputs. A subclass declares inputs, states, outputs and counters.
 
     >>> from asterism.operators.keyed_state import ValueState
     >>> class Count(StreamOperator):
@@ -290,34 +290,34 @@ class StreamOperator:
     >>> sorted(Count.declared(Output))
     ['totals']
 
-    :raises StreamDefinitionError: when the class is defined, if its declarations do not fit together
+    :raises StreamDefinitionError: when the class is defined, if its declarations are inconsistent
     """
 
     def open(self) -> None:
-        """Called in the process that runs the operator, before anything else: connections, models."""
+        """Called first in the process that runs the operator, for example to open connections or load models."""
 
     def close(self) -> None:
         """Called at the end, also after a failure."""
 
     def on_event_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when event time has passed a timer of the key at hand.
+        """Called when event time has passed a timer of the current key.
 
-        When all inputs have ended, every timer fires, also those that are registered then: one that registers itself again and
-        again should ask ``ctx.has_ended``.
+        When all inputs have ended, every timer fires, also timers that are registered at that point. A timer that registers
+        itself again must therefore check ``ctx.has_ended``.
         """
 
     def on_processing_time_timer(self, timer: Timer, ctx: Context) -> None:
-        """Called when the clock has passed a timer of the key at hand; at the end likewise."""
+        """Called when processing time has passed a timer of the current key, and for all timers at the end of all inputs."""
 
     def select_inputs(self, ctx: Context) -> InputSelection:
-        """Which inputs the key at hand wants to read next; elements of others wait, in order. Asked before every element. If
-        all that were selected have ended, any may come.
+        """The inputs that the current key reads next; elements of other inputs are buffered in order. It is called before
+        every element. If all selected inputs have ended, elements of any input are processed.
         """
         return InputSelection.ALL
 
     @classmethod
     def declared(cls, kind: type | tuple[type, ...]) -> dict[str, Any]:
-        """The class attributes of a kind (or several), by name, in order of declaration, those of base classes first."""
+        """The class attributes of one or several types, by name, in the order of declaration, those of base classes first."""
         found: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
@@ -353,7 +353,7 @@ class StreamOperator:
 
     @classmethod
     def _own_inputs(cls) -> None:
-        """Give this class its own inputs, with the functions that its bases and it have for them."""
+        """Set copies of the inputs on this class, with the functions that it and its base classes attach to them."""
         inputs = {name: copy.copy(declared) for name, declared in cls.declared(Input).items()}
         for name, mine in inputs.items():
             mine.functions = {}
@@ -363,7 +363,7 @@ class StreamOperator:
             for function, value in vars(base).items():
                 for used, what in getattr(value, "__dict__", {}).get(_USES, ()):
                     if inputs[used.name].declared_as is not used.declared_as:
-                        continue  # the input was declared anew
+                        continue  # the input was redeclared
                     other = here.setdefault((used.name, what), function)
                     if other != function:
                         raise StreamDefinitionError(

@@ -1,4 +1,4 @@
-"""Operators over tables: the whole input of a key group in one call."""
+"""Operators in batch: the whole input of a key group is processed in one task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDED = Now(END_OF_TIME, END_OF_TIME)
 
 
 def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: events of input *name* as the operator prepares them, with KEY_HASH."""
+    """A function for ``mapInArrow``: from events of input *name* to the events that the operator prepares, with KEY_HASH."""
 
     def copier(batches: Batches) -> Batches:
         settle_memory()
@@ -32,7 +32,7 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
 
 
 def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: events sorted by key and time to RESULTS."""
+    """A function for ``mapInArrow``: from events, sorted by key and time, to RESULTS."""
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
@@ -55,10 +55,10 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
 def run_groups(
     operator: Operator, sent: Callable[[pa.Table], list[Arrival]], processing_time: int, first: Sequence[Arrival] = ()
 ) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow`` in batch: elements, sorted by key group, time and input, to RESULTS.
+    """A function for ``mapInArrow``: from elements, sorted by key group, time and input, to RESULTS.
 
-    :param sent: what rows of one key group are to the operator
-    :param first: what every key group is sent before
+    :param sent: converts rows of one key group to arrivals
+    :param first: arrivals that every key group gets before all others
     """
 
     def runner(batches: Batches) -> Batches:
@@ -86,8 +86,8 @@ def run_groups(
 
 
 def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
-    """As :func:`run_groups` of :func:`arrivals`, but sorted by key, time and input; BATCH_NUMBER counts the rows of each key
-    from 1.
+    """As :func:`run_groups` with :func:`arrivals`, but for elements sorted by key, time and input. BATCH_NUMBER is the number
+    of the row within its key, from 1.
     """
 
     def runner(batches: Batches) -> Batches:
@@ -102,7 +102,7 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
         try:
             for rows in gathered(batches):
                 begins = np.flatnonzero(rows.column(BATCH_NUMBER).to_numpy() == 1).tolist()
-                # More of the key that was last; keys that are here from beginning to end; and one that may go on.
+                # Further rows of the last key; then complete keys; then a key that may continue in the next rows.
                 first, last = (begins[0], begins[-1]) if begins else (rows.num_rows, rows.num_rows)
                 if store is not None:
                     if first:
@@ -125,9 +125,9 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
 
 
 def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_order: bool = True) -> list[Arrival]:
-    """The elements of sorted *rows*; if they are *in_order* of time, with how far time has come.
+    """The elements of sorted *rows*; with watermarks, if they are *in_order* of time.
 
-    A row has a struct column for each input, of which one is not null: BATCH_INPUT is its place in *names*.
+    A row has a struct column for each input, of which one is not null. BATCH_INPUT is the index of this input in *names*.
     """
     inputs = rows.column(BATCH_INPUT).to_numpy()
     time = rows.column(BATCH_TIME)[-1].as_py()
@@ -152,12 +152,14 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
 
 
 def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
-    """Prepared events, sorted by their times: the next ones may have the time of the last of these."""
+    """Prepared events, sorted by time, with a watermark before the time of the last one, since the next one may have the
+    same.
+    """
     return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
 
 
 def answered(found: Iterable[Result]) -> Batches:
-    """Results as RESULTS, without their counts."""
+    """Rows of RESULTS, without counts."""
     for result in found:
         rows = list(results(result.outputs))
         if rows:

@@ -1,8 +1,8 @@
-"""A streaming source that carries control messages to every key group; today, the end of input.
+"""A streaming source that sends control messages to every key group. The only message is the end of input.
 
-Its offsets live in Spark's own offset log: the micro-batch that brings a message is fixed, the same after a failure, and the
-same for all key groups. The first offset also records what the checkpoint was made with, so that a query that does not
-fit is refused before it touches any state.
+Its offsets are in Spark's offset log. Therefore the micro-batch that delivers a message is fixed, also after a failure, and
+the same for all key groups. The first offset also records the definition of the query, so that an incompatible query is
+rejected before it reads any state.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NO_LIMIT = 2**31 - 1
 
 
 class ControlSource(DataSource):
-    """Options: ``keyGroups``, ``definition`` (what the query computes, as text), ``drain`` (send the end of input), ``timers``
-    (there are some in processing time), ``signals`` (the folder where a query says that it ends the input of all its operators),
-    ``zone`` (the session's time zone, where an expression asks for it).
+    """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
+    end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
+    query ends the input of all its operators) and ``zone`` (the session's time zone, if an expression depends on it).
     """
 
     @classmethod
@@ -44,7 +44,9 @@ class ControlSource(DataSource):
 
 
 class SourceReader(DataSourceStreamReader):
-    """Offsets: ``messages``, how many were sent, ``starts``; and ``keyGroups``, ``definition`` and ``zone``, which stay."""
+    """Offsets have ``messages``, the number of messages sent, and ``starts``; ``keyGroups``, ``definition`` and ``zone`` are
+    constant.
+    """
 
     def __init__(self, key_groups: int, definition: str, folder: str | None = None, zone: str | None = None) -> None:
         self.key_groups, self.definition, self.folder, self.zone = key_groups, definition, folder, zone
@@ -52,11 +54,12 @@ class SourceReader(DataSourceStreamReader):
             signals.announce(folder)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Not "all that is available": so that is what Spark asks for only where it plans one micro-batch for everything.
+        # With this default, Spark uses the limit ReadAllAvailable only when it plans a single micro-batch for all available
+        # data.
         return ReadMaxRows(_NO_LIMIT)
 
     def is_ending(self, limit: ReadLimit) -> bool:
-        """Does this query, which another operator ends, plan its last micro-batch?"""
+        """Whether the query, which another operator drains, plans its last micro-batch."""
         return isinstance(limit, ReadAllAvailable) and self.folder is not None and signals.is_ending(self.folder)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class SourceReader(DataSourceStreamReader):
                 "or the operator's states, and the columns, keys and times of its inputs.",
                 "start with a new checkpoint location, or run what the checkpoint was made with",
             )
-        before = start.get("zone", self.zone)  # checkpoints of earlier releases do not tell
+        before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
         if self.zone is not None and before != self.zone:
             raise StateError(
                 f"the checkpoint was made in the time zone {before}, this session is in {self.zone}",
@@ -94,10 +97,11 @@ class SourceReader(DataSourceStreamReader):
 
 
 class ControlReader(SourceReader, SupportsTriggerAvailableNow):
-    """Says nothing, unless an operator behind this one ends the input.
+    """Sends no message, unless a downstream operator ends the input.
 
-    But Spark runs micro-batches without data only after one with data: where there are *timers* in processing time, a query that
-    is started anew would let them wait until something comes. Its first micro-batch is this source's: ``starts`` counts them.
+    Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
+    therefore not fire until data arrives. To prevent this, the source starts the first micro-batch; ``starts`` counts these
+    micro-batches.
     """
 
     last: dict[str, Any] | None = None
@@ -129,8 +133,8 @@ class ControlReader(SourceReader, SupportsTriggerAvailableNow):
 class DrainReader(SourceReader):
     """Sends the end of input, once.
 
-    It does not support the trigger *available now*, on purpose: Spark then takes everything that is available from all
-    sources in one micro-batch, so that nothing can come after the end of input.
+    It deliberately does not support the trigger *available now*. Spark then reads all available data of all sources in one
+    micro-batch, so that no data can follow the end of input.
     """
 
     last: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
-"""The columnar exchange: rows travel between Spark's stages as chunks, one Arrow record batch in a binary column.
+"""The columnar exchange: Spark's stages exchange rows as chunks. A chunk is an Arrow record batch in a binary column.
 
-PySpark's stateful operators take and give rows one by one, at some 100,000 a second. A chunk is one row: the shuffle and
-the stateful call handle a few hundred of them instead of millions of events.
+PySpark's stateful operators read and write rows one by one, some 100,000 per second. A chunk is a single row: the shuffle and
+the stateful operator process a few hundred chunks instead of millions of events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from asterism.spark.partitioning import label
 from asterism.spark.worker import settle_memory
 
 GATHER = 200_000
-"""Rows that are packed together: Spark hands over 10,000 at a time, and every chunk costs some 20 microseconds."""
+"""Minimum number of rows that are packed together. Spark's batches have 10,000 rows, and a chunk costs some 20 microseconds.
+"""
 MILLISECOND = 1000
 METRICS = pa.map_(pa.string(), pa.int64())
 
@@ -29,7 +30,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """The rows of *batches* in larger portions; no empty ones."""
+    """The rows of *batches* in larger, non-empty tables."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -44,15 +45,16 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
 
 
 def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow``: events (with KEY_HASH) of input *name* to CHUNKS.
+    """A function for ``mapInArrow``: from events (with KEY_HASH) of input *name* to CHUNKS.
 
-    Events of a keyed input go to the key group of their key, broadcast elements to all. After its last event, a task tells every
-    key group how far event time has come: the latest time less *delay* (microseconds) and the millisecond that makes the
-    watermark one that events may still come after. *delay* None: that is known otherwise, and it tells only that events came.
+    Events of a keyed input are sent to the key group of their key, broadcast elements to all key groups. After its last
+    event, a task sends the watermark to every key group: the latest time, minus *delay* (microseconds), minus a millisecond,
+    since further events may have the same time. If *delay* is None, the watermark comes from Spark, and the task sends only
+    the information that the input has data.
     """
     spec = operator.inputs[name]
     labels = np.array([label(group) for group in range(key_groups)], np.int32)
-    # Where time may go on without an input, all key groups must know alike when something came.
+    # If an input can become idle, all key groups must get the same information about when data arrived.
     heard = any(other.idle_after is not None for other in operator.inputs.values())
 
     def packer(batches: Batches) -> Batches:
@@ -104,7 +106,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
 
 
 def partition_id() -> int:
-    """The number of this task's partition; the same again when the task is repeated."""
+    """The index of this task's partition, which is the same when the task is repeated."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
@@ -117,7 +119,7 @@ def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Ite
 
 
 def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """For ``mapInArrow``: RESULTS of one output to its rows."""
+    """A function for ``mapInArrow``: from RESULTS of one output to its rows."""
 
     def unpacker(batches: Batches) -> Batches:
         settle_memory()

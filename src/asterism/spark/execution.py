@@ -1,4 +1,4 @@
-"""How a query runs: sinks, checkpoints, drain, and what it needs of the session."""
+"""Runs queries: sinks, checkpoints, drain, and the required configuration of the session."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def run(
     name: str | None,
     spark: SparkSession,
 ) -> StreamingQuery | None:
-    """Write the outputs of *results* to their *sinks*, computing once.
+    """Write the outputs of *results* to their *sinks*. They are computed only once.
 
-    :param streams: where the elements come from
-    :param ends_by_itself: does the trigger *available now* end the query?
+    :param streams: the streams that the inputs are connected to
+    :param ends_by_itself: whether the trigger *available now* ends the query
     """
     streams = list(streams)
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        if len(sinks) > 1:  # else nothing would be computed twice
+        if len(sinks) > 1:  # with a single sink, nothing is computed twice
             rows.persist()
         try:
             for output, sink in sinks.items():
@@ -75,7 +75,7 @@ def run(
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
-            # An operator comes before this one, and its mark was lost.
+            # There is an upstream operator, whose mark was lost.
             if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
                 raise
         return start(ending, unique_observation(), **how)
@@ -89,7 +89,7 @@ def run(
         if drain and len(_operators(query)) > 1 and not signals.is_seen():
             raise _not_reached("Nothing was ended: the state is as the last micro-batch left it.")
     elif not drain:
-        # Spark runs empty micro-batches for ever where timers are in processing time.
+        # With timers in processing time, Spark runs empty micro-batches forever.
         raise StreamDefinitionError(
             "a stream in processing time that is not drained does not end by itself",
             hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
@@ -98,7 +98,7 @@ def run(
         with signals.ending():
             query = start(True, availableNow=True)
             query.awaitTermination()
-            if not any(_operators(query).values()):  # its one micro-batch was one that a failure had left unfinished
+            if not any(_operators(query).values()):  # its only micro-batch was one that had failed before
                 query = start(True, availableNow=True)
                 query.awaitTermination()
         if not all(_operators(query).values()):
@@ -107,14 +107,14 @@ def run(
 
 
 def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Start a query that ends its input, and goes on alone; while it runs the operators before its last one hear of it."""
+    """Start a query that ends its input, and return it. The signal for its upstream operators is set while it runs."""
     with ExitStack() as stack:
         stack.enter_context(signals.ending())
         query = start()
         signal = stack.pop_all()
 
     def wait() -> None:
-        with signal, suppress(Exception):  # whoever has the query is told how it ended
+        with signal, suppress(Exception):  # the owner of the query gets its exception
             query.awaitTermination()
 
     threading.Thread(target=wait, name="asterism end of input", daemon=True).start()
@@ -130,7 +130,7 @@ def _not_reached(what: str) -> StateError:
 
 
 def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> None:
-    """What every ``run`` takes.
+    """Check the arguments that every ``run`` has.
 
     :raises StreamDefinitionError: one of them is of a wrong type
     """
@@ -152,7 +152,7 @@ def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) 
 
 
 def _operators(query: StreamingQuery) -> dict[int, bool]:
-    """The control sources of a query's operators, by their places: have they carried the end of input?"""
+    """Whether the control source of each operator of a query has sent the end of input, by the index of the source."""
     found: dict[int, bool] = {}
     for progress in query.recentProgress:
         for place, source in enumerate(progress.sources):
@@ -171,7 +171,7 @@ def _offset(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
-    """A query that is started here and drained afterwards need not announce its last watermark in a micro-batch of its own."""
+    """Disable the empty micro-batch with the last watermark for a query that is drained afterwards: it is redundant."""
     before = spark.conf.get(_EMPTY_BATCHES, "true")
     try:
         if drained:

@@ -1,8 +1,8 @@
-"""Carries state, batches and time between Spark's ``transformWithState`` and an operator.
+"""Connects an operator to Spark's ``transformWithState``: passes state, batches and times between them.
 
-Spark's grouping key is the key group. Of each call Spark gives the chunks of the micro-batch, the watermark and the
-processing time; the host answers with result chunks. Where Spark is to call again though nothing may arrive, it keeps one timer
-per key group, the time at which the operator wants to be called.
+Spark's grouping key is the key group. In each call, Spark passes the chunks of the micro-batch, the watermark and the
+processing time, and the host returns result chunks. The host keeps one Spark timer per key group, at the time at which the
+operator is to be called even if no data arrives.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _Record = tuple[int, bytes | None, bytes | None]
 
 MAX_RESULTS = 2**31 - 2**24
-"""Bytes of the results of a call, which become one Arrow array in PySpark."""
+"""Maximum size in bytes of the results of a call, which become one Arrow array in PySpark."""
 NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
-"""Spark's time modes: of which kind are the timers?"""
+"""Spark's time modes, which define the kind of the timers."""
 
 
 class OperatorHost(StatefulProcessor):
-    """Runs one operator over all its key groups.
+    """Runs one operator on all its key groups.
 
-    The operator travels as bytes and is opened when the first rows come. When a query is planned, Spark asks the host in a new
-    process which state it has: that takes a third of a second less without the modules of the operator.
+    The operator is transferred as pickled bytes and opened when the first rows arrive. When Spark plans a query, it starts
+    the host in a new process to get its state schemas; this is a third of a second faster without importing the operator's
+    modules.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class OperatorHost(StatefulProcessor):
         self._inline = operator.pages == 1
         self.time_mode = time_mode
         self.bounded = bounded
-        """Are there inputs that are read to their end before all others?"""
+        """Whether there are bounded inputs, which are read to their end before all others."""
         self.upstream = dict(upstream or {})
-        """The inputs that come from other operators of the query, and have Spark's watermark: how far they may be behind it,
-        in microseconds."""
+        """The inputs that come from other operators of the query, and have Spark's watermark, each with its maximum
+        out-of-orderness in microseconds."""
 
     @cached_property
     def operator(self) -> Operator:
@@ -79,7 +80,7 @@ class OperatorHost(StatefulProcessor):
         self.first = handle.getListState("first", CHUNKS)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        # No results can be given from here, so the chunks wait for the first call.
+        # This method cannot return results, so the chunks are kept in state until the first call.
         self.first.appendValue(tuple(initialState))
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
@@ -98,7 +99,8 @@ class OperatorHost(StatefulProcessor):
         from asterism.operators.operator import Arrival
         from asterism.operators.state_store import batch_from_bytes
 
-        # Spark shuffles in any order; in this one every key group sees broadcast elements, and a task that is repeated sees all.
+        # Spark's shuffle has no defined order. In this order, all key groups process the same sequence of broadcast elements,
+        # and a repeated task processes the same sequence of rows.
         arrivals = []
         for row in sorted(rows, key=attrgetter("seq")):
             if row.input != CONTROL:
@@ -139,8 +141,8 @@ class OperatorHost(StatefulProcessor):
     def _rows(
         self, key: Any, store: _SparkStore, calls: Iterator[Result], times: TimerValues, fired: int | None
     ) -> Iterator[Row]:
-        """The rows of RESULTS. State is written after the last of them: Spark keeps nothing of a task that does not come to its
-        end.
+        """The rows of RESULTS. State is written after the last of them; Spark discards the state of a task that does not
+        complete.
         """
         from asterism.errors import AsterismError, LimitExceededError
         from asterism.spark.exchange import results
@@ -148,7 +150,8 @@ class OperatorHost(StatefulProcessor):
         size = 0
         try:
             for number, result in enumerate(calls):
-                # One that comes in several slices is large, and matches repeat events: they take a fraction of the space.
+                # Results in several slices are large. They are compressed to a fraction of the size, since matches repeat
+                # events.
                 for name, chunk, metrics in results(result.outputs, compressed=number > 0):
                     size += len(chunk)
                     if size > MAX_RESULTS:
@@ -164,15 +167,15 @@ class OperatorHost(StatefulProcessor):
             if isinstance(error, AsterismError):
                 place = f"key group {group_of(key[0])}"
                 error.detail = place if error.detail is None else f"{error.detail}\n{place}"
-            with suppress(Exception):  # Spark does not close what fails; what failed first is to be told
+            with suppress(Exception):  # Spark does not call close() after a failure; the first error is reported
                 self.close()
             raise
         wake = {EVENT_TIME: result.wake, PROCESSING_TIME: result.wake_processing}.get(self.time_mode)
-        # Spark fires a timer when its clock, in milliseconds, has reached it.
+        # Spark fires a timer when the time in milliseconds has reached it: round up.
         timer = _NO_TIMER if wake is None else -(-wake // 1000)
         if self.upstream and store.value is not None:
             timer = self._as_the_watermark_moves(timer, times)
-        if fired is not None and timer == fired:  # which Spark deletes after this call
+        if fired is not None and timer == fired:  # Spark deletes the fired timer after this call
             timer += 1
         self._set_timer(store, timer, fired)
         store.flush()
@@ -180,7 +183,7 @@ class OperatorHost(StatefulProcessor):
     def _calls(
         self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
     ) -> Iterator[Result]:
-        """One call of the operator for each of *parts*, and one for the end."""
+        """Call the operator for each of *parts*, and once more at the end of the input."""
         from asterism.columns.time import BEFORE_TIME, END_OF_TIME
         from asterism.operators.operator import Arrival, Now
 
@@ -191,18 +194,20 @@ class OperatorHost(StatefulProcessor):
         )
         arrived = [self._arrivals(part) for part in parts]
         if self.upstream and now.watermark != BEFORE_TIME:
-            # Operators upstream have given all their rows up to Spark's watermark, the last of them in this micro-batch.
+            # Upstream operators have emitted all rows up to Spark's watermark, the last of them in this micro-batch.
             arrived[-1] += [Arrival(name, None, now.watermark - delay) for name, delay in self.upstream.items()]
             now = Now(processing_time=now.processing_time)
         for arrivals in arrived:
             yield from self.operator.slices(store, arrivals, now)
         if ends:
-            # Where processing time decides nothing it stays what it is: conditions may ask for it.
+            # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
             clock = END_OF_TIME if self.operator.processing_time else now.processing_time
             yield from self.operator.slices(store, [], Now(END_OF_TIME, clock))
 
     def _as_the_watermark_moves(self, timer: int, times: TimerValues) -> int:
-        """A timer that lets Spark call every key group whenever the watermark moves, so that all know the same one."""
+        """A timer with which Spark calls every key group whenever the watermark advances, so that all have the same
+        watermark.
+        """
         in_event_time = self.time_mode == EVENT_TIME
         now = times.getCurrentWatermarkInMs() if in_event_time else times.getCurrentProcessingTimeInMs()
         moves = max(now, 0) + 1
@@ -219,9 +224,9 @@ class OperatorHost(StatefulProcessor):
 
 
 class _SparkStore:
-    """State of the current key group: read when asked for, the header written once.
+    """State of the current key group. Pages are read on demand, and the header is written once.
 
-    Every access is a round trip to the JVM, some 50 microseconds: where there is a single page, it lives with the header
+    Every access is a round trip to the JVM of some 50 microseconds. Therefore a single page is stored with the header
     (*inline*).
     """
 

@@ -1,4 +1,4 @@
-"""The multi broadcast join: one large table, or stream, joined with several small ones where it is read."""
+"""The multi broadcast join: joins a large table or stream with several small tables in the stage that reads it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BRINGING, FILTERING = ("inner", "left"), ("left_semi", "left_anti")
 class Side:
     """A small table to join with.
 
-    :param df: the table, a batch DataFrame; every executor holds all of it in memory
-    :param on: the column or columns that both sides have under one name, or a mapping from the probe's columns to this table's.
-        As in SQL, a null equals nothing.
-    :param how: ``inner``, ``left`` (a row without a partner stays, with nulls), ``left_semi`` (keep the rows that have a
-        partner) or ``left_anti`` (those that have none)
-    :param select: the columns that this table brings; default: all but those it is joined on. The last two kinds bring none.
-    :param prefix: put before the names of the columns that it brings
-    :raises StreamDefinitionError, ColumnNotFoundError: the table cannot be joined so, or lacks a column
+    :param df: the table, a batch DataFrame. Every executor keeps the whole table in memory.
+    :param on: the column or columns that have the same name on both sides, or a mapping from columns of the probe to columns
+        of this table. As in SQL, null does not equal any value.
+    :param how: the join type: ``inner``, ``left``, ``left_semi`` or ``left_anti``
+    :param select: the columns of this table in the result. Default: all except the join columns. Semi and anti joins add no
+        columns.
+    :param prefix: a prefix for the names of these columns
+    :raises StreamDefinitionError, ColumnNotFoundError: the join type is not supported, or a column is missing
     """
 
     df: DataFrame
@@ -71,20 +71,20 @@ class Side:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns to join on: the probe's, and this table's."""
+        """The join columns: from columns of the probe to columns of this table."""
         if isinstance(self.on, Mapping):
             return dict(self.on)
         return {name: name for name in self._names()}
 
     def _names(self) -> list[Any]:
-        """All that *on* says, of which nobody knows yet whether it is text."""
+        """All column names in *on*, which have not been validated yet and may not be strings."""
         if isinstance(self.on, Mapping):
             return list(chain.from_iterable(self.on.items()))
         return list(self.on) if isinstance(self.on, list | tuple | set) else [self.on]
 
     @property
     def brings(self) -> list[str]:
-        """The columns that it brings, without the prefix."""
+        """The columns that this table adds to the result, without the prefix."""
         if self.how in FILTERING:
             return []
         mine = self.columns.values()
@@ -92,18 +92,18 @@ class Side:
 
 
 def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = None, **more: Side) -> DataFrame:
-    """Join *probe* with small tables in the stage that reads it: it is not shuffled, however many they are.
+    """Join *probe* with small tables in the stage that reads it. It is not shuffled, regardless of the number of tables.
 
-    Rows have the columns of the probe, then those of each table in turn. A table can be joined on what one before it brought.
-    Every micro-batch of a stream reads and broadcasts the tables anew. For one whose changes matter, and when they came, there
-    are broadcast inputs.
+    Rows have the columns of the probe, followed by those of each table in turn. A table can be joined on columns of a
+    previous table. Every micro-batch of a stream reads and broadcasts the tables again. For a table whose changes take effect
+    at a certain time, use a broadcast input.
 
     :param probe: a batch or streaming DataFrame
     :param sides: the tables; or as keywords: ``multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))``
-    :raises StreamDefinitionError: a table is a stream, or two columns have one name
-    :raises ColumnNotFoundError: a column to join on is missing
+    :raises StreamDefinitionError: a table is a stream, or two columns have the same name
+    :raises ColumnNotFoundError: a join column is missing
 
-    Source: FLIP-92, its first use case. An example that runs: docs/operators.md.
+    Source: FLIP-92, its first use case. A runnable example: docs/operators.md.
     """
     hint = 'multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))'
     expect(StreamDefinitionError, probe, DataFrame, "what is joined is a DataFrame", hint)
@@ -124,7 +124,7 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
                 f'"{name}" is a stream, and only a table can be broadcast whole',
                 hint="read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator",
             )
-    owners = {column.lower(): "the probe" for column in probe.columns}  # Spark does not tell names apart by case
+    owners = {column.lower(): "the probe" for column in probe.columns}  # column names are case-insensitive in Spark
     joined = probe
     for number, (name, side) in enumerate(every.items()):
         _check(joined, side.columns, f'which the table "{name}" is joined on')
@@ -142,7 +142,7 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
 
 
 def _joined(left: DataFrame, side: Side, mark: str) -> DataFrame:
-    # Under names of their own, columns of tables that come from one another cannot be confused.
+    # Unique names prevent ambiguous references between tables that are derived from one another.
     keys = {ours: mark + theirs for ours, theirs in side.columns.items()}
     right = side.df.select(
         *[F.col(quoted(theirs)).alias(mark + theirs) for theirs in dict.fromkeys(side.columns.values())],

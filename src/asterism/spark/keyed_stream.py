@@ -1,4 +1,4 @@
-"""What a user says about a DataFrame: its key, its event time, how far out of order it may be."""
+"""Descriptions of streams: a DataFrame with its key, its event time and its maximum out-of-orderness."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _KEY_TYPES = (
 
 @dataclass(frozen=True)
 class KeyedStream:
-    """Events, what groups them, and when they happened.
+    """A DataFrame of events, with its key and its event time.
 
     :param df: a streaming or a batch DataFrame
-    :param key: key column or columns; none: all events have one key (and one task does all the work). Null is a key like
-        any other.
-    :param time: event-time column: TIMESTAMP; TIMESTAMP_NTZ, whose clock is taken for that of UTC; DATE, midnight of that clock;
-        or BIGINT, a count from 1970-01-01 UTC, see *time_unit*. None: processing time. An event whose time is null, or out of
-        range, goes to the late output; without one, the query fails.
-    :param max_out_of_orderness: how much later than a younger event an event may arrive and still count (streaming only);
-        the watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's ``forBoundedOutOfOrderness``
-    :param idle_after: if nothing has come for so long (processing time), other inputs need not wait for this one; default: they
-        do
-    :param time_unit: what an event time of type BIGINT counts: "seconds", "milliseconds", "microseconds" or "nanoseconds"
-    :param order_by: order of events with equal times: columns, descending with a leading ``-``; default: order of arrival
+    :param key: key column or columns. Without one, all events have the same key, and a single task processes them. Null is a
+        key like any other.
+    :param time: event-time column. TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
+        BIGINT, a count of *time_unit* from 1970-01-01 UTC. None: processing time. An event whose time is null or out of range
+        goes to the late output; if there is none, the query fails.
+    :param max_out_of_orderness: how far the time of an event may lie behind the latest time so far before the event is late
+        (streaming only). The watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's
+        ``forBoundedOutOfOrderness``.
+    :param idle_after: the time without data (processing time) after which this input is idle and no longer holds back the
+        watermark. Default: never.
+    :param time_unit: the unit of an event time of type BIGINT: "seconds", "milliseconds", "microseconds" or "nanoseconds"
+    :param order_by: order of events with equal times: columns, descending with a leading ``-``. Default: arrival order.
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
 
@@ -83,12 +84,12 @@ class KeyedStream:
 
 @dataclass(frozen=True)
 class BroadcastStream:
-    """Elements that every key group receives: rules, thresholds, slowly changing tables.
+    """Elements that every key group receives, such as rules, thresholds or slowly changing tables.
 
     :param df: a streaming or a batch DataFrame
-    :param time: event-time column, of the types of :class:`KeyedStream`: an element takes effect at its time, exactly, and keyed
-        events wait for the watermark of this input. None: it takes effect with the micro-batch that brings it, before the keyed
-        events.
+    :param time: event-time column, of the types of :class:`KeyedStream`. An element takes effect exactly at its time, and
+        keyed events wait for the watermark of this input. None: an element takes effect in the micro-batch in which it
+        arrives, before the keyed events of that micro-batch.
     :param max_out_of_orderness: as for a keyed stream
     :param idle_after, time_unit: as for a keyed stream
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type

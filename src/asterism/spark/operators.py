@@ -1,4 +1,4 @@
-"""Wiring: a user's operator and the DataFrames that are its inputs (FLIP-92)."""
+"""Connects a user-defined operator to the DataFrames that are its inputs (FLIP-92)."""
 
 from __future__ import annotations
 
@@ -59,20 +59,21 @@ def connect(
 ) -> OperatorStream:
     """Connect the inputs of *operator* to streams, by name.
 
-    Streams and bounded DataFrames may be mixed: what is bounded is read to its end before the first element of a stream. If all
-    are bounded, elements come in the order of their event times; inputs without one come first, each to its end, broadcast
-    inputs before the others.
+    Streaming and bounded DataFrames can be mixed: bounded inputs are read to their end before the first element of a stream.
+    If all inputs are bounded, elements are processed in the order of their event times. Inputs without an event time come
+    first, one after the other, broadcast inputs before keyed ones.
 
     :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
-    :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
-    :param pages: pages of state per key group, likewise
-    :param drain: streaming: this run ends the stream: one micro-batch takes all that is available, then every input ends
-    :param co_partitioned: batch: the inputs are tables that are bucketed by their keys, all alike: they are read, and meet, in
-        one stage, without a shuffle. Where they are not, Spark shuffles, a warning says so, and the results are the same. There
-        can be no broadcast input.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param pages: the number of pages of state per key group. It cannot change either.
+    :param drain: whether this run ends the stream (streaming): one micro-batch reads all available data, then every input
+        ends
+    :param co_partitioned: batch: whether the inputs are tables that are bucketed by their keys in the same way. They are then
+        read and processed in one stage, without a shuffle. If they are not bucketed in this way, Spark shuffles them, and a
+        warning is issued; the results are the same. Broadcast inputs are not supported.
     :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, connected twice, unknown or mistyped
 
-    Examples that run: docs/operators.md.
+    Runnable examples: docs/operators.md.
     """
     check_key_groups(key_groups)
     check_operator(operator)
@@ -88,7 +89,7 @@ def connect(
 
 
 class OperatorStream:
-    """What an operator gives. Each DataFrame made here is a query of its own; :meth:`run` writes several outputs from one."""
+    """The outputs of an operator. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class OperatorStream:
                     hint="KeyedStream(df, key=...)",
                 )
         self.streaming = any(stream.df.isStreaming for stream in streams.values())
-        # A batch run keeps its state in memory, and has no use for pages.
+        # In batch, state is kept in memory, without pages.
         self.operator = MultipleInputOperator(operator, wires, pages=pages if self.streaming else 1)
         self.streams = {name: streams[name] for name in self.operator.inputs}
         self.key_groups, self.drain, self.co_partitioned = key_groups, drain, co_partitioned
@@ -135,7 +136,7 @@ class OperatorStream:
     def output(self, name: str) -> DataFrame:
         """The rows of one output.
 
-        :raises StreamDefinitionError: there is none of that name
+        :raises StreamDefinitionError: there is no output of that name
         """
         self._check_outputs([name])
         use = Use.as_dataframe(self.drain)
@@ -152,9 +153,9 @@ class OperatorStream:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`.
+        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`.
 
-        The operator's counters, and the count of late elements, are in the query's progress, as the observation ``asterism``.
+        The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         self._check_outputs(sinks)
@@ -211,7 +212,7 @@ class OperatorStream:
         )
 
     def _batch(self) -> DataFrame:
-        """All elements, by key group and in the order in which they are processed; Spark sorts, and spills."""
+        """All elements, by key group and in processing order. Spark sorts them, and spills if necessary."""
         ranked = sorted(self.streams, key=lambda name: not self.operator.inputs[name].broadcast)
 
         def group(name: str) -> Column:
@@ -220,7 +221,8 @@ class OperatorStream:
             return key_group_of(_keys(self.streams[name]), self.key_groups)
 
         def place(name: str) -> list[Column]:
-            # Broadcast elements have one order in all key groups; of keyed ones that with equal times does not matter.
+            # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is
+            # free.
             order = (
                 F.monotonically_increasing_id() if self.operator.inputs[name].broadcast else F.lit(None).cast("long")
             )
@@ -232,7 +234,7 @@ class OperatorStream:
         )
 
     def _co_partitioned(self) -> DataFrame:
-        """All elements, by key and in order. A window, unlike a repartition, leaves rows that are where they belong."""
+        """All elements, by key and in order. Unlike a repartition, a window does not move rows of bucketed tables."""
         names = list(self.streams)
         for name in names:
             if not _keys(self.streams[name]):
@@ -249,7 +251,9 @@ class OperatorStream:
         return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
 
     def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
-        """The elements of all inputs: where they belong, their times, the numbers of their inputs, and a struct per input."""
+        """The elements of all inputs, with the columns of *place*, their times, the indexes of their inputs, and a struct per
+        input.
+        """
         parts = []
         for number, name in enumerate(names):
             stream = self.streams[name]
@@ -281,7 +285,7 @@ def _wire(spark: SparkSession, stream: Stream) -> Wire:
 
 
 def _sort_time(stream: Stream) -> Any:
-    """Event time in microseconds; null, which comes first, where there is none."""
+    """Event time in microseconds; null, which is sorted first, for a stream without one."""
     if stream.time is None:
         return F.lit(None).cast("long")
     return event_micros(quoted(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

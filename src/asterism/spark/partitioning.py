@@ -1,10 +1,10 @@
-"""How key groups are spread over Spark's partitions.
+"""Distributes key groups evenly over Spark's partitions.
 
-Spark puts a row into the partition ``hash(key) mod partitions``. With the numbers 0 to 127 as keys, chance decides: of two
-partitions one gets 74 key groups and the other 54, and every micro-batch waits for the first. But Spark's hash of an integer
-(Murmur3 with seed 42, the documented SQL function ``hash``) is a bijection on 32 bits: key group *g* travels under the one
-number whose hash is *g*, and so each of *n* partitions gets every *n*-th key group. If a later Spark hashed otherwise, only the
-balance would suffer.
+Spark assigns a row to the partition ``hash(key) mod partitions``. With the numbers 0 to 127 as keys, the distribution is
+random: with two partitions, one gets 74 key groups and the other 54, and every micro-batch takes as long as the larger one.
+But Spark's hash of an integer (Murmur3 with seed 42, the documented SQL function ``hash``) is a bijection on 32 bits.
+Therefore the shuffle key of key group *g* is the only integer whose hash is *g*, its label, so that each of *n* partitions
+gets every *n*-th key group. With another hash function in a later version of Spark, only the distribution would be uneven.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def label(group: int) -> int:
 
 
 def group_of(label: int) -> int:
-    """The key group that travels under *label*.
+    """The key group with this *label*.
 
     >>> group_of(label(7))
     7
@@ -48,7 +48,7 @@ def group_of(label: int) -> int:
 
 
 def _divided(x: int, factor: int) -> int:
-    """The number that *factor* times, modulo 2**32, is *x*; the factor is odd."""
+    """The number whose product with *factor*, which is odd, is *x* modulo 2**32."""
     return x * pow(factor, -1, 2**32) & _MASK
 
 

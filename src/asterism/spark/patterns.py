@@ -1,4 +1,4 @@
-"""The fluent entry on Spark: describe a keyed stream once, look for a pattern, take the results as DataFrames."""
+"""The fluent API of patterns on Spark: match a pattern in a keyed stream, and get the results as DataFrames."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _check_select(select: Any) -> None:
 
 
 class CEP:
-    """Where patterns and streams meet."""
+    """Applies patterns to streams, as Flink's class of the same name."""
 
     @staticmethod
     def pattern(
@@ -80,23 +80,24 @@ class CEP:
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> PatternStream:
-        """Look for *pattern* in *stream*.
+        """Match *pattern* in *stream*.
 
-        :param semantics: the library's own, or Flink's to the letter
-        :param key_groups: into how many groups keys are hashed (streaming); fixed for the life of a checkpoint
-        :param pages: pages of state per key group (streaming), likewise; more make small micro-batches over much state cheaper
-        :param drain: streaming: this run ends the stream: with the trigger *available now*, one micro-batch takes all that is
-            available, then every deadline fires and the state is left empty. :meth:`PatternStream.run` does that by itself,
-            after a run in as many micro-batches as the sources want.
-        :param max_partial_matches: how many partial matches a key may have; what one event may cost is limited with it. None:
-            any number (see docs/limits.md)
-        :param on_limit: what happens at that limit: "error" fails the query with
-            :class:`~asterism.errors.LimitExceededError`, "drop" drops the partial matches that began last
-        :raises MalformedPatternError, ExpressionError: the pattern means nothing, or not for these events
+        :param semantics: the semantics of this library, or exactly those of Flink
+        :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
+        :param pages: the number of pages of state per key group (streaming). It cannot change either. With more pages, small
+            micro-batches over a large state are cheaper.
+        :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch
+            reads all available data, then every deadline fires and the state is empty. :meth:`PatternStream.run` drains by
+            default, after it has read the available data in as many micro-batches as the sources require.
+        :param max_partial_matches: the maximum number of partial matches per key, which also limits the cost of an event.
+            None: no limit (see docs/limits.md).
+        :param on_limit: the behavior at that limit. "error" fails the query with
+            :class:`~asterism.errors.LimitExceededError`; "drop" drops the partial matches that began last.
+        :raises MalformedPatternError, ExpressionError: the pattern is invalid, or does not fit the columns of the stream
 
-        Warns with :class:`~asterism.errors.PatternWarning` where the pattern surely does not mean what it says.
+        Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
-        Examples that run: README.md (batch) and docs/streaming.md.
+        Runnable examples: README.md (batch) and docs/streaming.md.
         """
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
@@ -122,25 +123,27 @@ class CEP:
         max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
         on_limit: str = "disable",
     ) -> PatternProcessorStream:
-        """Look for the patterns of many processors, which change while the stream runs (FLIP-200).
+        """Match the patterns of many processors, which can change while the query runs (FLIP-200).
 
-        :param stream: its key is that of processors without one of their own; it may have none
-        :param factory: makes the discoverer, on Spark's driver
-        :param store: a folder for the sets of processors that driver and executors can reach; default: one in the checkpoint
-        :param functions: what processors may name as their function: from a table of matches to a table of as many rows
-        :param on_error: what happens if a processor fails: "fail", the query; "disable", the processor in the key group where it
-            failed, until its next version, with a row in the output ``errors``
-        :param max_partial_matches: how many partial matches of a processor a key may have; a processor may ask for fewer. What
-            one event may cost is limited with it. None: any number (see docs/limits.md)
-        :param on_limit: what happens at that limit, whatever *on_error* says: "disable" the processor, as above; or "fail", the
-            query with :class:`~asterism.errors.LimitExceededError`
+        :param stream: a stream, whose key applies to processors without a key of their own; the key may be empty
+        :param factory: creates the discoverer, on Spark's driver
+        :param store: a folder for the rule sets, accessible to the driver and the executors. Default: a folder in the
+            checkpoint.
+        :param functions: the functions that processors can refer to, by name. Each takes a table of matches and returns a
+            table with the same number of rows.
+        :param on_error: the behavior if a processor fails. "fail" fails the query; "disable" disables the processor until its
+            next version, in the key group where it failed, and adds a row to the output ``errors``.
+        :param max_partial_matches: the maximum number of partial matches per processor and key, which also limits the cost of
+            an event. A processor can set a lower limit. None: no limit (see docs/limits.md).
+        :param on_limit: the behavior at that limit, independent of *on_error*. "disable" disables the processor as above;
+            "fail" fails the query with :class:`~asterism.errors.LimitExceededError`.
         :raises StreamDefinitionError: an option is unknown
         """
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
         expect(StreamDefinitionError, drain, bool, "drain is True or False")
         for name, value in (("on_error", on_error), ("on_limit", on_limit)):
-            # A Column is equal to nothing, not even unequal.
+            # The type is checked first: comparing a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} is "fail" or "disable", not {shown(value)}')
         return PatternProcessorStream(
@@ -150,8 +153,8 @@ class CEP:
 
 
 class PatternStream:
-    """What a pattern finds in a stream. Each DataFrame made here is a query of its own, with the columns it needs and no
-    others; :meth:`run` writes several outputs from one query.
+    """The results of a pattern applied to a stream. Each DataFrame is a separate query, which reads only the columns that it
+    needs; :meth:`run` writes several outputs from one query.
     """
 
     def __init__(
@@ -176,34 +179,36 @@ class PatternStream:
         self.on_limit = on_limit
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
-        # Everything that is wrong with the pattern is said now, not when a result is asked for.
+        # Validate the pattern now, not when a result is requested.
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES)})
 
     # ------------------------------------------------------------------ results
 
     @property
     def matches(self) -> DataFrame:
-        """Key columns, ``start_time``, ``end_time`` (first and last event), ``match_time`` (when it was decided), ``match_id``
-        (the same whenever this match is found again), and a list of events per stage, whole and typed as the input.
+        """The matches: key columns, ``start_time`` and ``end_time`` (the times of the first and last event), ``match_time``
+        (the time at which the match was decided), ``match_id`` (the same each time this match is found), and for each stage a
+        list of its events, with all columns of the input and their types.
         """
         return self._single(OutputSpec(OutputKind.MATCHES))
 
     @property
     def timed_out(self) -> DataFrame:
-        """Partial matches that ran out of time, as :attr:`matches`, with ``timeout_time``."""
+        """Timed-out partial matches, with the columns of :attr:`matches`, but ``timeout_time`` instead of ``match_time``."""
         return self._single(OutputSpec(OutputKind.TIMED_OUT))
 
     @property
     def late(self) -> DataFrame:
-        """Events that came too late to be matched, and events without a time, as they came in."""
+        """Late events and events without a time, with the columns of the input."""
         return self._single(OutputSpec(OutputKind.LATE))
 
     def select(self, *measures: str, output: str = "matches") -> DataFrame:
         """One row per match (or, with ``output="timed_out"``, partial match): the key columns and *measures*.
 
-        A measure is SQL over the stages, ``LAST(b.price) - FIRST(a.price) AS rise``: FIRST, LAST, SUM, COUNT, AVG, MIN and
-        MAX of a stage's events, NULL (COUNT: 0) where it took none; ``a.price`` alone is ``LAST(a.price)``. Key columns,
-        ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id`` can be used too.
+        A measure is an SQL expression over the stages, such as ``LAST(b.price) - FIRST(a.price) AS rise``. FIRST, LAST, SUM,
+        COUNT, AVG, MIN and MAX aggregate the events of a stage; they are NULL (COUNT: 0) if it has none. ``a.price`` alone
+        means ``LAST(a.price)``. Key columns, ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id``
+        are available, too.
         """
         expect_texts(StreamDefinitionError, measures, "measures are SQL texts", 'select("COUNT(a.*) AS n")')
         return self._single(OutputSpec(_kind(output), measures=measures))
@@ -211,8 +216,8 @@ class PatternStream:
     def process(
         self, function: Callable[[pa.Table], pa.Table], schema: T.StructType | str, *, output: str = "matches"
     ) -> DataFrame:
-        """Rows made by *function*: a :class:`pyarrow.Table` of matches in, with the columns of :attr:`matches`, a table with
-        the columns of *schema* out. It is called with any number of matches at a time.
+        """Rows computed by *function*. It takes a :class:`pyarrow.Table` of matches, with the columns of :attr:`matches`, and
+        returns a table with the columns of *schema*. Each call gets an arbitrary number of matches.
         """
         if not callable(function):
             raise StreamDefinitionError(
@@ -234,16 +239,17 @@ class PatternStream:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write outputs (``matches``, ``timed_out``, ``late``) to sinks, computing once.
+        """Write outputs (``matches``, ``timed_out``, ``late``) to sinks. They are computed only once.
 
-        A sink is called as ``sink(dataframe, batch_id)`` for every micro-batch, and must read all of the DataFrame; a batch id
-        that comes again after a failure brings the same rows, so a sink that overwrites by batch id gets each row exactly once.
+        A sink is called as ``sink(dataframe, batch_id)`` for every micro-batch, and must read the whole DataFrame. If a
+        micro-batch is repeated after a failure, it has the same batch id and the same rows, so that a sink that overwrites by
+        batch id writes each row exactly once.
 
-        :param checkpoint: checkpoint location, needed for a stream
-        :param select: measures per output; default: the rows of :attr:`matches` and its like
-        :param drain: with the default trigger, end the stream when everything available has been processed
-        :param trigger: arguments of ``DataStreamWriter.trigger``; default: process what is available and return
-        :return: the running query if *trigger* was given, otherwise None, when all is done
+        :param checkpoint: checkpoint location, required for a stream
+        :param select: measures per output. Default: the columns of :attr:`matches`, :attr:`timed_out` and :attr:`late`.
+        :param drain: with the default trigger, whether to end the stream after all available data has been processed
+        :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
+        :return: the running query if *trigger* was given; otherwise None, after the query has ended
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         _check_select(select)
@@ -292,17 +298,18 @@ class PatternStream:
         )
 
     def _results(self, operator: CepOperator, use: Use) -> DataFrame:
-        """Results as chunks, with the name of their output."""
+        """Results as chunks, with the names of their outputs."""
         return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator)
 
     def _relevant(self, df: DataFrame, operator: CepOperator) -> DataFrame:
-        """Leave out what cannot matter, before anything is exchanged. Late events and events without a time are kept where
-        somebody wants to see them, or must hear of them.
+        """Filter out events that cannot affect the result, before the exchange. Late events are kept if the output ``late``
+        is requested, and events without a time are always kept, since without that output the query fails on them.
         """
         condition = operator.pattern.relevance_sql()
         if condition is None or operator.wants_late:
             return df
-        # Naming the event time also keeps the filter above the watermark, which is to see every event.
+        # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every
+        # event.
         time = self.stream.time
         return df.where(condition if time is None else f"({condition}) OR {quoted(time)} IS NULL")
 
@@ -313,13 +320,14 @@ class PatternStream:
         stream, df = self.stream, self.stream.df
         relevant = self._relevant(df, operator)
         time_mode = NO_TIME if stream.time is not None else PROCESSING_TIME
-        # Where Spark can have no watermark of these events, nothing may be left out before the operator sees their times.
+        # If Spark cannot have a watermark for these events, the operator must see the times of all of them: no filter.
         if stream.time is not None and not has_watermark(df) and not may_be_watched(df, use):
             relevant = df
         watched = stream.time is not None and relevant is not df and not has_watermark(df)
         if watched:
             assert stream.time is not None
-            # The operator sees only the times of the events that are left; Spark's watermark, a micro-batch later, those of all.
+            # The operator sees only the times of the remaining events. Spark's watermark covers all events, one micro-batch
+            # later.
             time_mode = EVENT_TIME
             column = stream.time
             kind = df.schema[column].dataType
@@ -342,7 +350,8 @@ class PatternStream:
         stream = self.stream
         df = self._inputs(self._relevant(stream.df, operator), operator)
         order = [F.col(quoted(key)) for key in stream.keys]
-        # By the hash: where a table is bucketed by the keys, Spark drops a repartition by them, and then the buckets as well.
+        # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
+        # bucketing.
         df = df.repartition(KEY_HASH) if order else df.coalesce(1)
         order += [F.col(quoted(stream.time))] if stream.time is not None else []
         for column in stream.order_by:

@@ -1,4 +1,4 @@
-"""Schemas of Spark and Arrow, names of columns in expressions, and the session's time zone."""
+"""Schemas of Spark and Arrow, quoted column names, and the session's time zone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from asterism.operators.operator import Operator
 
 
 def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
-    """The columns that a function of a user returns.
+    """The schema of the columns that a user's function returns.
 
-    :raises StreamDefinitionError: *schema* is none
+    :raises StreamDefinitionError: *schema* is not a valid schema
     """
     expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function is a text", hint)
     try:
@@ -38,12 +38,12 @@ def quoted(name: str) -> str:
 
 
 def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MILLISECONDS) -> pa.Schema:
-    """How Spark hands these columns to Python, with what their types do not tell: the session's time zone, and what an event
-    time counts that is an integer.
+    """The Arrow schema in which Spark passes these columns to Python. Its metadata has the session's time zone and the unit
+    of event times that are integers.
     """
     arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    # Without what else is said about the columns: it is no part of what a checkpoint belongs to.
+    # Other metadata of the columns is dropped: it must not affect whether a query fits a checkpoint.
     return pa.schema(
         [pa.field(field.name, field.type) for field in arrow], metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}
     )
@@ -52,7 +52,7 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
 def zone_asked(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
     """The session's time zone, if what an operator computes depends on it; None otherwise.
 
-    :param build: makes the operator for events of a schema
+    :param build: creates the operator for a schema of events
     """
 
     def made_in(zone: str) -> bytes:
@@ -65,7 +65,7 @@ def zone_asked(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str
 
 
 class _WithoutMetadata(cloudpickle.Pickler):
-    """Writes schemas without what they tell beside their columns."""
+    """Pickles schemas without their metadata."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, pa.Schema):
@@ -74,5 +74,5 @@ class _WithoutMetadata(cloudpickle.Pickler):
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
-    """A timestamp without a zone is one in Spark, too, and not an instant in UTC."""
+    """The Spark schema. A timestamp without a time zone is a TIMESTAMP_NTZ, not a TIMESTAMP."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,7 +1,7 @@
-"""The control source of a query with pattern processors: announces sets, beside what every control source does.
+"""The control source of a query with pattern processors. In addition to the control messages, it publishes rule sets.
 
-The reader lives on Spark's driver, in a process of its own, with the coordinator. A set's number is in the offset: the
-micro-batch that brings it is fixed, also after a failure, and the same for all key groups.
+The reader runs on Spark's driver, in a separate process, together with the coordinator. The number of a rule set is in the
+offset. Therefore the micro-batch that delivers the set is fixed, also after a failure, and the same for all key groups.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row = tuple[int, str, int, None, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What the reader needs. It is made by the user's own process, and by no other."""
+    """The configuration of the reader. Only the user's own process creates it."""
 
     factory: PatternProcessorDiscovererFactory
     compiler: ProcessorCompiler
@@ -48,10 +48,10 @@ class Payload:
     without: frozenset[str] = frozenset()
 
     def source(self) -> type[RuleSource]:
-        """A source that has it.
+        """A source with this payload.
 
-        It is in the class, which travels as bytes that nobody shows. Options do not do: whoever sees a plan reads them, and the
-        factory may know a password.
+        The payload is an attribute of the class, which is transferred as opaque bytes. Options are not suitable: they appear
+        in query plans, and the factory may contain a password.
         """
         unique = f"{NAME}_{uuid4().hex}"
 
@@ -71,7 +71,7 @@ class Payload:
 
 
 class RuleSource(ControlSource):
-    """Options: those of the control source. Its *payload* is a pickled :class:`Payload`."""
+    """A control source with the same options. Its *payload* is a pickled :class:`Payload`."""
 
     payload: ClassVar[bytes]
 
@@ -83,9 +83,9 @@ class RuleSource(ControlSource):
 
 
 class _Announces(SourceReader):
-    """Offsets have ``set``, the number of the newest set, ``ends``, how many ends of input there were before it was told, and
-    ``discovery``, how discovery was then: so a query's progress tells, and a change of it makes a micro-batch, if only an empty
-    one.
+    """Publishes rule sets. Offsets also have ``set``, the number of the newest set; ``ends``, the number of ends of input
+    before it was published; and ``discovery``, the status of the discovery at that time. The status is therefore in the
+    query's progress, and a change of it starts a micro-batch, even an empty one.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class _Announces(SourceReader):
         self._stopped = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # To executors, which read partitions.
+        # The pickled reader is sent to executors, which only read partitions.
         return self.__dict__ | {"_coordinator": None, "payload": b""}
 
     @property
     def coordinator(self) -> Coordinator:
-        """Started when it is first asked, and stopped with the query."""
+        """The coordinator, started at the first access and stopped with the query."""
         if self._coordinator is None:
             from asterism.rules.coordinator import Coordinator
 
@@ -141,9 +141,9 @@ class _Announces(SourceReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
-        # With the end of input key groups forget the set, too: a run that goes on tells it again.
+        # The end of input also deletes the set from the state of the key groups, so that a later run must publish it again.
         if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
-            # The newest alone: what came and went between two micro-batches is nobody's business.
+            # Only the newest set: sets that were replaced between two micro-batches never take effect.
             store = self.coordinator.store
             found.append(InputPartition((store, end["set"], store.digest(end["set"]))))
         return found
@@ -169,10 +169,10 @@ class _Announces(SourceReader):
             self._coordinator.close()
 
     def _stop_on_signal(self) -> None:
-        """Spark ends this process with a signal, at which Python would end at once, without :meth:`stop`."""
+        """Call :meth:`stop` on SIGTERM. Spark ends this process with this signal, at which Python would exit immediately."""
 
         def end(*_: Any) -> None:
-            if not self._stopped:  # else the end has begun, and has some seconds
+            if not self._stopped:  # otherwise the shutdown has begun, and has some seconds left
                 self.stop()
                 sys.exit()
             signal.alarm(SECONDS_TO_END)
@@ -182,7 +182,7 @@ class _Announces(SourceReader):
 
 
 class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
-    """Announces sets as they come; with the trigger *available now*, the one that is there at the start."""
+    """Publishes sets as they are discovered; with the trigger *available now*, only the newest set at the start."""
 
     pinned: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
@@ -203,7 +203,7 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
 
 
 class ProcessorDrainReader(_Announces):
-    """Announces the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
+    """Publishes the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
 
     last: dict[str, Any] | None = None
 
@@ -215,7 +215,7 @@ class ProcessorDrainReader(_Announces):
 
 
 def _log_updates() -> None:
-    """In this process, one of Spark's, nobody has said where logs go: to its standard error, which is the driver's."""
+    """Log to standard error, which is that of the driver: in this process of Spark's, logging is not configured."""
     log = logging.getLogger("asterism")
     if not log.hasHandlers():
         handler = logging.StreamHandler()

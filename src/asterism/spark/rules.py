@@ -1,4 +1,4 @@
-"""Pattern processors on Spark: ``CEP.pattern_processors`` and what it gives (FLIP-200)."""
+"""Pattern processors on Spark: ``CEP.pattern_processors`` and its outputs (FLIP-200)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from asterism.spark.stateful import Use, bounded, hashed, mapped, observed, outp
 
 @dataclass(frozen=True)
 class PatternProcessorStream:
-    """What the processors find: the outputs ``matches``, ``timed_out``, ``late`` and ``errors``.
+    """The results of pattern processors: the outputs ``matches``, ``timed_out``, ``late`` and ``errors``.
 
-    A match has ``processor_id``, ``processor_version``, ``key`` (its values, as text), ``start_time``, ``end_time``,
-    ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same whenever this match is found again), and, depending on
-    the processor: ``events``, in order, each with its stage; ``measures``, by name, as text; or ``result``, what its function
-    made of it, as JSON.
+    A match has ``processor_id``, ``processor_version``, ``key`` (the values of the key, as strings), ``start_time``,
+    ``end_time``, ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same each time this match is found) and,
+    depending on the processor: ``events``, in order, each with its stage; ``measures``, by name, as strings; or ``result``,
+    the result of its function, as JSON.
     """
 
     stream: KeyedStream
@@ -61,7 +61,7 @@ class PatternProcessorStream:
         self._operator(FolderStore(""))
 
     def _check_options(self) -> None:
-        """Of what would otherwise fail later, where the query runs."""
+        """Check the options that would otherwise fail only when the query runs."""
         if not isinstance(self.factory, PatternProcessorDiscovererFactory):
             raise StreamDefinitionError(
                 f"what makes the discoverer is a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
@@ -86,8 +86,8 @@ class PatternProcessorStream:
         return self.stream.df.sparkSession
 
     def output(self, name: str, *, without: Iterable[str] = ()) -> DataFrame:
-        """The rows of one output, in a query of its own. Over a stream it needs a *store*, which
-        is for this query alone: :meth:`run` writes several outputs from one query.
+        """The rows of one output, as a separate query. A streaming query needs a *store*, which no other query may use;
+        :meth:`run` writes several outputs from one query.
 
         :param without: as for :meth:`run`
         :raises StreamDefinitionError: there is no such output, or no store
@@ -120,13 +120,13 @@ class PatternProcessorStream:
         name: str | None = None,
         without: Iterable[str] = (),
     ) -> StreamingQuery | None:
-        """Write outputs to sinks, computing once; as :meth:`asterism.PatternStream.run`. The store is in the checkpoint, which a
-        stream needs, unless it was given.
+        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. The store is in the
+        checkpoint, which a stream requires, unless *store* was given.
 
-        :param without: processors that are left out, by ``id`` (all versions) or ``id@version``: also in a micro-batch that has
-            failed and is repeated, so that a query goes on which one of them has brought down. Nothing of them is computed. What
-            was in force of them stays disabled in later runs, too, until its next version.
-        :raises StreamDefinitionError: there is no such output, or a name in *without* is none
+        :param without: the processors to exclude, by ``id`` (all versions) or ``id@version``. They are not evaluated, not
+            even in a micro-batch that failed and is repeated, so that a query can continue after a processor has made it
+            fail. Versions that were in force stay disabled in later runs until the next version.
+        :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         names = checked_names(without)
@@ -149,12 +149,14 @@ class PatternProcessorStream:
         )
 
     def status(self, checkpoint: str | None = None) -> Status:
-        """How discovery is, and what is in force; from another process: :func:`asterism.rules.set_store.status_of`."""
+        """The status of the discovery and the rules in force. In another process, use
+        :func:`asterism.rules.set_store.status_of`.
+        """
         return self._store(checkpoint).read_status()
 
     @staticmethod
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
-        """How many matches each processor had in a micro-batch, from the query's progress."""
+        """The number of matches per processor in a micro-batch, from the query's progress."""
         found: dict[str, int] = {}
         rows = [row for row in observed(progress) if BY_PROCESSOR in row]
         for counts in [counts for row in rows for counts in json.loads(row[BY_PROCESSOR])]:
@@ -165,8 +167,8 @@ class PatternProcessorStream:
 
     @staticmethod
     def discovery(progress: StreamingQueryProgress) -> str:
-        """How discovery was in a micro-batch, from the query's progress: ``initializing``, ``valid``, or ``interrupted`` and the
-        error of the last look.
+        """The status of the discovery in a micro-batch, from the query's progress: ``initializing``, ``valid``, or
+        ``interrupted`` with the error of the last poll.
         """
         offsets = (json.loads(source.endOffset) for source in progress.sources)
         found = (offset["discovery"] for offset in offsets if isinstance(offset, dict) and "discovery" in offset)
@@ -187,7 +189,7 @@ class PatternProcessorStream:
                 )
 
     def _found(self, without: frozenset[str]) -> OneSet:
-        """What the discoverer finds now, for a run over a table."""
+        """The rules that the discoverer finds now, for a batch run."""
         store = OneSet()
         coordinator = Coordinator(self._operator(store).compiler, store, without)
         discoverer = self.factory.create_pattern_processor_discoverer()
@@ -200,9 +202,9 @@ class PatternProcessorStream:
     def _operator(
         self, store: FolderStore, taken: Iterable[str] = (), without: frozenset[str] = frozenset()
     ) -> DynamicCepOperator:
-        """*without*: what this run leaves out, beside what has been killed in the store."""
+        """*without*: the processors to exclude in this run, in addition to the kill list of the store."""
         killed = store.killed() if store.location else {}
-        # Sets that are made from now on say themselves what is killed.
+        # Later sets contain the kill list themselves.
         last = max(store.numbers(), default=0) if killed else 0
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema, self.stream.time_unit),
@@ -232,12 +234,12 @@ class PatternProcessorStream:
             use=use,
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
-            zone=operator.schema.metadata[TIME_ZONE].decode(),  # rules that ask for it may come
+            zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
             source=Payload(self.factory, operator.compiler, store, without).source(),
         )
 
     def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:
-        """The copies, by key group and in order of time; Spark sorts, and spills."""
+        """Run on the copies of the events, by key group and in time order. Spark sorts them, and spills if necessary."""
         schema = operator.inputs[EVENTS].prepared
         copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
         copies = mapped(events, copied(operator, EVENTS), copied_schema)

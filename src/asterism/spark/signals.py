@@ -1,10 +1,10 @@
-"""How the end of input reaches the operators upstream in a query.
+"""Signals the end of input to the upstream operators of a query.
 
-The control source of an operator whose output is taken as a DataFrame cannot know whether the query that it will be part of is to
-end its input. The query that does says so in a folder on the driver's host while it starts; control sources look there when
-Spark asks them for all that is available, at once, which it does only where it plans a single micro-batch.
+If the output of an operator is a DataFrame, its control source does not have the information whether the query that contains
+it is to end its input. Such a query creates a file in a folder on the driver's host while it starts. Control sources check
+the folder when Spark requests all available data at once, which it does only when it plans a single micro-batch.
 
-Imports nothing heavy: the processes of control sources do.
+This module must be quick to import, since the processes of control sources import it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _folder: str | None = None
 
 
 def folder() -> str:
-    """The folder of this process, in which queries that end say so."""
-    global _folder  # noqa: PLW0603 - a fact about this process
+    """The folder of this process for the signals of queries that end."""
+    global _folder  # noqa: PLW0603 - one folder per process
     with _lock:
         if _folder is None:
             _folder = tempfile.mkdtemp(prefix="asterism-")
@@ -37,7 +37,7 @@ def folder() -> str:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """While a query that ends its input starts, and plans its micro-batch."""
+    """Sets the signal, while a query that ends its input starts and plans its micro-batch."""
     signal = Path(folder()) / _ENDING / uuid.uuid4().hex
     signal.touch()
     try:
@@ -47,7 +47,7 @@ def ending() -> Iterator[None]:
 
 
 def is_ending(place: str) -> bool:
-    """Called by readers: does a query end now?"""
+    """Whether a query ends its input now; called by readers."""
     try:
         return any((Path(place) / _ENDING).iterdir())
     except OSError:
@@ -55,7 +55,7 @@ def is_ending(place: str) -> bool:
 
 
 def announce(place: str) -> None:
-    """Called by readers, to tell the driver that they see its folder."""
+    """Record that a reader has access to the folder of the driver; called by readers."""
     try:
         (Path(place) / _READERS / "seen").touch()
     except OSError:
@@ -63,5 +63,5 @@ def announce(place: str) -> None:
 
 
 def is_seen() -> bool:
-    """Has any reader found this process's folder?"""
+    """Whether any reader has access to the folder of this process."""
     return (Path(folder()) / _READERS / "seen").exists()

@@ -1,4 +1,4 @@
-"""How an operator of any kind becomes a Spark plan: hashing, exchange, stateful call, outputs."""
+"""Builds the Spark plan of an operator: hashing, exchange, ``transformWithState``, outputs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ from asterism.spark.upstream import OTHER, OURS, goes_on, has_watermark, is_wate
 
 DEFAULT_KEY_GROUPS = 32
 OBSERVATION = "asterism"
-"""Name of the observation that has an operator's counts, in a query's progress; where a query has several operators, those of
-the others begin with it."""
+"""Name of the observation with an operator's counts in a query's progress, and the prefix of the names of further operators.
+"""
 WATERMARKS = "spark.asterism.watermarks"
-"""Setting of the session: may outputs that are DataFrames have a watermark of Spark's below them? Default: true."""
+"""Configuration of the session: whether the plans of outputs that are DataFrames may contain a Spark watermark. Default:
+true.
+"""
 _numbers = itertools.count(1)
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -46,11 +48,11 @@ _MARKED_TIME = "__marked_time"
 
 @dataclass(frozen=True)
 class Use:
-    """What the plan of an operator is for.
+    """The purpose of an operator's plan.
 
-    :param drain: does it end its input?
-    :param final: do its results go to sinks, and not into a DataFrame, behind which another operator may come?
-    :param observation: the name of its counts
+    :param drain: whether it ends its input
+    :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
+    :param observation: the name of the observation with its counts
     """
 
     drain: bool
@@ -63,7 +65,7 @@ class Use:
 
 
 def unique_observation() -> str:
-    """Spark allows a name once in a query, and nobody knows which DataFrames will meet in one."""
+    """A name that is unique in this process. Names must be unique in a query, which may combine any DataFrames."""
     number = next(_numbers)
     return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
 
@@ -81,7 +83,7 @@ def check_key_groups(key_groups: int) -> None:
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
-    """``mapInArrow``, also over columns that PySpark cannot name there: it takes a dot for the way into a struct."""
+    """``mapInArrow``, also for column names with a dot, which PySpark would interpret there as a field of a struct."""
     names = df.columns
     if not any("." in name or "`" in name for name in names):
         return df.mapInArrow(function, schema)
@@ -93,13 +95,13 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
 
 
 def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
-    """*columns*, and the hash of the *keys* as KEY_HASH."""
+    """The *columns*, and the hash of the *keys* as KEY_HASH."""
     key_hash = F.xxhash64(*[F.col(quoted(key)) for key in keys]) if keys else F.lit(0).cast("long")
     return df.select(*[F.col(quoted(name)) for name in columns], key_hash.alias(KEY_HASH))
 
 
 def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
-    """The key group of a row, for a run over a table."""
+    """The key group of a row, in batch."""
     columns = [F.col(quoted(key)) for key in keys]
     return F.pmod(F.xxhash64(*columns), F.lit(key_groups)).cast("int") if columns else F.lit(0)
 
@@ -111,7 +113,8 @@ def bounded(
     sent: Callable[[pa.Table], list[Arrival]],
     first: Sequence[Arrival] = (),
 ) -> DataFrame:
-    """The operator over a table, as RESULTS: *rows* by BATCH_GROUP and in *order*; Spark sorts, and spills.
+    """Run the operator in batch on *rows*, by BATCH_GROUP and in *order*, to RESULTS. Spark sorts them, and spills if
+    necessary.
 
     :param sent, first: as for :func:`asterism.spark.batch.run_groups`
     """
@@ -131,26 +134,26 @@ def packed(
 ) -> DataFrame:
     """The *rows* (hashed) of a stream as CHUNKS of the operator's input *name*.
 
-    :param watched: has Spark a watermark of these rows already?
+    :param watched: whether Spark already has a watermark for these rows
     """
-    if has_watermark(stream.df):  # what comes from an operator is known by the watermark of that
+    if has_watermark(stream.df):  # the output of an operator has the watermark of that operator
         return mapped(rows, pack(operator, key_groups, name, None), CHUNKS)
     chunks = mapped(rows, pack(operator, key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
     if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
         return chunks
-    # For operators that may come behind this one. Chunks are few; those without a watermark have none in Spark's either.
+    # For downstream operators. There are few chunks; those without a watermark do not affect Spark's watermark either.
     time = F.timestamp_micros("watermark")
     return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
 
 
 def may_be_watched(df: DataFrame, use: Use) -> bool:
-    """May Spark have a watermark of this stream? It takes one, and a user may want to have it behind the operator."""
+    """Whether a Spark watermark may be defined on this stream. Spark accepts only one, which the user may need downstream."""
     wanted = use.final or df.sparkSession.conf.get(WATERMARKS, "true") == "true"
     return wanted and df.isStreaming and not is_watermarked(df)
 
 
 def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
-    """What Spark's watermark is behind an operator of these."""
+    """The kind of Spark's watermark downstream of an operator with these inputs."""
     timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
     if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
         return OURS
@@ -159,7 +162,9 @@ def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) ->
 
 
 def clock() -> Column:
-    """What the clock shows, in milliseconds: one time for all tasks of a micro-batch, the same when it is repeated."""
+    """The processing time in milliseconds. It is the same in all tasks of a micro-batch, and when the micro-batch is
+    repeated.
+    """
     return F.unix_millis(F.current_timestamp())
 
 
@@ -176,10 +181,11 @@ def stateful(
     first: DataFrame | None = None,
     source: type[DataSource] = ControlSource,
 ) -> DataFrame:
-    """The operator over its packed streaming inputs, as RESULTS; *first* are chunks of bounded inputs, which come before.
+    """Run the operator on its packed streaming inputs, to RESULTS.
 
-    :param streams: what its inputs are connected to
-    :param zone: the session's time zone, if the operator asks for it
+    :param streams: the streams that its inputs are connected to
+    :param zone: the session's time zone, if the operator depends on it
+    :param first: chunks of bounded inputs, which are processed before those of streams
     :param source: the control source
     """
     if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
@@ -222,7 +228,7 @@ def stateful(
 
 
 def _count(name: str) -> Column:
-    """A count as a column of the observation; a family of counts (``name/*``) as JSON, an object for each key group."""
+    """A count as a column of the observation. A family of counts (``name/*``) is JSON, with one object per key group."""
     if not name.endswith("/*"):
         return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
     family = name.removesuffix("*")
@@ -243,9 +249,9 @@ def output_of(
     streams: Iterable[KeyedStream | BroadcastStream],
     use: Use,
 ) -> DataFrame:
-    """The rows of one output, for whatever comes next.
+    """The rows of one output, which may be the input of another operator.
 
-    :param streams: what the inputs of the operator are connected to
+    :param streams: the streams that the inputs of the operator are connected to
     """
     rows, streams = unpacked(results, output, schema), list(streams)
     if not any(stream.df.isStreaming for stream in streams):
@@ -254,6 +260,8 @@ def output_of(
 
 
 def configure_state_store(spark: SparkSession) -> None:
-    """``transformWithState`` needs the RocksDB state store; with changelog checkpointing a commit writes what changed."""
+    """Select the RocksDB state store, which ``transformWithState`` requires, and changelog checkpointing, with which a commit
+    writes only changes.
+    """
     spark.conf.set(_STATE_STORE, _ROCKSDB)
     spark.conf.set(_CHANGELOG, "true")

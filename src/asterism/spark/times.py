@@ -1,4 +1,4 @@
-"""Event times in Spark's words: the same microseconds that :class:`asterism.columns.time.TimeColumn` makes of them."""
+"""Event times as Spark columns, in the same microseconds as :class:`asterism.columns.time.TimeColumn`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NTZ = (
 
 
 def event_micros(column: str, kind: T.DataType, unit: str) -> Column:
-    """An event time in microseconds since 1970-01-01 UTC; null for null, and for what is out of range.
+    """An event time in microseconds since 1970-01-01 UTC; null if it is null or out of range.
 
-    No session's time zone takes part: Spark would take one to make a TIMESTAMP of a TIMESTAMP_NTZ.
+    It does not depend on the session's time zone, which a cast from TIMESTAMP_NTZ to TIMESTAMP would use.
 
-    :param column: quoted
+    :param column: the quoted name of the column
     """
     if isinstance(kind, T.TimestampType):
         found = F.unix_micros(F.col(column))

@@ -1,8 +1,8 @@
-"""Operators behind operators in one query: how one knows that its stream comes from another.
+"""Chained operators in one query: detects that a stream is the output of another operator.
 
-The columns of an operator's output carry a mark in their metadata, which outlives ``select``, ``where``, joins and, where it is
-on the first DataFrame, ``union``. An operator whose input is marked takes that input's watermark from Spark, which carries it
-through the query (docs/decisions/0018).
+The columns of an operator's output have a mark in their metadata, which is preserved by ``select``, ``where``, joins and, if
+the first DataFrame has it, ``union``. For a marked input, an operator uses Spark's watermark, which Spark propagates through
+the query (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ MARK = "asterism"
 """The key in a column's metadata."""
 DRAINS, WATERMARK = "drains", "watermark"
 OURS, OTHER = "ours", "other"
-"""Of Spark's watermark: it is that of the operator's inputs; it is another one, of the user's."""
+"""The kind of Spark's watermark: that of the operator's inputs, or another one, defined by the user."""
 _DELAY = "spark.watermarkDelayMs"
-"""Where Spark itself notes that a column has a watermark."""
+"""The metadata key with which Spark itself marks a column that has a watermark."""
 _PROCESS = uuid.uuid4().hex
-"""In the mark: a table that was written with it, and is read as a stream, is no operator."""
+"""Part of the mark, since a table can be written with the metadata and read as a stream later, without an operator."""
 
 
 def marked(df: DataFrame, *, watermark: str | None, drains: bool) -> DataFrame:
     """*df*, a streaming output of an operator, with its mark.
 
-    :param watermark: what Spark's is, if it has one here
-    :param drains: does it end its input by itself?
+    :param watermark: the kind of Spark's watermark, if there is one
+    :param drains: whether the operator ends its input by itself
     """
     mark = {MARK: {"process": _PROCESS, WATERMARK: watermark, DRAINS: drains}}
     return df.select(*[F.col("`" + name.replace("`", "``") + "`").alias(name, metadata=mark) for name in df.columns])
@@ -41,21 +41,21 @@ def _marks(df: DataFrame) -> list[dict[str, object]]:
 
 
 def has_upstream(df: DataFrame) -> bool:
-    """Does this stream come from an operator?"""
+    """Whether this stream is the output of an operator."""
     return bool(_marks(df))
 
 
 def has_watermark(df: DataFrame) -> bool:
-    """Does it, and does Spark's watermark tell how far its rows have come?"""
+    """Whether this stream is the output of an operator, and Spark's watermark is that of its rows."""
     marks = _marks(df)
     return bool(marks) and all(mark.get(WATERMARK) == OURS for mark in marks)
 
 
 def is_watermarked(df: DataFrame) -> bool:
-    """Has Spark a watermark of this stream? It does not take another."""
+    """Whether Spark has a watermark for this stream. It does not accept a second one."""
     return any(_DELAY in field.metadata for field in df.schema) or any(mark.get(WATERMARK) for mark in _marks(df))
 
 
 def goes_on(df: DataFrame) -> bool:
-    """Does it come from an operator whose input does not end by itself?"""
+    """Whether this stream is the output of an operator that does not end its input by itself."""
     return any(not mark.get(DRAINS) for mark in _marks(df))

@@ -1,4 +1,4 @@
-"""Windows with triggers on Spark: say which windows, when they fire and what is computed, and take the results as DataFrames."""
+"""Windows with triggers on Spark: define windows, triggers and aggregates, and get the results as DataFrames."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from asterism.windows.triggers import Trigger
 _Build = Callable[[pa.Schema], WindowOperator]
 Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 RESULT_ROWS, LATE_ROWS = "results", "late"
-"""What :meth:`WindowedStream.run` can write."""
+"""The outputs of :meth:`WindowedStream.run`."""
 _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
 _NOTHING: dict[str, Any] = {"measures": ["count(*) AS __elements"]}
-"""Where only late elements are asked for, and to check all but what is computed."""
+"""A placeholder, if only late elements are requested, and to validate everything except the aggregates."""
 
 
 def window(
@@ -57,30 +57,32 @@ def window(
     pages: int = 1,
     drain: bool = False,
 ) -> WindowedStream:
-    """Put the elements of *stream* into *windows*, which give results when their *trigger* says so.
+    """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
-    By the clock, a window fires with the first micro-batch that begins when it is due, also if no data flows: one trigger
-    interval later at most, or one micro-batch, if that takes longer. In batch the clock stands still, at the time when the
-    result was asked for.
+    In processing time, a window fires in the first micro-batch that begins after the window is due, also without new data.
+    The delay is at most one trigger interval, or one micro-batch if that takes longer. In batch, processing time is constant:
+    the time at which the result was requested.
 
-    :param stream: its key may be empty: then there is one window at a time for all elements. Without a time, windows are in
-        processing time. Elements with equal times are taken in the order of their arrival: there is no ``order_by``.
+    :param stream: if its key is empty, windows contain the elements of the whole stream. If it has no time, windows are in
+        processing time. Elements with equal times are processed in arrival order; ``order_by`` is not supported.
     :param windows: TumblingWindows, SlidingWindows, SessionWindows or GlobalWindows
-    :param trigger: when a window fires; default: at its end
-    :param allowed_lateness: how long after its end a window still takes elements, in event time; default: not at all
-    :param evictor: drops elements when the window fires; default: all count
-    :param in_order: streaming: elements wait until the watermark has passed them and are taken in the order of their times, so
-        that results do not depend on micro-batches. If not, they are taken when they arrive: ``CountTrigger`` fires at once,
-        not when the watermark has come. Default: in order, where the trigger asks for nothing but elements and event time. In
-        batch always, where there is an event time.
-    :param key_groups: into how many groups keys are hashed; fixed for the life of a checkpoint
-    :param pages: pages of state per key group (streaming), likewise; more make small micro-batches over much state cheaper
-    :param drain: streaming: this run ends the stream: with the trigger *available now*, one micro-batch takes all that is
-        available, then every window ends. :meth:`WindowedStream.run` does that by itself.
-    :raises StreamDefinitionError: these do not fit together: it says why, and what to do instead
-    :raises ExpressionError, ColumnNotFoundError: an expression in the trigger, the windows or the evictor does not fit the stream
+    :param trigger: decides when a window fires. Default: at its end.
+    :param allowed_lateness: how long after its end a window still accepts elements, in event time. Default: zero.
+    :param evictor: removes elements when the window fires. Default: none.
+    :param in_order: streaming: whether elements are buffered until the watermark has passed them and are then processed in
+        the order of their times, so that results do not depend on micro-batches. Otherwise they are processed when they
+        arrive: ``CountTrigger`` fires at once, not when the watermark has advanced. Default: True if the trigger depends only
+        on elements and event time. In batch it is always True if there is an event time.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param pages: the number of pages of state per key group (streaming). It cannot change either. With more pages, small
+        micro-batches over a large state are cheaper.
+    :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
+        all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
+    :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative
+    :raises ExpressionError, ColumnNotFoundError: an expression in the trigger, the windows or the evictor does not fit the
+        stream
 
-    Examples that run: docs/windows.md and examples/early_results.py. Source: FLIP-9; Flink's "Windows".
+    Runnable examples: docs/windows.md and examples/early_results.py. Source: FLIP-9; Flink's "Windows".
     """
     if not isinstance(stream, KeyedStream):
         raise StreamDefinitionError(
@@ -98,12 +100,12 @@ def window(
 
 
 class WindowedStream:
-    """Windows of a stream; what is computed of them is said last. Each DataFrame made here is a query of its own; :meth:`run`
-    writes results and late elements from one query.
+    """The windows of a stream, on which results are computed. Each DataFrame is a separate query; :meth:`run` writes results
+    and late elements from one query.
 
     A row of a result has the key columns; ``window_start`` and ``window_end``, of the type of the event time (NULL for global
-    windows); ``firing``, the number of the window's firing, from 1; ``kind``, "early", "on_time" or "late"; ``is_last``: is
-    the window over with this firing, allowed lateness included; and then what was computed.
+    windows); ``firing``, the number of the firing within the window, from 1; ``kind``, which is "early", "on_time" or "late";
+    ``is_last``, whether the window, including its allowed lateness, ends with this firing; and the computed columns.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class WindowedStream:
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         expect(StreamDefinitionError, in_order, bool | None, "in_order is True, False or None")
         self.in_order = bool(in_order)
-        # Everything that is wrong but what is computed is said now, not when a result is asked for.
+        # Validate everything except the aggregates now, not when a result is requested.
         operator = self._operator(_NOTHING, False, self.schema)
         self.trigger = operator.trigger
         if not stream.df.isStreaming:
@@ -144,7 +146,7 @@ class WindowedStream:
 
     def __getattr__(self, name: str) -> NoReturn:
         """
-        :raises AttributeError: always; of what DataFrames have it says what comes first
+        :raises AttributeError: always; for a name of a DataFrame, the message explains that an aggregate is needed first
         """
         if not name.startswith("_") and hasattr(DataFrame, name):
             raise AttributeError(
@@ -154,39 +156,39 @@ class WindowedStream:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def aggregate(self, *measures: str | Sequence[str]) -> DataFrame:
-        """Aggregates of a window's elements, in Spark SQL: ``"sum(amount) AS total"``, ``"count(*) AS n"``. Sums, counts, minima
-        and the like are kept, not the elements, where there is no evictor.
+        """Aggregates of a window's elements, in Spark SQL: ``"sum(amount) AS total"``, ``"count(*) AS n"``. Without an
+        evictor, the state has only the partial aggregates (sums, counts, minima), not the elements.
 
-        :param measures: texts, or one list of them
-        :raises ExpressionError: a measure is no aggregate of the stream's columns
-        :raises StreamDefinitionError: there is none, or two columns have one name
+        :param measures: strings, or one list of strings
+        :raises ExpressionError: a measure is not an aggregate of the stream's columns
+        :raises StreamDefinitionError: there is no measure, or two columns have the same name
         """
         whole = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
         return self._results_of({"measures": whole})
 
     def process(self, function: WindowFunction, schema: T.StructType | str) -> DataFrame:
-        """Rows made by *function*, which is called once for each firing.
+        """Rows computed by *function*, which is called once for each firing.
 
         :param function: takes the elements of the window, a :class:`pyarrow.Table`, and the window, a
             :class:`~asterism.windows.triggers.TimeSpan`; returns a table, a pandas DataFrame, a dict or a list of dicts with
-            all of these columns and no others. While the query runs, what does not fit a column is an error, as is a failure.
-        :param schema: the columns that it returns
-        :raises StreamDefinitionError: it is no function, or two columns have one name
+            exactly the columns of *schema*. The query fails if a value does not fit its column, or if the function raises.
+        :param schema: the columns that the function returns
+        :raises StreamDefinitionError: *function* is not callable, or two columns have the same name
         """
         return self._results_of(self._processed(function, schema))
 
     def reduce(self, function: Reduce) -> DataFrame:
-        """One element made of all by *function*, which takes two, as dicts, and returns one, with all their columns and no
-        others. What is kept is one element.
+        """Combine all elements of a window into one with *function*. It takes two elements, as dicts, and returns one with
+        exactly the same columns. The state has a single element per window.
 
-        :raises StreamDefinitionError: it is no function, or a column of the stream has the name of one of the result
+        :raises StreamDefinitionError: *function* is not callable, or a column of the stream has the name of a result column
         """
         return self._results_of({"reduce": function})
 
     @property
     def late(self) -> DataFrame:
-        """Elements that came when all their windows were over, and elements without a time, as they came in. In batch nothing
-        is late.
+        """Elements that arrived after all their windows had ended, and elements without a time, with the columns of the
+        input. In batch, no element is late.
         """
         return self._single(partial(self._operator, _NOTHING, True), LATE_ELEMENTS)
 
@@ -205,14 +207,15 @@ class WindowedStream:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write ``results`` and ``late`` elements to sinks, computing once; as :meth:`asterism.PatternStream.run`.
+        """Write the outputs ``results`` and ``late`` to sinks. They are computed only once, as in
+        :meth:`asterism.PatternStream.run`.
 
-        How many windows fired, early, on time and late, and how many elements were late, is in the query's progress, as the
-        observation ``asterism``.
+        The query's progress has the numbers of early, on-time and late firings and of late elements, in the observation
+        ``asterism``. Exactly one of *aggregate*, *process* and *reduce* is required for ``results``.
 
-        :param aggregate: the measures of :meth:`aggregate`, a list or one text; or
-        :param process: the function of :meth:`process`, with its *schema*; or
-        :param reduce: that of :meth:`reduce`
+        :param aggregate: the measures of :meth:`aggregate`, a list or one string
+        :param process: the function of :meth:`process`, with its *schema*
+        :param reduce: the function of :meth:`reduce`
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         for output in sinks:
@@ -281,7 +284,7 @@ class WindowedStream:
         )
 
     def _results(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
-        """Results as chunks, with the name of their output."""
+        """Results as chunks, with the names of their outputs."""
         return self._streaming(build, operator, use) if self.stream.df.isStreaming else self._batch(operator)
 
     def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
@@ -295,7 +298,7 @@ class WindowedStream:
         )  # fmt: skip
 
     def _batch(self, operator: WindowOperator) -> DataFrame:
-        """All elements by key group, in the order of their times: what is in memory is the open windows of one key group."""
+        """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
         group = key_group_of(stream.keys, self.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted, operator.inputs[EVENTS].schema.names))

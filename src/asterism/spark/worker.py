@@ -1,4 +1,4 @@
-"""What Spark's Python workers need on arrival; imports nothing heavy, since some of them only look at what they carry."""
+"""Setup of Spark's Python workers. It must be quick to import, since some workers only inspect the functions they get."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _settled = 0
 
 
 def settle_memory() -> None:
-    """Take what is imported out of the garbage collector's sight.
+    """Exclude all imported objects from garbage collection.
 
-    PySpark's worker collects garbage after every task, which takes 50 to 85 ms with all that is imported here: as long as a small
-    task. The kernel is imported during the first task, hence twice.
+    PySpark's worker collects garbage after every task. With all imported modules this takes 50 to 85 ms, as long as a small
+    task. The kernels are imported during the first task; therefore this is done twice.
     """
-    global _settled  # noqa: PLW0603 - a fact about this process
+    global _settled  # noqa: PLW0603 - a counter per process
     if _settled < 2:
         _settled += 1
         gc.freeze()

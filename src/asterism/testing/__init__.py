@@ -1,9 +1,9 @@
-"""The test kit: a pattern, or another operator, without Spark, files or a clock.
+"""The test kit: runs patterns and other operators without Spark, files or the system clock.
 
-:func:`match` runs a pattern over events that are written as words; :class:`PatternHarness` does it step by step, with time in
-the test's hands; :func:`assert_matches` says what differs, and :func:`check_independence` that the answer does not depend on
-how the events are cut. :class:`StreamOperatorHarness` and :func:`check_operator_independence` do the same for operators with any
-number of inputs. Nothing here needs pytest. ``docs/testing.md`` shows all of it at work.
+:func:`match` runs a pattern on events that are written as literals. :class:`PatternHarness` runs it step by step, and the
+test controls the time. :func:`assert_matches` reports differences, and :func:`check_independence` checks that the result does
+not depend on how the events are divided into batches. :class:`StreamOperatorHarness` and :func:`check_operator_independence`
+do the same for operators with any number of inputs. The test kit does not require pytest. ``docs/testing.md`` has examples.
 
 >>> from asterism import Pattern
 >>> pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")

@@ -1,4 +1,4 @@
-"""Compares matches with what is expected, and says what differs."""
+"""Compares matches with expected ones, and reports the differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asterism.testing.pattern_harness import Finding, PatternHarness, in_order
 
 Expected = str | Mapping[str, str | Sequence[str]]
 MAX_SHOWN = 40
-"""Events, and lines of a difference, that a message shows at most."""
+"""Maximum number of events, and of lines of a difference, in a message."""
 
 
 def assert_matches(
@@ -29,14 +29,15 @@ def assert_matches(
     output: str = "matches",
     in_any_order: bool = False,
 ) -> None:
-    """Compare what was found with what should have been, and say what differs.
+    """Assert that the actual matches are the expected ones.
 
-    Matches are in order of time, for each key; among those of equal time the order is free.
+    The matches of each key must be in the order of their times; the order of matches with equal times is not compared.
 
-    :param actual: a harness, or its answers: then their order is compared as it stands
-    :param expected: each as text (``"a1 b2"``, with a time ``"a1 b2 @2s"``) or by stage (``{"a": "a1", "b": ["b2", "b3"]}``)
-    :param output: which output of the harness
-    :raises AssertionError: the difference, as text
+    :param actual: a harness; or a list of matches, which must be in the expected order
+    :param expected: each match as a string (``"a1 b2"``, with a time ``"a1 b2 @2s"``) or as a dict by stage
+        (``{"a": "a1", "b": ["b2", "b3"]}``)
+    :param output: the name of an output of the harness
+    :raises AssertionError: they differ; the message has the differences
 
     >>> from asterism import Pattern
     >>> from asterism.testing import match
@@ -74,7 +75,7 @@ def assert_matches(
     notes = []
     if isinstance(actual, PatternHarness):
         if output == "matches" and actual.cep.event_time:
-            known = {one.text for one in found}  # these differ in their time or stages only
+            known = {one.text for one in found}  # these differ only in their times or stages
             notes = list(_nearest(actual, [one.text for one in difference.missing if one.text not in known][:3]))
         notes.append("events: " + _events_text(actual))
     written = literals if isinstance(actual, PatternHarness) and output != "late" else None
@@ -83,7 +84,7 @@ def assert_matches(
 
 
 def _expected(one: Expected, literals: Literals) -> Finding:
-    """What is expected; a time that is not said is None, stages that are not said are one without a name."""
+    """The expected match. Without a time, it is None; without stages, there is a single stage with an empty name."""
     expect(StreamDefinitionError, one, str | Mapping, "a match is a text, or its events by stage", '["a1 b2"]')
     if isinstance(one, str):
         words = one.split()
@@ -99,7 +100,7 @@ def _expected(one: Expected, literals: Literals) -> Finding:
 
 @dataclass(slots=True)
 class Difference:
-    """Lines with what was expected beside what was found, each with a mark: - missing, + unexpected, ~ out of order."""
+    """Lines of expected and actual matches, each with a mark: - missing, + unexpected, ~ out of order."""
 
     lines: list[tuple[str, Finding | None, Finding | None]] = field(default_factory=list)
 
@@ -136,7 +137,7 @@ class Difference:
         titles: tuple[str, str] = ("expected", "found"),
         by_stage: bool = False,
     ) -> str:
-        """*literals*: how to write the times of what was found; None: leave them out."""
+        """*literals*: the format of the times of actual matches; None: without times."""
         marks = Counter(mark for mark, _, _ in self.lines)
         kinds = {"-": "missing", "+": "unexpected", "~": "out of order"}
         counts = ", ".join(f"{marks[mark]} {kind}" for mark, kind in kinds.items() if marks[mark])
@@ -174,7 +175,7 @@ def _events_text(harness: PatternHarness) -> str:
 
 
 def _timed_words(harness: PatternHarness) -> list[tuple[int | None, str]]:
-    """The events that were sent, in order of arrival: their times, and words with these."""
+    """The events that were sent, in arrival order: their times, and literals with times."""
     words = []
     for table in harness.sent:
         for row, time in zip(table.to_pylist(), harness.times(table), strict=True):
@@ -184,15 +185,16 @@ def _timed_words(harness: PatternHarness) -> list[tuple[int | None, str]]:
 
 
 def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
-    """For each match that was not found: how far a partial match came that is part of it, and what ended it.
+    """For each missing match: its longest partial match, and the event or deadline that ended it.
 
-    The events are shown to the pattern again, in order of time, and its partial matches are looked at after each.
+    To find them, a new harness gets the events in the order of their times, and its partial matches are recorded after each
+    time.
     """
     late, held = set(harness.late), harness.held_matches
     again = harness.again(outputs=None)
     events = pa.concat_tables([harness.cep.schema.empty_table(), *harness.sent])
     times = [BEFORE_TIME if time is None else time for time in harness.times(events)]
-    moments: list[tuple[str, list[str]]] = []  # the events of a time, and the partial matches after them
+    moments: list[tuple[str, list[str]]] = []  # the events with the same time, and the partial matches after them
     words = _timed_words(harness)
     for moment in sorted({time for time in times if time != BEFORE_TIME}):
         rows = [row for row, time in enumerate(times) if time == moment]

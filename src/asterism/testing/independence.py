@@ -1,4 +1,4 @@
-"""Asserts that answers do not depend on how elements arrive."""
+"""Asserts that results do not depend on how elements are divided into batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from asterism.testing.stream_harness import Send, Step, StreamOperatorHarness
 H = TypeVar("H", StreamOperatorHarness, PatternHarness)
 Spread: TypeAlias = Sequence[tuple[int, int]]
 SPREAD: Spread = ((3, 1), (1, 4), (2, 3))
-"""Numbers of key groups, and of pages in each."""
+"""Numbers of key groups, and of pages per key group."""
 
 
 def check_operator_independence(
@@ -38,18 +38,19 @@ def check_operator_independence(
     seed: int = 0,
     spread: Spread = SPREAD,
 ) -> StreamOperatorHarness:
-    """Assert that what an operator gives depends on its elements and on time, not on how the elements are cut.
+    """Assert that the output of an operator depends on its elements and on time, not on how the elements are divided.
 
-    The *steps* are done, and the stream ends: with the elements of each step whole; one by one; cut at random; one by one, with
-    a snapshot that a new harness goes on from after each; and with keys spread over several key groups and pages.
+    The *steps* are executed, and the input is ended, in several ways: with the elements of each step as one batch; one by
+    one; divided at random; one by one, with a snapshot after each that is restored in a new harness; and with keys
+    distributed over several key groups and pages.
 
-    An operator that keeps something outside of its declared state is what this finds, and one that puts different keys together.
+    This detects operators that keep data outside of their declared state, and operators that mix up different keys.
 
     :param inputs: as for :class:`StreamOperatorHarness`
-    :param cuts: how many random cuts, begun with *seed*
-    :param spread: numbers of key groups, and of pages in each; none for an operator that gives something once per key group
-    :return: the harness to which the elements were sent whole, at its end
-    :raises AssertionError: two ways give different rows, or counts
+    :param cuts: the number of random divisions, generated with *seed*
+    :param spread: numbers of key groups, and of pages per key group; empty, if the operator emits rows once per key group
+    :return: the harness in which each step was one batch, at its end
+    :raises AssertionError: rows or counts differ
 
     >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
     >>> class Number(StreamOperator):
@@ -106,18 +107,18 @@ def check_operator_independence(
 def check_independence(
     pattern: Pattern, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
 ) -> PatternHarness:
-    """Assert that the answers depend on the events alone, not on how they arrive.
+    """Assert that the result depends only on the events, not on how they are divided into batches.
 
-    The events are sent whole; one by one; cut at random; one by one, with a snapshot that a new harness goes on from after
-    each; with keys spread over several key groups and pages; and, with default semantics and no times between the events,
-    with a watermark after each event.
+    The events are sent as one batch; one by one; divided at random; one by one, with a snapshot after each that is restored
+    in a new harness; with keys distributed over several key groups and pages; and, with default semantics and no times
+    between the events, with a watermark after each event.
 
-    A condition in Python that looks at its batch as a whole, or remembers something, is what this finds.
+    This detects conditions in Python that depend on the other rows of their batch, or that keep state.
 
-    :param cuts: how many random cuts, begun with *seed*
+    :param cuts: the number of random divisions, generated with *seed*
     :param options: those of :class:`PatternHarness`
-    :return: the harness to which the events were sent whole, at its end
-    :raises AssertionError: two ways give different answers
+    :return: the harness to which the events were sent as one batch, at its end
+    :raises AssertionError: results differ
 
     >>> import pyarrow.compute as pc
     >>> from asterism import Pattern
@@ -149,7 +150,8 @@ def check_independence(
         ways = itertools.chain(ways, [("a watermark after each", _with_watermarks(whole, parts))])
     for name, harness in ways:
         for output, spec in whole.cep.outputs.items():
-            # In processing time events that come together have positions, and those that do not have other times.
+            # In processing time, match ids depend on the batches: they are computed from times, and positions among equal
+            # times.
             without = () if whole.cep.event_time else (MATCH_ID,)
             if _counted(whole, output, without) == _counted(harness, output, without):
                 continue
@@ -171,7 +173,7 @@ def _check_ways(cuts: Any, seed: Any) -> None:
 def _ways(
     whole: H, steps: Sequence[Any], play: Callable[[H, Sequence[Any]], H], cuts: int, seed: int, spread: Spread
 ) -> Iterator[tuple[str, H]]:
-    """The same steps in other ways, to their end."""
+    """Harnesses that have executed the same steps in other ways, each with a description."""
     rng = random.Random(seed)
     ones = _cut(steps, lambda size: range(1, size))
     yield "one by one", play(whole.again(), ones).end()
@@ -188,7 +190,7 @@ def _ways(
 
 
 def _with_watermarks(whole: PatternHarness, parts: Sequence[Part]) -> PatternHarness:
-    """A watermark after each event, as high as it may be: nothing that is still to come becomes late."""
+    """Send a watermark after each event, the highest with which no later event is late."""
     watched = whole.again()
     rows = _cut(parts, lambda size: range(1, size))
     times = [END_OF_TIME if time is None else time for part in rows for time in whole.times(part)]
@@ -198,7 +200,7 @@ def _with_watermarks(whole: PatternHarness, parts: Sequence[Part]) -> PatternHar
 
 
 def _cut(steps: Sequence[Any], places: Callable[[int], Sequence[int]]) -> list[Any]:
-    """The steps, with the events of each cut at the *places* for their number."""
+    """The steps, with the events of each divided at the indexes that *places* returns for their number."""
     pieces: list[Any] = []
     for step in steps:
         table = step.rows if isinstance(step, Send) else step

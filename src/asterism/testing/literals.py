@@ -1,4 +1,4 @@
-"""Events written as words, and times written as strings."""
+"""Event literals, such as ``a1``, and times as strings."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Row = dict[str, Any]
 Events: TypeAlias = "str | Sequence[Row] | pa.Table | pd.DataFrame"
 Time = str | timedelta | datetime
 Part: TypeAlias = pa.Table | int | None
-"""What a harness is told: a batch of events, or a time to move to (microseconds; None: the latest so far)."""
+"""A step of a harness: a batch of events, or a time to advance to (in microseconds; None: the latest time so far)."""
 EVENTS = pa.schema(
     [("key", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string()), ("value", pa.int64())]
 )
-"""The columns of events that are written as words."""
+"""The columns of event literals."""
 _TIMES = "10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
 _EVENTS = '"a1 b2", dicts, a pyarrow.Table or a pandas DataFrame'
 _SECOND = timedelta(seconds=1)
 
 
-# ---------------------------------------------------------------------- events as words
+# ---------------------------------------------------------------------- event literals
 
 _WORD = re.compile(
     r"(?:(?P<key>\w+)\.)?(?P<kind>[^\W\d]+)(?P<value>-?\d+(?:\.\d+)?)?(?:\((?P<more>[^()]*)\))?(?:@(?P<time>\S+))?"
@@ -43,32 +43,32 @@ _DURATION = re.compile(r"-?(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:
 _DURATION_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
 _CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{1,2}(?:\.\d{1,6})?)")
 _A_DATE = 10**14
-"""Microseconds since 1970, some three years, from which on a time is written as a date."""
+"""Microseconds since 1970, some three years, from which times are written as dates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literals:
-    """How events are written as words: ``a1`` is an event of kind "a" with the value 1.
+    """The format of event literals: ``a1`` is an event of kind "a" with the value 1.
 
     ==================  ================================================================================
-    word                the event
+    literal             event
     ==================  ================================================================================
-    ``a1``              kind "a", value 1, one *step* after the event before it; the first one after one
-                        *step*
-    ``add_to_cart``     kind "add_to_cart", its value is null
-    ``ann.a1``          the key is "ann"; without it, null
+    ``a1``              kind "a", value 1, one *step* after the previous event; the time of the first
+                        event is one *step*
+    ``add_to_cart``     kind "add_to_cart", value null
+    ``ann.a1``          the key is "ann"; without a prefix, it is null
     ``a1@10s``          at 10 seconds: also ``500ms``, ``1h30m``, ``00:10``, ``01:00:10``,
                         ``2025-01-31T12:00:00``, and ``10``, ten steps; ``a1@null`` has no time
     ``a1(price=2.5)``   values of other columns, separated by commas
     ==================  ================================================================================
 
-    Between events, ``/`` ends a batch, ``|`` ends it and moves the watermark to the latest time so far, and ``|10s`` moves it
-    to that time (in processing time: the clock); ``|end`` is the end of input.
+    Between events, ``/`` ends a batch, ``|`` ends it and advances the watermark to the latest time so far, and ``|10s``
+    advances it (or the processing time) to that time; ``|end`` is the end of input.
 
-    :param kind: the column of the letters; *value*, *key* and *time* likewise
-    :param step: the distance of events whose time is not written
-    :param timed_by_value: the time is the value, in *steps*: ``a7`` is at 7 s
-    :param label: in answers, write an event as the value of this column
+    :param kind: the column with the kind of the event; *value*, *key* and *time* likewise
+    :param step: the interval between events without an explicit time
+    :param timed_by_value: whether the value is also the time, in *steps*: ``a7`` is at 7 s
+    :param label: in results, write an event as the value of this column
     """
 
     kind: str = "kind"
@@ -89,10 +89,10 @@ class Literals:
             raise StreamDefinitionError(f"step must be positive, not {self.step}")
 
     def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
-        """What *text* says, in order: batches of events, and times to move to (microseconds; None: the latest so far).
+        """Parse *text* into batches of events, and times to advance to (in microseconds; None: the latest time so far).
 
         :param after: the time of the event before the first one, in microseconds
-        :raises InvalidEventError: a word is not an event, or a value is of another type
+        :raises InvalidEventError: a literal is invalid, or a value is of another type
         :raises ColumnNotFoundError: the events have no such column
 
         >>> [batch] = Literals().parse("a1 b2@01:00", EVENTS)
@@ -145,7 +145,7 @@ class Literals:
         return row, after
 
     def micros(self, time: str | timedelta | datetime) -> int:
-        """A point in time as microseconds since the epoch; a text as in a word, a datetime without a zone is in UTC.
+        """A time in microseconds since the epoch. A string is as in a literal; a datetime without a time zone is in UTC.
 
         >>> Literals().micros("1m30s"), Literals().micros("01:30"), Literals().micros(timedelta(seconds=90))
         (90000000, 90000000, 90000000)
@@ -179,7 +179,7 @@ class Literals:
         return self._micros(datetime.fromisoformat(time))
 
     def time_text(self, micros: int) -> str:
-        """A point in time as one would write it in a word."""
+        """A time as a string, as in a literal."""
         check_micros(micros)
         step = self.step // MICROSECOND
         if micros == END_OF_TIME:
@@ -195,9 +195,9 @@ class Literals:
         return f"{number}{unit}"
 
     def text(self, event: Row) -> str:
-        """An event as a word, without its time: key, kind and value, or its *label*.
+        """An event as a literal without its time: key, kind and value, or its *label*.
 
-        Without such columns, all that there is.
+        Without the column of the kind, all columns are written.
 
         >>> Literals().text({"kind": "a", "value": 1, "key": "ann"})
         'ann.a1'
@@ -248,7 +248,7 @@ def _written(value: Any) -> str:
 
 
 def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema | None = None) -> pa.Table:
-    """Events as a table: from dicts, a pandas DataFrame or a table, with the columns of *schema* or as they come.
+    """Events as a table: from dicts, a pandas DataFrame or a table. It has the columns of *schema*, or else of the events.
 
     :raises ColumnNotFoundError: a column is not in *schema*
     :raises InvalidEventError: a value is of another type

@@ -26,7 +26,7 @@ from asterism.testing.literals import Row, check_micros, check_table, shown_name
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a harness knows at one moment; its state is bytes, as in a checkpoint."""
+    """The complete state of a harness at one point in time. The operator's state is bytes, as in a checkpoint."""
 
     now: Now
     state: tuple[tuple[bytes | None, dict[int, bytes]], ...]
@@ -38,11 +38,11 @@ class Snapshot:
 
 
 class OperatorHarness:
-    """Drives an operator as Spark would: carries batches, state and time, and collects what comes out.
+    """Runs an operator as Spark does: passes batches, state and times to it, and collects its output.
 
-    Keys are spread over *key_groups*, each with a store of its own. All times are microseconds since the epoch.
+    Keys are distributed over *key_groups*, each with a separate state store. All times are in microseconds since the epoch.
 
-    :param keys: the key columns, for the hashes that tell a key's group and page; of each input, where they differ
+    :param keys: the key columns, whose hash determines the key group and page of a key; by input, if they differ
 
     >>> from datetime import UTC, datetime
     >>> from asterism import Pattern
@@ -76,13 +76,14 @@ class OperatorHarness:
         self.outputs: dict[str, list[pa.Table]] = {name: [] for name in operator.output_schemas}
         self.sent: list[pa.Table] = []
         self.metrics: Counter[str] = Counter()
-        """What the operator counted."""
+        """The counts of the operator."""
         self._open = False
 
     def feed(self, events: pa.Table, name: str = EVENTS_INPUT) -> Self:
-        """One batch of the input *name*, at the present time; each key group that has events of it is called once.
+        """Send one batch of the input *name*, at the current time. The operator is called once for each key group with
+        events.
 
-        A broadcast input reaches every key group.
+        Events of a broadcast input are sent to every key group.
 
         :raises InvalidEventError: the stream has ended
         """
@@ -108,7 +109,7 @@ class OperatorHarness:
         return self
 
     def feed_watermark(self, watermark: int, name: str = EVENTS_INPUT) -> Self:
-        """The watermark of one input: it reaches every key group."""
+        """Send the watermark of one input to every key group."""
         check_micros(watermark)
         self._check_input(name)
         for group in range(len(self.stores)):
@@ -122,7 +123,7 @@ class OperatorHarness:
             )
 
     def move(self, *, watermark: int | None = None, processing_time: int | None = None) -> Self:
-        """Let time pass for all inputs; it never goes back. Every key group is called."""
+        """Advance the time of all inputs; it never decreases. The operator is called for every key group."""
         for time in (watermark, processing_time):
             if time is not None:
                 check_micros(time)
@@ -135,7 +136,7 @@ class OperatorHarness:
         return self
 
     def tick(self, processing_time: int) -> Self:
-        """The clock moves; as on Spark, only the key groups are called that asked for it."""
+        """Advance processing time. As on Spark, the operator is called only for key groups with a timer that is due."""
         check_micros(processing_time)
         self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
         for group, clock in enumerate(self.clocks):
@@ -144,11 +145,11 @@ class OperatorHarness:
         return self
 
     def end(self) -> Self:
-        """The end of input: every deadline fires, nothing waits any more."""
+        """End the input: every deadline and timer fires, and no event is buffered any longer."""
         return self.move(watermark=END_OF_TIME, processing_time=END_OF_TIME).close()
 
     def close(self) -> Self:
-        """Close the operator, as at the end of a task; what comes next opens it again."""
+        """Close the operator, as at the end of a task. The next call opens it again."""
         if self._open:
             self._open = False
             self.operator.close()
@@ -167,16 +168,19 @@ class OperatorHarness:
 
     @property
     def wake(self) -> int | None:
-        """When the operator wants to be called next; None: only with events."""
+        """The time at which the operator is to be called next; None: only when events arrive."""
         return min((wake for wake in self.wakes if wake is not None), default=None)
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is remembered at all."""
+        """Whether the state is empty."""
         return all(store.is_empty for store in self.stores)
 
     def output(self, name: str) -> pa.Table:
-        """What came out so far, in order; likewise."""
+        """The rows of an output so far, in order.
+
+        :raises StreamDefinitionError: there is no such output
+        """
         if not isinstance(name, str) or name not in self.operator.output_schemas:
             raise StreamDefinitionError(
                 f"there is no output {shown_name(name)}",
@@ -185,14 +189,14 @@ class OperatorHarness:
         return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
 
     def rows(self, name: str) -> list[Row]:
-        """What came out so far, as dicts.
+        """The rows of an output so far, as dicts.
 
         :raises StreamDefinitionError: there is no such output
         """
         return python_rows(self.output(name))
 
     def snapshot(self) -> Snapshot:
-        """State, time and what came out so far."""
+        """A snapshot of the state, the time and the outputs so far."""
         return Snapshot(
             self.now,
             tuple((store.header, dict(store.pages)) for store in self.stores),
@@ -204,7 +208,7 @@ class OperatorHarness:
         )
 
     def restore(self, snapshot: Snapshot) -> Self:
-        """Go back, or on in a new harness for the same operator, as after a failure: only what the snapshot holds is known."""
+        """Restore a snapshot of this harness, or of another one for the same operator, as after a failure."""
         expect(StreamDefinitionError, snapshot, Snapshot, "what is restored is a Snapshot", "harness.snapshot()")
         self.close()
         self.now = snapshot.now
@@ -217,7 +221,7 @@ class OperatorHarness:
 
 
 def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A 64-bit hash for each row, the same in every process."""
+    """A 64-bit hash of each row, which is the same in every process."""
     codes, count = group_codes(keys)
     if keys.num_columns == 0:
         return np.zeros(keys.num_rows, np.int64)
@@ -239,7 +243,7 @@ def python_rows(table: pa.Table) -> list[Row]:
 
 
 def _python(value: pa.Scalar) -> Any:
-    """A value as Python has it; of a time beyond the years of Python its number."""
+    """A value as a Python object; a time out of the range of Python's datetime as an integer."""
     try:
         return value.as_py()
     except OverflowError:

@@ -25,7 +25,7 @@ from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Part, Row
 from asterism.testing.operator_harness import OperatorHarness, python_rows
 
 SELECTED = "selected"
-"""The output that holds the measures of *select*."""
+"""The output with the measures of *select*."""
 
 
 # ---------------------------------------------------------------------- patterns
@@ -33,9 +33,10 @@ SELECTED = "selected"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A match, a timed-out partial match or a late event: *stages* has its events as words.
+    """A match, a timed-out partial match or a late event. *stages* has its events as literals.
 
-    *time* is in microseconds since the epoch: of the match, or the deadline that passed; a late event has none.
+    *time* is the time of the match or the deadline of the partial match, in microseconds since the epoch; None for a late
+    event.
     """
 
     key: tuple[Any, ...]
@@ -44,25 +45,25 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """Its words, stage by stage."""
+        """The literals of its events, stage by stage."""
         return " ".join(word for words in self.stages.values() for word in words)
 
 
 class PatternHarness(OperatorHarness):
-    """A pattern with its state and time, to be fed step by step.
+    """Runs a pattern step by step, with its state and time.
 
-    :param schema: the columns of the events; by default :data:`EVENTS`, those of words
-    :param keys: the key columns; by default the key column of *literals*, where there is one
-    :param time: the event-time column; None: processing time, the clock is moved by hand and starts in 1970
-    :param semantics: whose answers, see ``docs/differences_from_flink.md``
+    :param schema: the columns of the events. Default: :data:`EVENTS`, the columns of event literals.
+    :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
+    :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
+    :param semantics: the semantics, see ``docs/differences_from_flink.md``
     :param select: measures, see :attr:`selected`
-    :param order_by: secondary order of events with equal times, as in ``KeyedStream``
-    :param literals: how events are written as words
-    :param outputs: what is asked for, by name, instead of matches, timed-out partial matches and late events
-    :param pages: pages of state per key group; *key_groups*: as on Spark. The answers must not depend on them
+    :param order_by: order of events with equal times, as in ``KeyedStream``
+    :param literals: the format of event literals
+    :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
+    :param pages: the number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
     :param max_partial_matches: and *on_limit*: see :class:`asterism.matching.operator.CepOperator`
 
-    Warns with :class:`~asterism.errors.PatternWarning` where the pattern surely does not mean what it says.
+    Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
     >>> from datetime import timedelta
     >>> from asterism import Pattern
@@ -124,25 +125,25 @@ class PatternHarness(OperatorHarness):
         }
 
     def again(self, **changes: Any) -> PatternHarness:
-        """A new harness for the same pattern, with the same options but for *changes*."""
+        """A new harness for the same pattern, with the same options except for *changes*."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PatternWarning)  # it was said where the first one was made
+            warnings.simplefilter("ignore", PatternWarning)  # already issued for the first harness
             return PatternHarness(**self._options | changes)
 
     # ------------------------------------------------------------------ events and time
 
     def send(self, events: Events) -> Self:
-        """Events arrive: words (see :class:`Literals`), dicts, or a table; each call is a batch.
+        """Send events: literals (see :class:`Literals`), dicts, or a table. Each call is a batch.
 
-        Columns that are missing are null.
+        Missing columns are null.
 
-        :raises InvalidEventError: what is sent are no events, or not of the schema's types, or the stream has ended
-        :raises ColumnNotFoundError: what is sent has a column that is not in the schema
+        :raises InvalidEventError: the argument is not events, an event does not fit the schema, or the stream has ended
+        :raises ColumnNotFoundError: an event has a column that is not in the schema
         """
         return self.deliver(self.parts(events))
 
     def parts(self, events: Events) -> list[Part]:
-        """*events* as batches, with the times to move to that words say between them."""
+        """*events* as batches, with the times between them that the literals specify."""
         if not isinstance(events, str):
             table = table_of(events, self.cep.schema)
             return [table] if table.num_rows else []
@@ -150,7 +151,7 @@ class PatternHarness(OperatorHarness):
         return self.literals.parse(events, self.cep.schema, before[-1] if before else 0)
 
     def deliver(self, parts: Iterable[Part]) -> Self:
-        """Batches arrive, and in between the watermark moves (in processing time: the clock)."""
+        """Send batches, and advance the watermark (or the processing time) between them."""
         if isinstance(parts, str | bytes | Mapping) or not isinstance(parts, Iterable):
             raise InvalidEventError(f"parts are batches and times, not {shown(parts)}", hint="harness.parts(...)")
         for part in parts:
@@ -169,7 +170,7 @@ class PatternHarness(OperatorHarness):
         return self
 
     def times(self, events: pa.Table) -> list[int | None]:
-        """The times of events, in microseconds since the epoch; None: it is null, or out of range."""
+        """The times of events, in microseconds since the epoch; None if a time is null or out of range."""
         check_table(events)
         if self.literals.time not in self.cep.schema.names:
             return [None] * events.num_rows
@@ -178,9 +179,9 @@ class PatternHarness(OperatorHarness):
         return times
 
     def advance_watermark(self, to: Time | None = None) -> Self:
-        """Event time has passed *to*; None: the latest time of the events so far. A lower one than before changes nothing.
+        """Advance the watermark to *to*, or to the latest time of the events so far. A lower one than before has no effect.
 
-        :param to: a text as in words, the time since 1970, or a datetime (without a zone: in UTC)
+        :param to: a string as in event literals, the time since 1970, or a datetime (in UTC, if it has no time zone)
         """
         if to is None:
             times = [time for table in self.sent for time in self.times(table) if time is not None]
@@ -188,24 +189,26 @@ class PatternHarness(OperatorHarness):
         return self.move(watermark=self.literals.micros(to))
 
     def advance_processing_time(self, to: Time) -> Self:
-        """The clock shows *to*, as in :meth:`advance_watermark`."""
+        """Advance processing time to *to*, a time as in :meth:`advance_watermark`."""
         return self.move(processing_time=self.literals.micros(to))
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ results
 
     @property
     def matches(self) -> list[str]:
-        """Each match as the words of its events, stage by stage; in order of time, equal times in that of their texts."""
+        """The matches, each as the literals of its events, stage by stage; in the order of their times, then of their
+        literals.
+        """
         return _texts(self.found("matches"))
 
     @property
     def timed_out(self) -> list[str]:
-        """The partial matches that ran out of time, likewise."""
+        """The timed-out partial matches, in the same form."""
         return _texts(self.found("timed_out"))
 
     @property
     def late(self) -> list[str]:
-        """The late events, in order of arrival."""
+        """The late events, in arrival order."""
         return [self.literals.text(row) for row in self.rows("late")]
 
     @property
@@ -214,7 +217,7 @@ class PatternHarness(OperatorHarness):
         return self.rows(SELECTED)
 
     def by_stage(self, output: str = "matches") -> list[dict[str, list[str]]]:
-        """Each match as the words of its events by stage; stages without events are absent.
+        """The matches, each as the literals of its events by stage. Stages without events are omitted.
 
         >>> from asterism import Pattern
         >>> match(Pattern.begin("any").times(2).next("last"), "a1 b2 c3").by_stage()
@@ -223,7 +226,7 @@ class PatternHarness(OperatorHarness):
         return [found.stages for found in in_order(self.found(output))]
 
     def found(self, output: str = "matches") -> list[Finding]:
-        """Each match (or timed-out partial match, or late event) with its words, key and time, as they came out."""
+        """The matches (or timed-out partial matches, or late events) in output order, with their literals, keys and times."""
         table = self.output(output)
         spec = self.cep.outputs[output]
         if spec.kind is OutputKind.LATE:
@@ -240,23 +243,23 @@ class PatternHarness(OperatorHarness):
         ]
 
     def _times_of(self, column: pa.ChunkedArray) -> list[int]:
-        """The times of an output, in which the end of time is written as the largest value that the column can hold."""
+        """The times of an output, in which END_OF_TIME is represented by the largest value of the column's type."""
         time = replace(self.cep.time, type=self.cep.time.written)
         last = time.from_micros(np.array([END_OF_TIME]))[0]
         ends = pc.equal(column, last).to_pylist()
         micros = time.to_micros(column, lenient=True).to_pylist()
         return [END_OF_TIME if end else each for end, each in zip(ends, micros, strict=True)]
 
-    # ------------------------------------------------------------------ what is under way
+    # ------------------------------------------------------------------ partial matches
 
     @property
     def partial_matches(self) -> list[str]:
-        """The partial matches that are alive; events that the watermark has not passed take no part yet."""
+        """The current partial matches, without events that the watermark has not passed."""
         return sorted((" ".join(words) for words in self._alive("run_rows")), key=_natural)
 
     @property
     def held_matches(self) -> list[str]:
-        """Finished matches that a skip strategy holds back while an earlier partial match is alive."""
+        """Complete matches that a skip strategy holds back until an earlier partial match is decided."""
         return sorted((" ".join(words) for words in self._alive("waiting_rows")), key=_natural)
 
     def _alive(self, rows: str) -> Iterator[list[str]]:
@@ -289,10 +292,10 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def match(pattern: Pattern, events: Events, **options: Any) -> PatternHarness:
-    """Run *pattern* over *events* to their end.
+    """Run *pattern* on all *events*, and end the input.
 
-    :param events: words (see :class:`Literals`), dicts, a pyarrow table or a pandas DataFrame
-    :param options: those of :class:`PatternHarness`; the schema of events that are no words is found out where it is not said
+    :param events: literals (see :class:`Literals`), dicts, a pyarrow table or a pandas DataFrame
+    :param options: those of :class:`PatternHarness`. The schema of events other than literals is inferred by default.
     :raises InvalidEventError, ColumnNotFoundError: as :meth:`PatternHarness.send`
 
     >>> from asterism import Pattern

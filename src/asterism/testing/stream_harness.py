@@ -34,7 +34,7 @@ Rows: TypeAlias = "Row | Sequence[Row] | pa.Table | pd.DataFrame"
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A step of a test: elements of an input arrive."""
+    """A test step: elements of an input arrive."""
 
     input: str
     rows: Rows
@@ -42,7 +42,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A step of a test: event time has passed *to*, for one *input* or for all that have a time."""
+    """A test step: the watermark advances to *to*, for one *input* or for all inputs that have a time."""
 
     to: Time
     input: str | None = None
@@ -50,14 +50,14 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A step of a test: the clock shows *to*."""
+    """A test step: processing time advances to *to*."""
 
     to: Time
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A step of a test: one *input* ends, or all do."""
+    """A test step: one *input* ends, or all inputs end."""
 
     input: str | None = None
 
@@ -66,16 +66,18 @@ Step: TypeAlias = Send | Watermark | Clock | End
 
 
 class StreamOperatorHarness(OperatorHarness):
-    """A :class:`~asterism.operators.stream_operator.StreamOperator` with its state and time, to be fed step by step.
+    """Runs a :class:`~asterism.operators.stream_operator.StreamOperator` step by step, with its state and time.
 
-    :param inputs: to what each input is connected, by name, with what ``KeyedStream`` and ``BroadcastStream`` are told: ``key``
-        (a column or several), ``time`` and ``idle_after``; and with ``columns``, Spark SQL or an Arrow schema, where the stream
-        has more columns than the operator reads: its key, or its time. An input that is not named has no key and no time.
-    :param key_groups: as on Spark; *pages*: pages of state per key group. The answers must not depend on them
+    :param inputs: the stream of each input, by name, as a dict with the options of ``KeyedStream`` and ``BroadcastStream``:
+        ``key`` (a column or several), ``time`` and ``idle_after``. If the stream has columns that the operator does not read,
+        such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. An input without options
+        has no key and no time.
+    :param key_groups: the number of key groups, as on Spark; *pages*: the number of pages of state per key group. Results
+        must not depend on them.
     :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
 
-    Times, also those in timestamp columns of rows, are texts as in words (``"10s"``, see :class:`Literals`), the time since 1970,
-    or datetimes.
+    Times, also those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
+    time since 1970, or datetimes.
 
     >>> from asterism.operators.keyed_state import ValueState
     >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
@@ -127,16 +129,16 @@ class StreamOperatorHarness(OperatorHarness):
         super().__init__(self.streams, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
 
     def again(self, **changes: Any) -> StreamOperatorHarness:
-        """A new harness for the same operator, with the same options but for *changes*."""
+        """A new harness for the same operator, with the same options except for *changes*."""
         return StreamOperatorHarness(**self._options | changes)
 
     def send(self, input: str, rows: Rows) -> Self:
-        """Elements of one input arrive: a dict, several, a table or a pandas DataFrame; each call is a batch.
+        """Send elements of one input: a dict, a list of dicts, a table or a pandas DataFrame. Each call is a batch.
 
-        Columns that are missing are null. Elements with an event time wait for the watermark.
+        Missing columns are null. Elements with an event time are buffered until the watermark passes them.
 
-        :raises InvalidEventError: they do not fit the input, or it has ended
-        :raises ColumnNotFoundError: they have a column that the input has not
+        :raises InvalidEventError: the elements do not fit the input, or the input has ended
+        :raises ColumnNotFoundError: the input does not have a column of the elements
         """
         table = self.table(input, rows)
         return self.feed(table, input) if table.num_rows else self
@@ -164,9 +166,9 @@ class StreamOperatorHarness(OperatorHarness):
     @overload
     def advance_watermark(self, input: str, to: Time) -> Self: ...
     def advance_watermark(self, input: Time, to: Time | None = None) -> Self:
-        """Event time has passed a point: ``("orders", "10s")`` for one input, ``("10s")`` for all that have a time.
+        """Advance the watermark: ``("orders", "10s")`` for one input, ``("10s")`` for all inputs that have a time.
 
-        A lower one than before changes nothing.
+        A lower watermark than before has no effect.
         """
         if to is None:
             names = [name for name, spec in self.operator.inputs.items() if spec.timed]
@@ -176,14 +178,16 @@ class StreamOperatorHarness(OperatorHarness):
         return self._arrive([Arrival(input, watermark=WORDS.micros(to))])
 
     def advance_processing_time(self, to: Time) -> Self:
-        """The clock shows *to*. It stands until the test moves it, and starts in 1970."""
+        """Advance processing time to *to*. It starts in 1970, and changes only when the test advances it."""
         return self.tick(WORDS.micros(to))
 
     def end(self, input: str | None = None) -> Self:
-        """One input ends; or all do: then every deadline fires, nothing waits any more, and no state is left."""
+        """End one input, or all of them. At the end of all inputs every timer fires, no element is buffered, and the state is
+        empty.
+        """
         if input is None:
             last = self.now
-            for group in range(len(self.stores)):  # the end comes with a last micro-batch, at the time that it is
+            for group in range(len(self.stores)):  # as on Spark: a last micro-batch at the current time
                 self.now = last
                 self._call(group, [])
                 self.now = Now(END_OF_TIME, END_OF_TIME)
@@ -193,13 +197,13 @@ class StreamOperatorHarness(OperatorHarness):
         return self._arrive([Arrival(input, watermark=END_OF_TIME)])
 
     def _arrive(self, arrivals: Sequence[Arrival]) -> Self:
-        """Watermarks arrive, in every key group."""
+        """Send watermarks to every key group."""
         for group in range(len(self.stores)):
             self._call(group, arrivals)
         return self
 
     def play(self, steps: Iterable[Step]) -> Self:
-        """Do one step after the other."""
+        """Execute the steps in order."""
         if not isinstance(steps, Iterable):
             raise InvalidEventError(
                 f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]'
