@@ -459,8 +459,8 @@ class Aggregates(Calls):
     :param measures: Spark SQL expressions, each with a name after AS, or else named by their text
     :param schema: the columns of the elements; its metadata may contain the session time zone, see
         :class:`~asterism.expressions.evaluation.Vectorized`
-    :raises asterism.errors.ExpressionError: a measure does not parse, uses something unsupported, or has mismatching types; with
-        the position in the text
+    :raises asterism.errors.ExpressionError: a measure does not parse, uses something unsupported, or has mismatching
+        types; with the position in the text
 
     >>> aggregates = Aggregates(["sum(price) AS total", "max_by(item, price)"], pa.schema({"item": "string", "price": "int32"}))
     >>> elements = pa.table({"item": ["tea", "cup", "pot"], "price": pa.array([2, 5, 9], "int32")})

@@ -272,7 +272,7 @@ def _number(value: Sql, site: Site) -> Sql:
 
 
 def _double(value: Sql, site: Site) -> Sql:
-    """A number to be read as DOUBLE. Types that Arrow converts as Spark does are not cast, so that plain columns are read as is."""
+    """A number to be read as DOUBLE. A type that Arrow converts as Spark does is not cast: plain columns are read as is."""
     value = _number(value, site)
     return cast(value, DOUBLE, site.zone) if is_decimal(value.type) else value
 
