@@ -389,9 +389,7 @@ def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) 
     elif is_instant(to):
         routine = f"text_to_instant({quoted(_known(zone))}, {{0}})"
     if routine is not None:
-        return (
-            None if safe else strict(routine, to, value, raises=True)
-        )  # a routine cannot return NULL instead of failing
+        return None if safe else strict(routine, to, value, raises=True)  # routines cannot return NULL instead
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
     inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
     wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a valid {name_of(to)}')})"

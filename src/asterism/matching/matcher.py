@@ -367,7 +367,7 @@ class _Portions:
 
     @classmethod
     def of(cls, rows: Ints, nodes: Ints, most: int) -> _Portions:
-        """Portions of at most *most* events in total; a single match may exceed this."""
+        """Split matches into portions of at most *most* events; a single match may exceed this."""
         from asterism.matching import kernels
 
         offsets = offsets_of(kernels.lengths(nodes, rows[:, 2]))

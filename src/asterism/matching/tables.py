@@ -1,4 +1,4 @@
-"""Converts an automaton to flat arrays for the kernel, and analyses its guards."""
+"""Converts an automaton to flat arrays for the kernel, and analyzes its guards."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class Conditions:
             return None
 
     def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
-        """The conditions that determine the results of guards; for a condition that does not hold, its conjuncts that do not."""
+        """The conditions that determine the results of guards; for one that does not hold, its conjuncts that do not."""
         told: dict[_ConditionQuestion, None] = {}
         for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
             whole = self._whole[condition]

@@ -110,11 +110,7 @@ class Recorder:
             waits = self._awaited(left)
             lost = tuple(stage for stage in self._awaited(look.state for look in own) if stage not in waits)
             goes_on = bool(waits) and not lost
-            case = (
-                frozenset(map(id, own)),
-                lost,
-                goes_on,
-            )  # looks are shared if they are the same for all partial matches
+            case = frozenset(map(id, own)), lost, goes_on  # equal looks are shared by partial matches
             if case not in reasons:
                 reasons[case] = self._reason(partial, own, None if goes_on else lost)
             if goes_on:

@@ -250,9 +250,7 @@ class _Arguments:
 
     def read(self, tree: exp.Expr, text: str) -> Sql:
         for column in tree.find_all(exp.Column):
-            self.scope.column(
-                exp.Column(this=column.parts[0].copy()), text
-            )  # there are no stages here that it could name
+            self.scope.column(exp.Column(this=column.parts[0].copy()), text)  # no stages here that it could name
         return self.vectorized.translate(self.scope.resolve(tree, text), text)
 
     def type_of(self, value: Sql) -> pa.DataType:
