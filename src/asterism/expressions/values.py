@@ -47,7 +47,7 @@ MAX_LENGTH = 200_000  # characters of the SQL for DuckDB; a value that is used t
 MAX_GROWTH = 100  # the size of all strings that an expression makes, relative to a string of the event
 MAX_FIXED = 1_000_000  # bytes that it may make independently of the event
 MAX_PROGRAM = 10_000  # the size of its regular expressions, which are compiled for each batch of events: some 20 ms
-EXACT_DIGITS = 15  # a decimal with up to so many digits divided by a power of ten is the nearest double
+EXACT_DIGITS = 15  # a decimal with up to this many digits divided by a power of ten is the nearest double
 _COLUMN = re.compile(r"\bc\d+\b")
 
 

@@ -53,9 +53,9 @@ from asterism.matching.instructions import STACK, Func, Instruction, Op, Program
 MAX_OPERATIONS = 5000  # in one program; a value that is used twice is computed twice
 _MAX_STEPS = 4 * MAX_OPERATIONS  # to compile a program
 _DIGITS = 18  # the maximum precision of decimals that are integers on the stack
-_EXACT = 15  # decimals and integers of up to so many digits compare correctly as doubles
+_EXACT = 15  # decimals and integers of up to this many digits compare exactly as doubles
 _MAX_COMPUTED = 500  # each takes a query
-_FEW = 4  # up to so many constants of an IN are compared one by one
+_FEW = 4  # up to this many constants of an IN are compared one by one
 _DAY = 86_400_000_000  # microseconds
 
 Code = Callable[[], list[Instruction]]

@@ -1,9 +1,9 @@
 """Ids of matches, by which a sink recognizes a match that it already has.
 
 An id is a 128-bit hash of the pattern, the key, and for each event its stage, its time and its position among the visible
-events of its key and time. Visible are the events that satisfy one of the conditions, or all events if a stage uses strict
-contiguity. The id is the same in every run over the same events; it does not depend on the boundaries of micro-batches, the
-selected outputs or other patterns over these events.
+events of its key and time. An event is visible if it satisfies one of the conditions; all events are visible if a stage uses
+strict contiguity. The id is the same in every run over the same events; it does not depend on the boundaries of micro-batches,
+the selected outputs or other patterns over these events.
 """
 
 from __future__ import annotations
