@@ -1,11 +1,12 @@
-"""Evaluates expressions over Arrow tables by DuckDB, for a whole batch of events at once, with Spark's answers.
+"""Evaluates expressions over Arrow tables with DuckDB, for a whole batch of events at once, with the same results as in
+Spark.
 
-:class:`Vectorized` collects the distinct expressions of a pattern, in the words of :mod:`asterism.expressions.translation`, and
-evaluates those that are no plain column in one query. They read the current event only; conditions that read earlier events
-are programs of the kernel, which take the values of such expressions from *slots*
+:class:`Vectorized` collects the distinct expressions of a pattern, translated by :mod:`asterism.expressions.translation`, and
+evaluates those that are not plain columns in one query. They read the current event only. Conditions that read earlier events
+are programs of the kernel, which get the values of such expressions from *slots*
 (:mod:`asterism.matching.condition_programs`).
 
-An expression is tried out on no rows when it is added, and what its texts may need is bounded (``docs/sql.md``).
+An expression is evaluated on zero rows when it is added, and the size of its strings is limited (``docs/sql.md``).
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ from asterism.expressions.translation import Translator
 from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
-AT_ONCE = 64 * 1024 * 1024  # bytes of texts that are made at a time; of one event more is an error
-MAX_RULE_GROWTH = 10 * MAX_GROWTH  # of all expressions of a pattern together
-_VECTOR = 2048  # rows that DuckDB computes at a time
-_PREPARED = 16  # statements that a thread keeps
-_SMALL = 65_536  # rows of a batch for which they are used
+AT_ONCE = 64 * 1024 * 1024  # the maximum bytes of strings made at a time; an error if a single event needs more
+MAX_RULE_GROWTH = 10 * MAX_GROWTH  # for all expressions of a pattern together
+_VECTOR = 2048  # the rows that DuckDB processes at a time
+_PREPARED = 16  # prepared statements per thread
+_SMALL = 65_536  # the maximum rows of a batch for which they are used
 
 
 TRIAL = 5.0
-"""Seconds of CPU time that the expressions of a rule may take for a few made-up events. It is a net below the limits that are
-known in advance, so it is generous: an expression takes some milliseconds, most of them to be planned."""
+"""The maximum CPU time, in seconds, that the expressions of a rule may take for a few sample events. It is generous because
+it only backs up the static limits: an expression takes some milliseconds, mostly for planning.
+"""
 _TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
 
 # ---------------------------------------------------------------------------------------------------- DuckDB
 
 
 class _Source:
-    """The rows of a statement: they change, the statement does not."""
+    """The rows of a prepared statement, which change between executions."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -60,14 +62,14 @@ class _Source:
 
 
 class _DuckDBError(Exception):
-    """What DuckDB said, without its decoration."""
+    """An error message of DuckDB without its prefix."""
 
 
 class _DuckDB:
-    """An in-memory database; it sees the Arrow tables handed to it and nothing else.
+    """An in-memory database that can only read the Arrow tables passed to it.
 
-    To parse a statement, to find the columns and functions in it and to plan it takes longer than to run it on a small batch,
-    so statements are prepared and kept.
+    To parse a statement, determine its columns and functions and plan it takes longer than to run it on a small batch, so
+    statements are prepared and kept.
     """
 
     def __init__(self) -> None:
@@ -77,7 +79,7 @@ class _DuckDB:
         self.connection = connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
         connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
-        # What its optimizer moves about can fail where Spark does not, or the other way round; there is little to gain.
+        # When the optimizer reorders expressions, they may fail where Spark's do not, or vice versa; the gain is small.
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
         connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
         udfs.register(connection)
@@ -86,7 +88,7 @@ class _DuckDB:
         self.count = 0
 
     def once(self, texts: Sequence[str], rows: pa.Table) -> pa.Table:
-        """The values of expressions over some rows."""
+        """Evaluate expressions over some rows."""
         self.connection.register("events", rows)
         try:
             found: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
@@ -95,7 +97,7 @@ class _DuckDB:
         return found
 
     def again(self, texts: tuple[str, ...], rows: pa.Table) -> pa.Table:
-        """As :meth:`once`, by a statement that is kept."""
+        """:meth:`once` with a prepared statement that is kept."""
         key = texts, tuple(zip(rows.schema.names, rows.schema.types, strict=True))
         if key not in self.prepared:
             while len(self.prepared) >= _PREPARED:
@@ -127,18 +129,18 @@ def _query(texts: Sequence[str], name: str) -> str:
 
 
 _databases: dict[tuple[int, int], _DuckDB] = {}
-"""One per process and thread: a connection does one thing at a time. They are not kept as thread-local data, which a forked
-process deletes for the threads that it does not have: DuckDB does not survive that.
+"""One database per process and thread, because a connection runs one query at a time. This is not thread-local data: a forked
+process deletes that of the threads that it does not have, which crashes DuckDB.
 """
 
 
 def _database() -> _DuckDB:
-    """That of this thread; a process that was forked begins with none."""
+    """The database of this thread; a forked process starts without any."""
     process, thread = key = os.getpid(), threading.get_ident()
     found = _databases.get(key)
     if found is None:
         if not _databases:
-            # Left to the interpreter's end they would be cleaned up after the modules that they need.
+            # At interpreter exit they would be finalized after the modules that they need.
             atexit.register(_databases.clear)
         ended = {own for owner, own in list(_databases) if owner == process} - {
             one.ident for one in threading.enumerate()
@@ -153,7 +155,7 @@ def _database() -> _DuckDB:
 
 
 def sample(schema: pa.Schema) -> pa.Table:
-    """A few made-up events: NULLs, zeros, ones, and long texts."""
+    """A few sample events: NULLs, zeros, ones, and long strings."""
     count = 8
     columns = [pa.array([_example(field.type, number) for number in range(count)], field.type) for field in schema]
     return pa.table(columns, schema=schema)
@@ -191,8 +193,8 @@ _TRIED = ContextVar("tried", default=False)
 
 @contextlib.contextmanager
 def tried_before() -> Iterator[None]:
-    """What is added inside was tried out elsewhere, or is at once (:meth:`Vectorized.try_out`): DuckDB is not asked for each
-    expression whether it takes it, which is half of the time that it takes to bind a rule.
+    """Skip the trial in DuckDB of each expression that is added inside, which takes half of the time to bind a rule. The
+    expressions were tried elsewhere, or are tried together (:meth:`Vectorized.try_out`).
     """
     token = _TRIED.set(True)
     try:
@@ -203,17 +205,17 @@ def tried_before() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Vectorized:
-    """Distinct pure expressions over one schema, evaluated together. Holds text only, so that it can travel.
+    """Distinct pure expressions over one schema, evaluated together. Contains only SQL, so that it can be serialized.
 
-    The session's time zone, in which times without a zone are read, is in the metadata of the schema; otherwise it is that
-    of the first TIMESTAMP column, or UTC.
+    The session time zone, in which times without a zone are interpreted, is in the metadata of the schema; otherwise it is
+    that of the first TIMESTAMP column, or UTC.
     """
 
     schema: pa.Schema
     texts: list[str] = field(default_factory=list)
     types: list[pa.DataType] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """what the user wrote, for messages"""
+    """the expressions as written by the user, for messages"""
     costs: list[Cost] = field(default_factory=list)
 
     @property
@@ -223,15 +225,15 @@ class Vectorized:
 
     @property
     def _label(self) -> str | None:
-        """The zone of the first TIMESTAMP column."""
+        """The time zone of the first TIMESTAMP column."""
         return next((str(t.tz) for t in self.schema.types if pa.types.is_timestamp(t) and t.tz is not None), None)
 
     def add(self, node: exp.Expr, text: str) -> int:
-        """The number of the expression; *text* is what the user wrote, for messages."""
+        """Add an expression and return its number; *text* is the expression as written by the user, for messages."""
         return self.add_value(self.translate(node, text), text)
 
     def add_value(self, value: Sql, text: str) -> int:
-        """As :meth:`add`, of what is in DuckDB's words already."""
+        """:meth:`add` for an expression that is already translated."""
         if value.text not in self.texts:
             data_type = self._type(value, text)
             self._check_cost(value, text)
@@ -244,7 +246,7 @@ class Vectorized:
         return self.texts.index(value.text)
 
     def adopt(self, other: Vectorized, number: int) -> int:
-        """The number here of an expression of *other*, which is over the same schema and has tried it out."""
+        """Add an expression of *other*, which has the same schema and has tried it already. Returns its number here."""
         text = other.texts[number]
         if text not in self.texts:
             self.texts.append(text)
@@ -254,17 +256,17 @@ class Vectorized:
         return self.texts.index(text)
 
     def alone(self, number: int) -> Vectorized:
-        """One of the expressions without the others."""
+        """A copy with only this expression."""
         found = Vectorized(self.schema)
         found.adopt(self, number)
         return found
 
     def translate(self, node: exp.Expr, text: str) -> Sql:
-        """A resolved expression in DuckDB's words."""
+        """Translate a resolved expression for DuckDB."""
         return Translator(self.schema, self.zone, text).translate(node)
 
     def constant(self, value: Sql) -> pa.Scalar:
-        """What a value that reads no column is; :class:`~asterism.errors.ExpressionTypeError` if it fails."""
+        """The value of an expression without columns; :class:`~asterism.errors.ExpressionTypeError` if it fails."""
         if isinstance(value.constant, str):
             return pa.scalar(value.constant)
         row = pa.table([pa.nulls(1, field.type) for field in self.schema], schema=self.schema)
@@ -274,10 +276,10 @@ class Vectorized:
             raise ExpressionTypeError.at(str(error), value.text) from None
 
     def try_out(self, limit: float) -> float:
-        """Compute everything once, for a few made-up events; the CPU time that it took, in seconds.
+        """Evaluate everything once for a few sample events. Returns the CPU time in seconds.
 
-        :raises ExpressionSyntaxError: more than *limit*, so that each batch of events would take as long
-        :raises ExpressionTypeError: DuckDB does not take one of them
+        :raises ExpressionSyntaxError: it took more than *limit*, so each batch of events would take as long
+        :raises ExpressionTypeError: DuckDB rejects an expression
         """
         rows = sample(self.schema)
         computed = [number for number, text in enumerate(self.texts) if plain_column(text) is None]
@@ -288,7 +290,7 @@ class Vectorized:
             taken = time.thread_time() - begin
             if taken <= limit:
                 return taken
-        # One by one: one of them fails for what is made up, or takes too long.
+        # Evaluate one by one, because one fails on the sample values or takes too long.
         taken = 0.0
         for number in computed:
             begin = time.thread_time()
@@ -317,7 +319,7 @@ class Vectorized:
         return given_type(value.type, self._label or self.zone)
 
     def _check_cost(self, value: Sql, text: str) -> None:
-        """All expressions together have a limit too."""
+        """Check the limit for all expressions together."""
         cost = sum(self.costs, value.cost)
         hint = "split it into several patterns"
         if cost.growth > MAX_RULE_GROWTH or cost.fixed > 10 * MAX_FIXED:
@@ -333,7 +335,7 @@ class Vectorized:
             )
 
     def _try_out(self, text: str, data_type: pa.DataType, source: str) -> None:
-        """On no rows: what DuckDB does not take must not be found out by the first event."""
+        """Evaluate on zero rows, so that errors of DuckDB are not first raised at the first event."""
         try:
             self._run([text], [data_type], self.schema.empty_table(), keep=False)
         except _DuckDBError as error:
@@ -354,7 +356,7 @@ class Vectorized:
         return [next(results) if at is None else table.column(at) for at in plain.values()]
 
     def _culprit(self, table: pa.Table) -> str | None:
-        """What the user wrote, of the expression that fails on these rows."""
+        """The expression, as written by the user, that fails on these rows."""
         for number, text in enumerate(self.texts):
             if plain_column(text) is not None:
                 continue
@@ -365,7 +367,7 @@ class Vectorized:
         return None
 
     def _computed(self, numbers: list[int], table: pa.Table, *, keep: bool = True) -> list[pa.ChunkedArray]:
-        """Expressions by their numbers: together, but for those that make too many texts of these rows to do so at once."""
+        """Evaluate expressions together, except for those whose strings for these rows need too much memory at once."""
         rows = min(table.num_rows, _VECTOR)
         making = [number for number in numbers if self.costs[number].room(1)]
         read = {number: [n for n in columns_of(self.texts[number]) if n < table.num_columns] for number in making}
@@ -391,7 +393,7 @@ class Vectorized:
 
     def _run_all(self, numbers: list[int], table: pa.Table, keep: bool) -> list[pa.ChunkedArray]:
         texts, types = [self.texts[number] for number in numbers], [self.types[number] for number in numbers]
-        # What is kept is written down before it is handed over: that is worth it for a small result only.
+        # Results of prepared statements are materialized before they are returned, which pays off only for small results.
         return self._run(texts, types, table, keep=keep and table.num_rows <= _SMALL) if numbers else []
 
     def _run(self, texts: list[str], types: list[pa.DataType], table: pa.Table, *, keep: bool) -> list[pa.ChunkedArray]:
@@ -399,7 +401,7 @@ class Vectorized:
 
         needed = sorted({number for text in texts for number in columns_of(text) if number < table.num_columns})
         view = pa.table([self._as_duckdb_sees(table.column(n)) for n in needed], names=[f"c{n}" for n in needed])
-        if not needed:  # constants only: something must tell the number of rows
+        if not needed:  # only constants: a column must provide the number of rows
             view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
         database = _database()
         try:
@@ -409,15 +411,17 @@ class Vectorized:
         return [_as_spark_sees(column, kind) for column, kind in zip(result.columns, types, strict=True)]
 
     def _as_duckdb_sees(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Points in time as those of UTC without a zone, intervals as numbers, other types by their nearest in Spark."""
+        """Convert to DuckDB: timestamps to UTC without a zone, intervals to numbers, other types to the nearest type of
+        Spark.
+        """
         known = spark_type(column.type, self.zone)
-        if known is None:  # nothing can be done with it but to ask whether it is NULL
+        if known is None:  # the only operation on it is IS NULL
             return column
         return column.cast(known, safe=False).cast(stored_type(known))
 
 
 def _longest(column: pa.ChunkedArray) -> int:
-    """The bytes of the longest text in a column."""
+    """The number of bytes of the longest string in a column."""
     return max((_longest_in(chunk) for chunk in column.chunks), default=0)
 
 
@@ -439,14 +443,14 @@ def _longest_in(array: pa.Array) -> int:
 
 
 def _undecorated(message: str) -> str:
-    """What happened, of what DuckDB says about it."""
+    """The essential part of an error message of DuckDB."""
     first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
     told = re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
     return told if len(told) <= 500 else told[:500] + " ..."
 
 
 def _as_spark_sees(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """What DuckDB answered, in the type that the value has in Spark."""
+    """Convert a result of DuckDB to the type that it has in Spark."""
     if column.type == data_type:
         return column
     if data_type == NULL:

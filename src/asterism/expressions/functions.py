@@ -1,6 +1,6 @@
-"""The functions that conditions and measures may call, each with the way it is written and what is to be known about it.
+"""The functions of conditions and measures, with their usage and notes.
 
-The table is made by :func:`function`; ``docs/sql.md`` is checked against it.
+:func:`function` adds a function to the table, against which ``docs/sql.md`` is checked.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from asterism.expressions.values import (
 
 Builder = Callable[..., Sql]
 
-MAX_TEXT = 10_000  # characters that lpad, rpad and repeat may ask for
+MAX_TEXT = 10_000  # the maximum number of characters of lpad, rpad and repeat
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """How it is called, what is to be known about it, and what makes its value from the session's zone and the arguments."""
+    """The usage and notes of a function; *build* makes its value from the session time zone and the arguments."""
 
     usage: str
     note: str
@@ -95,15 +95,15 @@ class Function:
             raise UnsupportedError(
                 f"{self.name.upper()} does not take {len(arguments)} arguments", self.usage
             ) from None
-        return limited(replace(self.build(zone, *arguments), constant=None))  # what is computed is no literal
+        return limited(replace(self.build(zone, *arguments), constant=None))  # a computed value is not a literal
 
 
 FUNCTIONS: dict[str, Function] = {}
-"""By name, in lower case; names that mean the same share an entry."""
+"""The functions by name, in lower case; aliases share an entry."""
 
 
 def function(group: str, usage: str, *others: str, note: str = "") -> Callable[[Builder], Builder]:
-    """Put a function into the table, under the name in *usage* and under *others*."""
+    """Add a function to the table, under the name in *usage* and under *others*."""
 
     def add(build: Builder) -> Builder:
         entry = Function(usage, note, group, build)
@@ -137,14 +137,14 @@ NOT_PURE = frozenset(
         "curdate",
     ]
 )
-"""Their answers do not depend on the event alone."""
+"""Functions whose results do not depend on the event alone."""
 
 
 # ---------------------------------------------------------------------------------------------------- arguments
 
 
 def text(value: Sql, zone: str) -> Sql:
-    """An argument that must be a text; Spark makes texts of other values, but says so nowhere."""
+    """An argument that must be a string. Spark casts other types implicitly, but does not say so."""
     if value.type not in (STRING, NULL):
         raise UnsupportedError(f"a STRING is needed, not {name_of(value.type)}", "CAST(... AS STRING)")
     return cast(value, STRING, zone)
@@ -184,7 +184,7 @@ def day(value: Sql, zone: str) -> Sql:
 
 
 def moment(value: Sql, zone: str) -> Sql:
-    """A TIMESTAMP or TIMESTAMP_NTZ."""
+    """An argument that must be a TIMESTAMP or TIMESTAMP_NTZ."""
     if pa.types.is_timestamp(value.type):
         return value
     if value.type not in (DATE, NULL) and value.constant is None:
@@ -289,7 +289,7 @@ def _abs(zone: str, x: Sql) -> Sql:
 
 @function("Numbers", "sign(x)", "signum", note="a DOUBLE")
 def _sign(zone: str, x: Sql) -> Sql:
-    # Zeros, of either sign, and NaN are their own signs.
+    # The sign of a zero, of either sign, and of NaN is the value itself.
     text = "CASE WHEN {0} = 0 OR isnan({0}) THEN {0} WHEN {0} > 0 THEN 1 WHEN {0} < 0 THEN -1 END"
     return strict(f"CAST({text} AS DOUBLE)", DOUBLE, number(x, zone))
 
@@ -378,7 +378,7 @@ def _logarithm(name: str, x: Sql, zone: str) -> Sql:
 
 @function("Numbers", "pow(x, y)", "power", note=_LAST_DIGIT)
 def _pow(zone: str, x: Sql, y: Sql) -> Sql:
-    # Unlike C, Java has no answer for 1 to the power of NaN or infinity, nor for -1 to that of infinity.
+    # Unlike C, Java returns NaN for 1 to the power of NaN or infinity, and for -1 to the power of infinity.
     unknown = "isnan({1}) OR (abs({0}) = 1 AND isinf({1}))"
     text = f"CASE WHEN {unknown} THEN CAST('nan' AS DOUBLE) ELSE pow({{0}}, {{1}}) END"
     return strict(f"CAST({text} AS DOUBLE)", DOUBLE, number(x, zone), number(y, zone), guarded=True)
@@ -408,7 +408,7 @@ def _try_divide(zone: str, a: Sql, b: Sql) -> Sql:
 
 @function("Numbers", "bit_count(n)")
 def _bit_count(zone: str, n: Sql) -> Sql:
-    # Negative numbers of all types count the bits of a BIGINT.
+    # For negative numbers of any type, the bits of a BIGINT are counted.
     return int_of("bit_count({0})", cast(n, BIGINT, zone) if n.type == BOOLEAN else integer(n, zone, BIGINT))
 
 
@@ -424,7 +424,7 @@ def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
     parts = [cast(part, STRING, zone) for part in (first, *others)]
     if len(parts) == 1:
         return replace(parts[0], constant=None)
-    # One function for all of them: a chain of || makes every prefix of the result, too. It leaves NULLs out.
+    # A single concat, because a chain of || would also compute every prefix. concat skips NULLs.
     text = f"concat({', '.join(f'{{{number}}}' for number in range(len(parts)))})"
     size = sum((part.size for part in parts), Cost())
     return strict(text, STRING, *parts, guarded=True, eager=True, size=size)
@@ -507,7 +507,7 @@ _test("contains(text, other)", "contains")
 def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
     new = text_constant("") if new is None else new
     value, search = text(value, zone), text(search, zone)
-    # Each place that is replaced becomes longer: the whole does at most as much.
+    # Each occurrence grows by the ratio of the lengths, so the result grows by at most this ratio.
     least = max(len(search.constant.encode()), 1) if isinstance(search.constant, str) else 1
     growth = max(1, len(literal_text(new, "what replaces").encode()) / least)
     return strict("replace({0}, {1}, {2})", STRING, value, search, new, size=value.size.times(growth))
@@ -582,7 +582,7 @@ _CLOCK = ("hour", "minute", "second")
 
 
 def field(name: str, when: Sql, zone: str) -> Sql:
-    """A part of a date or time, as the clocks of the session show it."""
+    """A field of a date or time, in the session time zone."""
     if name in _CLOCK:
         return int_of(_FIELDS[name], wall_clock(moment(when, zone), zone))
     if when.type == NULL or when.constant is not None:
@@ -610,7 +610,7 @@ EXTRACTED = {
     "DAY": "day", "DAYS": "day", "DAYOFWEEK": "dayofweek", "DOW": "dayofweek", "DOY": "dayofyear", "HOUR": "hour",
     "HOURS": "hour", "MINUTE": "minute", "MINUTES": "minute",
 }  # fmt: skip
-"""Fields of EXTRACT, and the functions that they are."""
+"""The fields of EXTRACT, with the functions that compute them."""
 
 _UNITS = {
     "YEAR": "year", "YYYY": "year", "YY": "year", "QUARTER": "quarter", "MONTH": "month", "MON": "month", "MM": "month",
@@ -654,7 +654,7 @@ _MICROS = {
 }  # fmt: skip
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 UNIT_FIRST = ("timestampdiff", "timestampadd", "datediff", "date_diff", "dateadd", "date_add")
-"""Functions whose first argument may be a unit, as a word."""
+"""Functions whose first argument may be a unit as a keyword."""
 
 
 def _time_unit(value: Sql) -> str:
@@ -839,7 +839,7 @@ def _array_contains(zone: str, array: Sql, value: Sql) -> Sql:
 
 @function("Arrays and maps", "get(array, i)", note="from 0; NULL outside; i is no BIGINT")
 def _get(zone: str, array: Sql, i: Sql) -> Sql:
-    # One more than the largest INT is none.
+    # As a BIGINT, because one more than the largest INT overflows.
     text = "CASE WHEN {1} >= 0 THEN list_extract({0}, CAST({1} AS BIGINT) + 1) END"
     return _picked(text, _array(array), integer(i, zone))
 

@@ -1,7 +1,8 @@
-"""What the names of an expression mean: columns of the events, stages of the pattern, and aggregates over the events of a stage.
+"""Resolves the names of an expression: columns of the events, stages of the pattern, and aggregates over the events of a
+stage.
 
-:class:`Scope` resolves a syntax tree, :func:`aggregate_of` reads an aggregate of a resolved one, and :func:`columns_of` tells
-which columns the text of a translated expression reads.
+:class:`Scope` resolves a syntax tree, :func:`aggregate_of` interprets an aggregate of a resolved tree, and :func:`columns_of`
+determines which columns a translated expression reads.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from asterism.expressions.parsing import AGGREGATES, not_pure
 from asterism.expressions.translation import position_of
 
 MAX_OFFSET = 10_000
-"""How far FIRST and LAST may look; kept events are looked through one by one."""
+"""The maximum offset of FIRST and LAST; the kept events are searched one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What names can mean: columns of the events, and stages of the pattern."""
+    """The names in scope: columns of the events, and stages of the pattern."""
 
     schema: pa.Schema
     stages: tuple[str, ...] = ()
 
     def column(self, node: exp.Column, text: str) -> str:
-        """The event column that *node* names: exactly, or, if only one does, apart from case."""
+        """The event column that *node* names: an exact match, or the only match that differs in case."""
         names = self.schema.names
         found = self._find(node.this)
         if found is not None:
@@ -48,7 +49,7 @@ class Scope:
         return str(alike[0]) if len(alike) == 1 and not identifier.args.get("quoted") else None
 
     def resolve(self, tree: exp.Expr, text: str) -> exp.Expr:
-        """A copy of *tree* in which every event column is spelled as in the schema, and ``a.x`` alone is ``LAST(a.x)``.
+        """A copy of *tree* in which every event column is spelled as in the schema, and a bare ``a.x`` is ``LAST(a.x)``.
 
         ``a.b`` is column ``b`` of stage ``a`` or, if there is no such stage, field ``b`` of column ``a``.
         """
@@ -78,7 +79,7 @@ class Scope:
         return visit(tree)
 
     def _split(self, column: exp.Column) -> tuple[str, list[exp.Expr]]:
-        """(stage or nothing, column and fields in it) of a name with dots."""
+        """Split a dotted name into (stage or empty, column and fields)."""
         parts: list[exp.Expr] = list(column.parts)
         stage = parts[0].name
         if len(parts) > 1 and (stage in self.stages or self._find(parts[0]) is None):
@@ -114,7 +115,7 @@ class Scope:
         return type(node)(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
 
     def stage_of(self, parts: Sequence[exp.Expr], function: str, text: str, position: int | None) -> str:
-        """The stage whose events an aggregate ranges over, which all columns in its *parts* name."""
+        """The stage whose events an aggregate ranges over, which all columns in its *parts* must name."""
         stages = {self._split(column)[0] for part in parts for column in part.find_all(exp.Column)}
         if stages <= {""}:
             raise ExpressionSyntaxError.at(
@@ -146,7 +147,7 @@ def _shallow(node: exp.Expr) -> exp.Expr:
 
 
 def _balanced(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
-    """All parts joined, in their order, by a tree that is no deeper than it must be."""
+    """Join all parts, in order, in a tree of minimal depth."""
     while len(parts) > 1:
         pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
         parts = [kind(this=pair[0], expression=pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -154,13 +155,13 @@ def _balanced(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
 
 
 def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
-    """What can be said of the names in *text* where only the stages are known: whatever may be a column is one.
+    """Check the names in *text* if only the stages are known: any name that may be a column is accepted.
 
-    :raises ExpressionError: a function or a stage is unknown, or cannot stand where it does
+    :raises ExpressionError: a function or a stage is unknown, or is not allowed at its position
     """
     columns: dict[str, pa.DataType] = {}
     for column in tree.find_all(exp.Column):
-        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        # The first of several names must be a stage only in an aggregate; elsewhere it may be a struct column.
         of_stage = len(column.parts) > 1 and column.find_ancestor(*AGGREGATES) is not None
         parts = column.parts[of_stage:]
         columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
@@ -175,7 +176,7 @@ def has_aggregate(node: exp.Expr) -> bool:
 
 
 def _offset(node: exp.Expr, kind: str, text: str) -> int:
-    """Of ``LAST(a.x, 1)``, the event before the last: 1."""
+    """The offset of an aggregate; ``LAST(a.x, 1)`` is the event before the last."""
     given = node.args.get("expression") if isinstance(node, exp.First | exp.Last) else None
     if given is None:
         return 0
@@ -197,9 +198,9 @@ class Aggregate(NamedTuple):
     function: str
     stage: str
     argument: exp.Expr | None
-    """without the stage's name; None for ``COUNT(a.*)``"""
+    """without the name of the stage; None for ``COUNT(a.*)``"""
     offset: int
-    """of FIRST and LAST: so many events after the first, or before the last"""
+    """for FIRST and LAST: how many events after the first, or before the last"""
 
 
 def aggregate_of(node: exp.Expr) -> Aggregate:
@@ -217,7 +218,7 @@ def aggregate_of(node: exp.Expr) -> Aggregate:
 # ---------------------------------------------------------------------------------------------------- translated texts
 
 COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")
-"""A column in a text for DuckDB, with its number; or a string constant, without one."""
+"""A column in SQL for DuckDB, with its number as group; or a string literal, without a group."""
 
 
 def columns_of(text: str) -> set[int]:
@@ -230,5 +231,5 @@ def columns_of(text: str) -> set[int]:
 
 
 def plain_column(text: str) -> int | None:
-    """The number of the column, if an expression of :class:`Vectorized` is nothing but that."""
+    """The number of the column if an expression of :class:`Vectorized` is a plain column, otherwise None."""
     return int(text[1:]) if re.fullmatch(r"c\d+", text) else None

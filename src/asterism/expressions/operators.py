@@ -1,6 +1,6 @@
 """Operators: comparison, logic, arithmetic on numbers and on times.
 
-Each takes values and gives a value, or raises :class:`~asterism.expressions.values.UnsupportedError`.
+Each takes values and returns a value, or raises :class:`~asterism.expressions.values.UnsupportedError`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ OPERATORS: dict[str, str] = {
     "TRY_CAST(a AS type)": "NULL where CAST fails; not for texts that are to be a DECIMAL, a date or a time",
     "EXTRACT(field FROM a)": "YEAR, QUARTER, MONTH, WEEK, DAY, DAYOFWEEK, DOY, HOUR, MINUTE",
 }
-"""What there is, and what is to be known about it, for the documentation."""
+"""The operators with notes, for the documentation."""
 
 
 # ---------------------------------------------------------------------------------------------------- comparison
@@ -110,7 +110,7 @@ def null_safe(a: Sql, b: Sql, zone: str, *, distinct: bool) -> Sql:
 def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
     value, *choices = _comparable("IN", [value, *choices], zone)
     if any(choice.raises for choice in choices):
-        # Spark stops at the first that is equal.
+        # Spark stops at the first equal item.
         found = disjunction([compare("=", value, choice, zone) for choice in choices])
     else:
         text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
@@ -158,8 +158,8 @@ def disjunction(parts: Sequence[Sql]) -> Sql:
 
 
 def _joined(parts: Sequence[Sql], operator: str, decisive: str) -> Sql:
-    """AND or OR of all; what comes after a part that decides is not computed, if it could fail."""
-    # What cannot fail stands side by side, so that a long row is not deep.
+    """AND or OR of all parts; parts after the deciding one are not evaluated if they could fail."""
+    # Parts that cannot fail are joined without nesting, so that a long chain is not deep.
     runs = [list(run) for _, run in itertools.groupby(parts, key=lambda part: part.raises)]
     units = [unit for run in runs for unit in (run if run[0].raises else [Sql(_side_by_side(run, operator), BOOLEAN)])]
     text = units[-1].text
@@ -178,7 +178,9 @@ def _side_by_side(parts: Sequence[Sql], operator: str) -> str:
 
 
 def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str, where: str = "CASE") -> Sql:
-    """The value of the first branch whose condition is TRUE: the operands are conditions and values by turns, and the last."""
+    """The value of the first branch whose condition is TRUE. The operands alternate conditions and values, and end with the
+    default.
+    """
     conditions = [boolean(condition, where) for condition, _ in branches]
     if any(condition.type == NULL for condition, _ in branches) and where == "CASE":
         raise UnsupportedError("CASE needs BOOLEAN, not NULL")
@@ -200,7 +202,7 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     if operator in "+-*" and any(is_temporal(kind) or kind in (*INTERVALS, MONTHS) for kind in kinds):
         return _time_arithmetic(operator, a, b, zone)
     if NULL in kinds:
-        # A NULL is of the type of what stands next to it; NULL divided is a DOUBLE.
+        # A NULL takes the type of the other operand; NULL divided by a number is a DOUBLE.
         other = DOUBLE if kinds == (NULL, NULL) or (operator == "/" and a.type == NULL) else max(kinds, key=NULL.__ne__)
         a, b = (null(other) if value.type == NULL else value for value in (a, b))
     if not (is_numeric(a.type) and is_numeric(b.type)):
@@ -208,7 +210,7 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         raise UnsupportedError(f"{operator} needs numbers, not {wrong[0]}", "CAST it" if STRING in kinds else None)
     decimals = is_decimal(a.type) or is_decimal(b.type)
     if operator == "DIV" and (decimals or a.type in FLOATS or b.type in FLOATS):
-        # Of decimals Spark's own result wraps around where it does not fit.
+        # For decimals, Spark's own result wraps around on overflow.
         raise UnsupportedError("DIV takes integers", "CAST(a / b AS BIGINT)")
     if decimals and not (a.type in FLOATS or b.type in FLOATS):
         return _decimal_arithmetic(operator, a, b, zone)
@@ -228,7 +230,7 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
 
 
 def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
-    """What divides ``{a}`` by ``{b}``."""
+    """The division of ``{a}`` by ``{b}``, with an error if ``{b}`` is zero."""
     template = template.replace("{a}", "{1}").replace("{b}", "{0}")  # Spark computes the divisor first
     if b.constant:  # a number other than 0
         return strict(template, data_type, b, a, raises="//" in template and b.constant == -1)
@@ -239,16 +241,16 @@ def _unless_zero(template: str, data_type: pa.DataType, a: Sql, b: Sql) -> Sql:
 
 
 def remainder(a: Sql, b: Sql) -> Sql:
-    """``a % b`` of two values of one type."""
+    """``a % b`` of two values of the same type."""
     if a.type in INTEGERS:
-        # The smallest integer divided by -1 overflows, its remainder does not.
+        # The smallest integer divided by -1 overflows, but its remainder does not.
         divisor = f"CASE {{b}} WHEN -1 THEN CAST(1 AS {duckdb_type(a.type)}) ELSE {{b}} END"
         return _unless_zero(f"({{a}} % {divisor})", a.type, a, b)
     return _unless_zero("({a} % {b})", a.type, a, b)
 
 
 def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
-    """NULL where b is 0."""
+    """Division that returns NULL if b is 0."""
     if a.type in INTERVALS or MONTHS in (a.type, b.type):
         raise UnsupportedError("TRY_DIVIDE needs numbers, not an interval")
     divisor = b
@@ -262,14 +264,14 @@ def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
     return made_by("TRY_DIVIDE", divided, *(cast(value, divided.type, zone) for value in (a, b)))
 
 
-_LONG_DIGITS = 18  # that fit into 64 bits
+_LONG_DIGITS = 18  # the digits that fit into 64 bits
 
 
 def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     x, y = exact_decimal(a), exact_decimal(b)
     a, b = cast(a, x, zone), cast(b, y, zone)
     whole, scale = max(x.precision - x.scale, y.precision - y.scale), max(x.scale, y.scale)
-    digits = whole + scale  # of the exact result
+    digits = whole + scale  # the digits of the exact result
     if operator in "+-":
         digits += 1
         kind = bounded(digits, scale)
@@ -279,7 +281,7 @@ def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         digits, scale = x.precision + y.precision, x.scale + y.scale
         kind = bounded(digits + 1, scale)
         if max(x.precision, y.precision) <= _LONG_DIGITS < digits <= MAX_DIGITS:
-            # DuckDB multiplies in 64 bits unless one of the two has more.
+            # DuckDB multiplies in 64 bits unless one of the operands is wider.
             a = cast(replace(a, constant=None), pa.decimal128(MAX_DIGITS - y.precision, x.scale), zone)
     else:
         places = max(6, x.scale + y.precision + 1)
@@ -349,7 +351,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         if {is_instant(a.type), is_instant(b.type)} == {True, False} and NTZ in (a.type, b.type):
             raise UnsupportedError("- cannot take TIMESTAMP and TIMESTAMP_NTZ together", "CAST one of them")
         kind = common_type(a.type, b.type)
-        # Spark takes the difference of what the clocks show.
+        # Spark computes the difference of the local times.
         a, b = (cast(value, kind, zone) for value in (a, b))
         if not is_fixed(zone):
             a, b = cast(a, NTZ, zone), cast(b, NTZ, zone)
@@ -368,9 +370,9 @@ def add_days(day: Sql, number: Sql, zone: str, operator: str = "+") -> Sql:
 
 
 def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
-    """A date or time plus an interval. Days and months are those of the calendar, hours those that pass.
+    """A date or time plus an interval. Days and months are calendar units; hours are elapsed time.
 
-    It fails for times 290,000 years away; an interval that stands in the expression is not counted as one that can fail.
+    The operation fails for times 290,000 years away; an interval literal is not counted as one that can fail.
     """
     raises = interval.nulls != ()
     if interval.type == MONTHS:

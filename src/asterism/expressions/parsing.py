@@ -1,8 +1,7 @@
-"""Reads the text of an expression: sqlglot makes a syntax tree of it, of which only what is known to mean here what it means to
-Spark is accepted.
+"""Parses an expression with sqlglot, and accepts only what is known to have the same meaning here as in Spark.
 
-Expressions come from outside, so :func:`parse` refuses whatever is not listed in this file, and bounds the length and the depth
-of texts. Each word of a text must be found again in its tree: what the parser leaves out would be lost without a word.
+Expressions are untrusted input, so :func:`parse` rejects whatever is not listed in this file, and limits the length and depth
+of expressions. Each token must be found again in the syntax tree, because the parser silently drops some tokens.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.translation import DOCUMENTATION, position_of
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
-MAX_DEPTH = 50  # nesting; Python's own limit is near 1,000 frames and sqlglot takes several per level
-MAX_OPERATIONS = 200  # on top of each other, as in a + b + c ...; but for AND and OR
+MAX_DEPTH = 50  # nesting; Python's recursion limit is near 1,000 frames and sqlglot takes several per level
+MAX_OPERATIONS = 200  # nested operations, as in a + b + c ...; except AND and OR
 
 
 AGGREGATES: dict[type[exp.Expr], str] = {
@@ -57,7 +56,7 @@ _TYPED = {
     "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'", "window": "OVER",
     "withingroup": "WITHIN GROUP", "alias": "AS",
 }  # fmt: skip
-"""What was typed, where the parser has another name for it."""
+"""The keyword as written, if the parser has another name for it."""
 _BINARY = frozenset(("this", "expression"))
 _AGGREGATED: tuple[type[exp.Expr], ...] = (exp.Sum, exp.Avg, exp.Min, exp.Max)
 _PARTS_OF: dict[type[exp.Expr], str] = {
@@ -70,18 +69,19 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     exp.ILike: "this expression negate", exp.Count: "this big_int",
 }  # fmt: skip
 _CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()}
-"""What of a node is translated. Whatever else it holds would be lost, such as the SYMMETRIC of a BETWEEN."""
+"""The arguments of a node that are translated. Any other argument is rejected, such as the SYMMETRIC of a BETWEEN."""
 _CONSUMED_OF_CALLS = _CONSUMED | {
     exp.Filter: _BINARY, exp.Where: frozenset(("this",)), exp.Distinct: frozenset(("expressions",)),
     exp.IgnoreNulls: frozenset(("this",)), exp.RespectNulls: frozenset(("this",)),
 }  # fmt: skip
-"""With what belongs to calls of aggregate functions."""
+"""The same, with the arguments of calls of aggregate functions."""
 _TYPE = re.compile(
     r"BOOLEAN|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE|STRING|BINARY|DATE|TIMESTAMP(_NTZ|_LTZ)?"
     r"|[LSYDF]|(DECIMAL|DEC|NUMERIC)(\(\d{1,3}(,\d{1,3})?\))?"
 )
-"""The types that a CAST may name, as Spark writes them, and the suffixes of numbers. The parser knows more types, and drops the
-length of a VARCHAR."""
+"""The types that a CAST may name, as Spark spells them, and the suffixes of numbers. The parser accepts more types, and drops
+the length of a VARCHAR.
+"""
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -101,7 +101,7 @@ def _with_unit(name: str, parser: SparkParser) -> exp.Expr:
 
 
 class _Parser(SparkParser):
-    """Leaves functions as they were typed: what they are is settled by :data:`asterism.expressions.functions.FUNCTIONS`."""
+    """Keeps function calls as written; :data:`asterism.expressions.functions.FUNCTIONS` defines their meaning."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {
         name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST")
@@ -116,20 +116,20 @@ class _Parser(SparkParser):
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
     def _parse_paren(self) -> exp.Expr | None:
-        """Brackets that are in the text: the parser adds some of its own."""
+        """Mark parentheses that are in the text, because the parser adds others."""
         node: exp.Expr | None = super()._parse_paren()
         if isinstance(node, exp.Paren):
             node.meta["typed"] = True
         return node
 
     def _parse_called_cast(self, safe: bool | None) -> exp.Expr:
-        """A cast that is spelled out: the parser takes 5L for one too, which to Spark is a number like any other."""
+        """Mark an explicit CAST. The parser also makes a cast of 5L, which is a number literal in Spark."""
         node: exp.Expr = self._parse_cast(False, safe=safe)
         node.meta["called"] = True
         return node
 
     def _parse_types(self, *arguments: Any, **options: Any) -> exp.Expr | None:
-        """A type, with the words in which it is written."""
+        """Store the spelling of a type."""
         begin = self._index
         node: exp.Expr | None = super()._parse_types(*arguments, **options)
         if node is not None:
@@ -138,12 +138,12 @@ class _Parser(SparkParser):
 
 
 class _CallsParser(_Parser):
-    """Leaves aggregate functions as they were typed too, with FILTER and IGNORE NULLS around them."""
+    """Keeps calls of aggregate functions as written, too, with FILTER and IGNORE NULLS around them."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """What may come after a call; the node knows where it ends."""
+        """Store the end of a call, with its suffixes, in the node."""
         node: exp.Expr | None = super()._parse_window(this, alias)
         if node is not None:
             node.meta["call_end"] = self._prev.end + 1
@@ -172,11 +172,10 @@ _SETTING = re.compile(r"\$\{\S+?\}")
 
 
 def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
-    """The syntax tree of one expression, made of supported parts only.
+    """Parse one expression into a syntax tree of supported nodes only.
 
-    :param aggregates: names of functions, in lower case, whose calls stay as they are, as ``Anonymous`` nodes, with DISTINCT in
-        them and FILTER and IGNORE NULLS around them; where they are not given, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are
-        nodes of their own
+    :param aggregates: names of functions, in lower case, whose calls are kept as ``Anonymous`` nodes, with DISTINCT in them
+        and FILTER and IGNORE NULLS around them; if empty, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are nodes of their own
 
     >>> parse("price > 1 2")
     Traceback (most recent call last):
@@ -217,7 +216,7 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
         raise ExpressionSyntaxError.at(f"the expression does not parse ({type(error).__name__})", text) from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
-    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark reads one expression, and nothing that ends it
+    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark parses a single expression without a terminator
         raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
     tree: exp.Expr = trees[0]
     inner = tree.this if isinstance(tree, exp.Alias) else tree
@@ -251,11 +250,11 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
 
 _CASTS = re.compile(r"\s*::")
 _PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What sqlglot raises for some texts that are no SQL."""
+"""The exceptions that sqlglot raises for some invalid SQL."""
 
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
-    """Refuse what would take the parser too deep, and what it reads although Spark does not."""
+    """Reject what would exceed the recursion limit of the parser, and what the parser accepts although Spark does not."""
     depth = cases = run = end = 0
     before = None
     for token in tokens:
@@ -269,7 +268,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
-        if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a path, and logs what is wrong with that
+        if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a JSON path, and logs errors in it
             raise ExpressionSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
         before = kind
         if token.start > end:
@@ -279,7 +278,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
 
 
 def _check_between(text: str, begin: int, end: int) -> None:
-    """What the tokenizer leaves out must be what Spark leaves out."""
+    """Check that the text skipped by the tokenizer is also skipped by Spark."""
     if not _BETWEEN.fullmatch(text, begin, end):
         found = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
         at = found.start() if found is not None else begin
@@ -288,7 +287,9 @@ def _check_between(text: str, begin: int, end: int) -> None:
 
 
 _BETWEEN = re.compile(r"(?:[ \t\r\n]|--[^\n]*+(?<!\\)(?:\n|\Z)|/\*(?!\+)(?:(?!/\*|\*/).)*+\*/)*+", re.DOTALL)
-"""Spaces and comments; of a line comment that ends with a backslash, and of nested ones, the parser has another idea."""
+"""Spaces and comments, except line comments that end with a backslash and nested comments, which the parser reads
+differently.
+"""
 _ARROWS = (TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW)
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -297,7 +298,7 @@ _NAMES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRIN
 
 
 def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
-    """Each name and each literal of the text must be in the tree: what the parser leaves out would be lost without a word."""
+    """Check that each name and each literal of the text is in the tree, because the parser silently drops some tokens."""
     there: Counter[str] = Counter()
     commas = tests = 0
     for node in tree.walk():
@@ -331,7 +332,7 @@ def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
 
 
 def _words(node: exp.Expr) -> Iterator[str]:
-    """The words of a text that a node stands for; names in lower case too."""
+    """The tokens that a node represents; names also in lower case."""
     match node:
         case exp.Identifier() | exp.Anonymous() | exp.Var():
             name = str(node.this)
@@ -367,7 +368,7 @@ def _digits(number: str) -> str:
 
 
 def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
-    """Refuse what is not known to mean here what it means to Spark."""
+    """Reject what is not known to have the same meaning here as in Spark."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
     known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
@@ -383,7 +384,7 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
                 position_of(unit),
                 f"{name}({unit.name}, ..., ...)",
             )
-    # A CAST; with it the parser makes other nodes of some.
+    # Given a FORMAT, the parser replaces some casts by other nodes.
     if "called" in node.meta and node.args.get("format") is not None:
         raise ExpressionSyntaxError.at(
             "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
@@ -437,7 +438,7 @@ def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str
     name, above = str(node.this), node.find_ancestor(exp.Anonymous)
     if name.lower() in NOT_PURE:
         return not_pure(name, text, position_of(node))
-    if above is not None and above.name.lower() in aggregates:  # which cannot be nested
+    if above is not None and above.name.lower() in aggregates:  # aggregate functions cannot be nested
         aggregates = ()
     hint = f"docs/sql.md has all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
     close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
@@ -452,20 +453,20 @@ _PARTS: dict[type[exp.Expr], dict[str, Any]] = {
     exp.Dot: {"expression": _NAME},
     exp.Extract: {"this": exp.Var},
 }
-"""What the parts of a node may be: the parser also takes a number, or a text, for a name."""
+"""The allowed types of the arguments of a node: the parser also accepts a number or a string as a name."""
 _LOOSER: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = dict.fromkeys(_BITWISE, (*_BITWISE, exp.DPipe)) | {
     exp.DPipe: (*_BITWISE, exp.Add, exp.Sub, *_PREDICATES, exp.Not)
 }
-"""Operators whose order of binding the parser does not share with Spark."""
+"""Operators whose precedence differs between the parser and Spark."""
 
 
 def _place(node: exp.Expr, word: str, text: str) -> int | None:
-    """Where *word* is, if it is there once; otherwise where the node begins."""
+    """The position of *word* if it occurs exactly once; otherwise that of the node."""
     return text.upper().find(word) if text.upper().count(word) == 1 else position_of(node)
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What stands left and right of an operator."""
+    """The left and right operands of an operator."""
     if isinstance(node, exp.Escape):
         return
     for name in ("this", "expression", "low", "high"):
@@ -483,7 +484,7 @@ def not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxErro
 
 
 def _height(tree: exp.Expr) -> int:
-    """How many operations are on top of each other; ANDs and ORs side by side are one."""
+    """The depth of nested operations; a chain of ANDs, or of ORs, counts as one."""
     deepest, stack = 0, [(tree, 0)]
     while stack:
         node, height = stack.pop()
@@ -495,7 +496,7 @@ def _height(tree: exp.Expr) -> int:
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    """The parts that AND joins at the top."""
+    """The top-level conjuncts."""
     node = node.unnest()
     if isinstance(node, exp.And):
         return [part for side in node.flatten() for part in conjuncts(side)]

@@ -1,6 +1,6 @@
-"""Spark's LIKE and RLIKE patterns in the words of DuckDB, which matches regular expressions by RE2 and not by Java.
+"""Translates Spark's LIKE and RLIKE patterns for DuckDB, which matches regular expressions with RE2 instead of Java.
 
-RE2 needs time proportional to the text, whatever the pattern. What the two do not read alike is refused.
+RE2 needs time linear in the string, whatever the pattern. Patterns that the two interpret differently are rejected.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from asterism.expressions.values import UnsupportedError
 
 _LINE_ENDS = "\n\r\u0085\u2028\u2029"
 TERMINATOR = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])\z"
-"""A line's end at the end of a text, before which ``$`` matches too in Java."""
+"""A line terminator at the end of a string, before which ``$`` also matches in Java."""
 _MAX_REPEAT = 1000  # RE2's own limit
-_MAX_GROUPS = 50  # in each other
+_MAX_GROUPS = 50  # the maximum nesting
 _HINT = "see docs/sql.md"
 
 
 def like(pattern: str, escape: str = "\\") -> str:
-    """The pattern, checked, with a backslash as its escape character.
+    """The validated pattern, with a backslash as its escape character.
 
     >>> like("100!%", "!")
     '100\\\\%'
@@ -42,16 +42,16 @@ def like(pattern: str, escape: str = "\\") -> str:
 
 
 def regex(pattern: str) -> tuple[str, bool, int]:
-    """(the pattern for RE2, does it say ``$``: then a text also matches if it does without a line's end at its end, its size once
-    repetitions are written out, as RE2 does it)
+    """(the pattern for RE2; whether it contains ``$``, so that a string also matches if it does so without a line terminator
+    at its end; the size of the pattern once repetitions are expanded, as RE2 does)
 
     >>> regex("^a.*[0-9]+$")
     ('^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z', True, 7)
     """
     parts: list[str] = []
-    groups: list[bool] = []  # open groups: has "$" been said in them
-    sizes = [0]  # of the whole, and of each open group
-    last = 0  # of what a quantifier would repeat
+    groups: list[bool] = []  # for each open group: whether it contains "$"
+    sizes = [0]  # the size of the whole pattern, and of each open group
+    last = 0  # the size of the item that a quantifier would repeat
     fold = False
     text = pattern
     if text.startswith("(?i)"):
@@ -124,7 +124,7 @@ def regex(pattern: str) -> tuple[str, bool, int]:
 
 
 def _quantifier(text: str, at: int) -> tuple[str, int, int]:
-    """(how it is written, where to go on, how many times RE2 writes out what stands before it)"""
+    """(the quantifier as written, the position after it, how many copies of its operand RE2 makes)"""
     found = re.compile(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??").match(text, at)
     if found is None:
         raise UnsupportedError("a { in the pattern needs a backslash", _HINT)
@@ -152,7 +152,7 @@ def _one(character: str) -> Ranges:
 
 
 def _escape(text: str, at: int) -> tuple[Ranges, bool, int]:
-    """(ranges, all but these?, where to go on) of what stands after a backslash"""
+    """(ranges, whether they are negated, the position after it) of an escape, after its backslash"""
     character = text[at : at + 1]
     if character.lower() in _CLASSES and character:
         return _CLASSES[character.lower()], character.isupper(), at + 1
@@ -164,7 +164,7 @@ def _escape(text: str, at: int) -> tuple[Ranges, bool, int]:
 
 
 def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
-    """(all but these?, ranges, where to go on) of what stands after a ``[``"""
+    """(whether it is negated, ranges, the position after it) of a character class, after its ``[``"""
     negated = text.startswith("^", at)
     at += negated
     ranges: Ranges = []
@@ -196,7 +196,7 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
 
 
 def _class(ranges: Ranges, negated: bool, fold: bool) -> str:
-    """A class of characters; *fold*: whatever the case of ASCII letters, as Java has it."""
+    """A character class; *fold*: ignore the case of ASCII letters, as in Java."""
     if fold:
         ranges = [*ranges, *_other_case(ranges)]
     if not negated and len(ranges) == 1 and ranges[0][0] == ranges[0][1]:

@@ -1,4 +1,4 @@
-"""From the syntax tree of an expression to its value: the type of each part in Spark, and its text for DuckDB."""
+"""Translates the syntax tree of an expression to its value: the Spark type of each part, and its SQL for DuckDB."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ _UNIT_MONTHS = {"MONTH": 1, "YEAR": 12}
 
 
 def position_of(node: exp.Expr) -> int | None:
-    """Where in the text the node begins, as far as the parser knows."""
+    """The position of the node in the text, if the parser provides it."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return min(starts, default=None)
 
 
 def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
-    """(length, type) of an interval that stands literally in an expression: in microseconds, or in months."""
+    """(length, type) of an interval literal: in microseconds, or in months."""
     unit = node.args.get("unit")
     if not isinstance(node.this, exp.Literal):
         raise UnsupportedError("the length of an interval must be a number")
@@ -103,23 +103,23 @@ def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
 
 
 class Translator:
-    """Translates resolved expressions over one schema; column number *n* of the table is called ``cn``."""
+    """Translates resolved expressions over one schema; column number *n* of the table is named ``cn``."""
 
     def __init__(self, schema: pa.Schema, zone: str, source: str) -> None:
         self.schema = schema
         self.zone = zone
         self.source = source
-        """what the user wrote, for messages"""
+        """the expression as written by the user, for messages"""
 
     def translate(self, node: exp.Expr) -> Sql:
-        """The value of *node*; an :class:`~asterism.errors.ExpressionError` where it has none that would be Spark's."""
+        """The value of *node*; :class:`~asterism.errors.ExpressionError` if it cannot be computed as in Spark."""
         try:
             return limited(self.visit(node))
         except UnsupportedError as problem:
             raise ExpressionTypeError.at(problem.problem, self.source, position_of(node), problem.hint) from None
 
     def visit(self, node: exp.Expr) -> Sql:
-        """The value of one node, made of those that :meth:`translate` gives for its parts."""
+        """The value of one node, made from those that :meth:`translate` returns for its parts."""
         kind = type(node)
         if isinstance(node, exp.Paren):
             return self.translate(node.this)
@@ -204,7 +204,7 @@ class Translator:
         return Sql(f"c{number}", known, size=size, strict=True)
 
     def _number(self, digits: str) -> Sql:
-        """A number as it stands: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
+        """A number literal: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
         if "e" in digits.lower():
             return _floating(digits, DOUBLE)
         value = decimal.Decimal(digits)
@@ -221,7 +221,7 @@ class Translator:
         return number_constant(value, pa.decimal128(size, 0))
 
     def _suffixed(self, node: exp.Cast, digits: str) -> Sql:
-        """A number with a suffix for its type, such as 5L."""
+        """A number literal with a type suffix, such as 5L."""
         to = self.type_of(node)
         if to in FLOATS:
             return _floating(digits, to)
@@ -231,7 +231,7 @@ class Translator:
         return found
 
     def _negative(self, node: exp.Neg) -> Sql:
-        """To Spark a minus before a number belongs to the number."""
+        """A negative number. In Spark, a minus sign before a number literal belongs to the literal."""
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
             return self._number("-" + inner.this)
@@ -350,7 +350,7 @@ def _floating(digits: str, data_type: pa.DataType) -> Sql:
 
 
 def _is_suffixed(node: exp.Expr) -> bool:
-    """Is it a number with a suffix, such as 5L? The parser takes that for a cast."""
+    """Whether it is a number with a type suffix, such as 5L, which the parser reads as a cast."""
     return (
         isinstance(node, exp.Cast)
         and isinstance(node.this, exp.Literal)

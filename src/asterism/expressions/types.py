@@ -1,7 +1,7 @@
-"""Spark's types in the words of Arrow, and how Spark brings two of them together (its ANSI mode, the default).
+"""Spark's types as Arrow types, and Spark's type coercion (in ANSI mode, the default).
 
-A TIMESTAMP is a ``timestamp`` with the session's time zone, a TIMESTAMP_NTZ one without; intervals are durations, in seconds
-if they count whole days (a date plus such an interval is a date), in microseconds otherwise, and intervals in months.
+A TIMESTAMP is a ``timestamp`` with the session time zone, a TIMESTAMP_NTZ one without. Intervals are durations, in seconds
+if they count whole days (a date plus such an interval is a date) and otherwise in microseconds, and intervals in months.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NTZ = pa.timestamp("us")
 DAYS, TIME, MONTHS = pa.duration("s"), pa.duration("us"), pa.month_day_nano_interval()
 
 TIME_ZONE = b"time_zone"
-"""The key of a schema's metadata under which the session's time zone is, where its TIMESTAMP columns do not say it."""
+"""The key of the session time zone in the metadata of a schema, for schemas whose TIMESTAMP columns do not determine it."""
 
 INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)
 FLOATS = (FLOAT, DOUBLE)
 INTERVALS = (DAYS, TIME)
 DIGITS = {TINYINT: 3, SMALLINT: 5, INT: 10, BIGINT: 20}
-"""How many digits Spark gives an integer that becomes a decimal."""
+"""The precision of the decimal type to which Spark converts an integer."""
 MAX_DIGITS = 38
-_MIN_SCALE = 6  # what is kept of the fraction where digits must be given up
+_MIN_SCALE = 6  # the scale that is kept if digits must be dropped
 
 _NAMES = {
     NULL: "NULL", BOOLEAN: "BOOLEAN", TINYINT: "TINYINT", SMALLINT: "SMALLINT", INT: "INT", BIGINT: "BIGINT", FLOAT: "FLOAT",
@@ -43,7 +43,7 @@ _UNSIGNED = {pa.uint8(): SMALLINT, pa.uint16(): INT, pa.uint32(): BIGINT, pa.uin
 
 
 def spark_type(data_type: pa.DataType, zone: str) -> pa.DataType | None:
-    """What an Arrow type is to Spark; None: nothing that expressions can work with.
+    """The Spark type of an Arrow type; None if expressions do not support it.
 
     >>> spark_type(pa.timestamp("ms", "Asia/Tokyo"), "Europe/Madrid")
     TimestampType(timestamp[us, tz=Europe/Madrid])
@@ -81,7 +81,7 @@ def spark_type(data_type: pa.DataType, zone: str) -> pa.DataType | None:
 
 
 def name_of(data_type: pa.DataType) -> str:
-    """The type as Spark writes it.
+    """The type in Spark's notation.
 
     >>> name_of(pa.list_(pa.decimal128(10, 2)))
     'ARRAY<DECIMAL(10,2)>'
@@ -102,14 +102,14 @@ def name_of(data_type: pa.DataType) -> str:
 
 
 def duckdb_type(data_type: pa.DataType) -> str:
-    """The DuckDB type that holds the values: instants and wall-clock times alike are TIMESTAMP, intervals BIGINT."""
+    """The DuckDB type of the values: both timestamp types are TIMESTAMP, intervals are BIGINT."""
     if is_decimal(data_type):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
     return "TIMESTAMP" if pa.types.is_timestamp(data_type) else _IN_DUCKDB[data_type]
 
 
 def given_type(data_type: pa.DataType, label: str) -> pa.DataType:
-    """The Arrow type in which values of a type are given away: points in time with *label* as their zone."""
+    """The Arrow type in which values of a type are returned: timestamps have *label* as their time zone."""
     types = pa.types
     if is_instant(data_type):
         return pa.timestamp("us", label)
@@ -125,7 +125,7 @@ def given_type(data_type: pa.DataType, label: str) -> pa.DataType:
 
 
 def stored_type(data_type: pa.DataType) -> pa.DataType:
-    """The Arrow type in which values of a type are handed to DuckDB."""
+    """The Arrow type in which values of a type are passed to DuckDB."""
     types = pa.types
     if types.is_timestamp(data_type):
         return NTZ
@@ -153,7 +153,7 @@ def is_nested(data_type: pa.DataType) -> bool:
 
 
 def is_instant(data_type: pa.DataType) -> bool:
-    """Is it a TIMESTAMP, a point in time rather than what a clock shows?"""
+    """Whether it is a TIMESTAMP, a point in time and not a local time."""
     return bool(pa.types.is_timestamp(data_type)) and data_type.tz is not None
 
 
@@ -162,7 +162,7 @@ def is_temporal(data_type: pa.DataType) -> bool:
 
 
 def bounded(precision: int, scale: int) -> pa.DataType:
-    """The decimal type of a result that needs so many digits: beyond 38 the fraction gives way, down to six digits.
+    """The decimal type of a result with this precision: beyond 38 the scale is reduced, down to six digits.
 
     >>> bounded(39, 18)
     Decimal128Type(decimal128(38, 17))
@@ -179,7 +179,7 @@ def decimal_of(data_type: pa.DataType) -> pa.DataType:
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The type to which Spark brings two values that are compared, or chosen from; None: there is none.
+    """The type to which Spark converts two values that are compared or chosen from; None if there is none.
 
     >>> name_of(common_type(pa.int32(), pa.decimal128(10, 2)))
     'DECIMAL(12,2)'
@@ -205,7 +205,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def aggregate_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
-    """The type of an aggregate over the events of a stage; None: it does not take values of this type.
+    """The type of an aggregate over the events of a stage; None if it does not support values of this type.
 
     >>> name_of(aggregate_type("SUM", pa.int32()))
     'BIGINT'
@@ -226,7 +226,7 @@ def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         a, b = decimal_of(a), decimal_of(b)
         scale = max(a.scale, b.scale)
         whole = max(a.precision - a.scale, b.precision - b.scale)
-        # Where both do not fit, the digits before the point are kept.
+        # If both do not fit, the digits before the decimal point are kept.
         return pa.decimal128(
             min(whole + scale, MAX_DIGITS), scale if whole + scale <= MAX_DIGITS else MAX_DIGITS - whole
         )

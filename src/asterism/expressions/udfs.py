@@ -1,6 +1,6 @@
-"""What DuckDB has no function for, or one that answers otherwise than Spark: functions over Arrow arrays, which it calls.
+"""Functions over Arrow arrays, called by DuckDB, for what DuckDB lacks or computes differently from Spark.
 
-Constants arrive as arrays too, with the same value in every row; rows that have a null are left out by DuckDB.
+Constants are also passed as arrays, with the same value in every row. DuckDB removes rows that contain a null.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _DAY = 86_400_000_000  # microseconds
 _FARTHEST = 2**63 - 2 * _DAY
-"""Microseconds from 1970, to which the offset of a zone can still be added."""
+"""Microseconds from 1970 to which the offset of a time zone can still be added."""
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions known to DuckDB."""
+    """Register the functions with DuckDB."""
     from duckdb.func import PythonUDFType
 
     text, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
@@ -56,7 +56,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:
-    """Where all rows have a null there is nothing left, not even the constants."""
+    """Handle empty arrays: if all rows contain a null, not even the constants are passed."""
     empty = pa.array(
         [],
         {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32(), "BIGINT": pa.int64()}.get(
@@ -76,7 +76,7 @@ def _constant(array: pa.ChunkedArray) -> Any:
 
 
 def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.DataType) -> pa.Array:
-    """Call *function* once for each distinct text."""
+    """Call *function* once for each distinct string."""
     encoded = array.combine_chunks().dictionary_encode()
     return pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
 
@@ -85,7 +85,7 @@ def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.
 
 
 def upper_case(texts: pa.ChunkedArray) -> pa.Array:
-    """By the full mapping of Unicode: ``ß`` has two capitals."""
+    """Convert by the full mapping of Unicode: ``ß`` becomes two letters."""
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return pc.ascii_upper(texts).combine_chunks()
     return _each(texts, str.upper, pa.string())
@@ -98,7 +98,7 @@ def lower_case(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def reversed_text(texts: pa.ChunkedArray) -> pa.Array:
-    """Code point by code point, even where they make one character together."""
+    """Reverse the code points, even if several form one character."""
     return _each(texts, lambda text: text[::-1], pa.string())
 
 
@@ -106,7 +106,7 @@ def reversed_text(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedArray) -> pa.Array:
-    """Round the shortest decimal that is this double, halves away from zero, or to *even* digits.
+    """Round the shortest decimal that is this double, halves away from zero, or to the nearest *even* digit.
 
     >>> rounded(*(pa.chunked_array([[value]]) for value in (1.005, 2, False)))[0].as_py()
     1.01
@@ -116,8 +116,8 @@ def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedAr
     with np.errstate(all="ignore"):
         scaled = x * 10.0**places
         near = np.rint(scaled)
-        result = near / 10.0**places + 0.0  # a negative zero loses its sign, as in decimals
-        # What is far enough from halfway between two answers does not depend on how the product was rounded.
+        result = near / 10.0**places + 0.0  # removes the sign of a negative zero, as in decimals
+        # If a product is far enough from halfway between two results, its rounding error does not matter.
         clear = (np.abs(np.abs(scaled - near) - 0.5) > 1e-6) & (np.abs(scaled) < 1e9)
     mode = decimal.ROUND_HALF_EVEN if to_even else decimal.ROUND_HALF_UP
     for at in np.flatnonzero(~clear & np.isfinite(x)).tolist():
@@ -130,7 +130,7 @@ def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedAr
 
 
 _EXACT = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP, Emax=9999, Emin=-9999)
-_QUOTIENT_SCALE = decimal.Decimal(1).scaleb(-39)  # Spark divides to 39 places, then rounds to those of the type
+_QUOTIENT_SCALE = decimal.Decimal(1).scaleb(-39)  # Spark divides to 39 places, then rounds to the scale of the type
 
 
 def decimal_result(
@@ -140,7 +140,7 @@ def decimal_result(
     precision: pa.ChunkedArray,
     scale: pa.ChunkedArray,
 ) -> pa.Array:
-    """Arithmetic on decimals of any size, given and answered as text."""
+    """Arithmetic on decimals of any size, passed and returned as strings."""
     operate = _OPERATORS[_constant(operators)]
     digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
     answers = []
@@ -174,7 +174,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def read_decimal(text: str, digits: int, scale: int) -> str:
-    """The decimal of a text; ValueError or OverflowError if it is none to Spark."""
+    """Parse a decimal; ValueError or OverflowError if it is not a decimal in Spark."""
     stripped = text.strip(CONTROL)
     if not _DECIMAL.fullmatch(stripped):
         raise ValueError(f"{text!r} is not a valid DECIMAL")
@@ -190,7 +190,7 @@ def text_to_decimal(texts: pa.ChunkedArray, precision: pa.ChunkedArray, scale: p
 
 
 def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
-    """By the shortest decimal that is this double."""
+    """Convert the shortest decimal that is this double."""
     digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
 
     def fit(value: float) -> str:
@@ -208,7 +208,7 @@ def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale
 def _micros(times: pa.ChunkedArray) -> Ints:
     values: Ints = times.cast(pa.int64()).to_numpy()
     if len(values) and max(abs(int(values.min())), abs(int(values.max()))) > _FARTHEST:
-        raise OverflowError("Timestamp microseconds out of range")  # as DuckDB says it
+        raise OverflowError("Timestamp microseconds out of range")  # the message of DuckDB
     return values
 
 
@@ -217,19 +217,19 @@ def _moments(values: Ints) -> pa.Array:
 
 
 def wall_clock(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
-    """What the clocks of a zone show at points in time."""
+    """The local times of a time zone at points in time."""
     values = _micros(times)
     return _moments(values + zone_of(_constant(zones)).at_instant(values))
 
 
 def instant(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
-    """The points in time when the clocks of a zone show these times."""
+    """The points in time of local times in a time zone."""
     values = _micros(times)
     return _moments(values - zone_of(_constant(zones)).at_wall_clock(values))
 
 
 def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.ChunkedArray) -> pa.Array:
-    """As :func:`instant`; of an hour that there is twice, the one with the same offset as the time *near* it."""
+    """:func:`instant`; a local time that occurs twice gets the offset that applies at the time *near*."""
     values, zone = _micros(times), zone_of(_constant(zones))
     kept = values - zone.at_instant(_micros(near))
     same = zone.at_instant(kept) == values - kept
@@ -237,10 +237,10 @@ def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.Chunke
 
 
 def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
-    """Whole months from one time of the clock to another, counted as Java does it (``ChronoUnit.MONTHS.between``)."""
+    """Whole months between two local times, counted as in Java (``ChronoUnit.MONTHS.between``)."""
     start, end = _micros(starts), _micros(ends)
     first, last = start // _DAY, end // _DAY
-    # A day that is not yet over does not count.
+    # An incomplete last day does not count.
     last = last - ((last > first) & (end % _DAY < start % _DAY)) + ((last < first) & (end % _DAY > start % _DAY))
 
     def packed(days: Ints) -> Ints:
@@ -256,7 +256,7 @@ def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.A
 # ---------------------------------------------------------------------------------------------------- dates from texts
 
 CONTROL = "".join(map(chr, range(33))) + "\x7f"
-"""What Spark takes away at both ends of a text that is to be another type."""
+"""The characters that Spark trims at both ends of a string that is cast to another type."""
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _TIMESTAMP = re.compile(
     r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})"
@@ -273,7 +273,7 @@ def _day_number(sign: str, year: str, month: str | None, day: str | None) -> int
 
 
 def read_date(text: str) -> int:
-    """Days since 1970; ValueError if the text is not a date to Spark."""
+    """Days since 1970; ValueError if the string is not a date in Spark."""
     match = _DATE.fullmatch(text.strip(CONTROL))
     if match is not None:
         try:
@@ -286,9 +286,9 @@ def read_date(text: str) -> int:
 
 
 def read_timestamp(text: str, zone: str | None) -> int:
-    """Microseconds since 1970 of a text with or without an offset; of what the clock shows if *zone* is None.
+    """Microseconds since 1970 of a timestamp with or without an offset; of its local time if *zone* is None.
 
-    Spark knows more forms, such as names of zones; those are refused.
+    Spark accepts more formats, such as names of time zones; those are rejected.
     """
     match = _TIMESTAMP.fullmatch(text.strip(CONTROL))
     problem = f"{text!r} is not a TIMESTAMP of the form yyyy-MM-dd HH:mm:ss[.ffffff][Z|+hh:mm]"

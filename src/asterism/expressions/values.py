@@ -1,7 +1,7 @@
-"""A value of an expression: its type in Spark, the operation that makes it, and its text for DuckDB; casts and common types.
+"""The value of an expression: its Spark type, the operation that makes it, and its SQL for DuckDB; casts and common types.
 
-Spark skips what it does not need: the right side of an operator whose left side is NULL, of an AND whose left side is FALSE.
-DuckDB computes both sides. That makes a difference only where the right side can fail, so each value knows whether it can.
+Spark skips what it does not need: the right operand if the left one is NULL, or the rest of an AND after FALSE. DuckDB
+computes both operands. This makes a difference only if the right one can fail, so each value has a flag for whether it can.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from asterism.expressions.types import (
     name_of,
 )
 
-MAX_LENGTH = 200_000  # characters of DuckDB's text; what is used twice is written twice
-MAX_GROWTH = 100  # times as long as a text of the event: all texts together that an expression makes of it
-MAX_FIXED = 1_000_000  # bytes that it may make whatever the event
-MAX_PROGRAM = 10_000  # size of its regular expressions, which are compiled for each batch of events: some 20 ms
-EXACT_DIGITS = 15  # a decimal of so many digits divided by a power of ten is the nearest double
+MAX_LENGTH = 200_000  # characters of the SQL for DuckDB; a value that is used twice is written twice
+MAX_GROWTH = 100  # the size of all strings that an expression makes, relative to a string of the event
+MAX_FIXED = 1_000_000  # bytes that it may make independently of the event
+MAX_PROGRAM = 10_000  # the size of its regular expressions, which are compiled for each batch of events: some 20 ms
+EXACT_DIGITS = 15  # a decimal with up to this many digits divided by a power of ten is the nearest double
 _COLUMN = re.compile(r"\bc\d+\b")
 
 
 class UnsupportedError(Exception):
-    """What cannot be said in DuckDB's words, and what to say instead."""
+    """An expression that cannot be translated for DuckDB, with a hint for an alternative."""
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
         super().__init__(problem)
@@ -61,11 +61,11 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an expression needs besides the room for its columns: bounds, not what it will be.
+    """Upper bounds of the memory for an expression, in addition to its columns.
 
-    Texts are of *growth* times the length of the event's longest text, and *fixed* bytes; *program* is the size of regular
-    expressions, about the number of characters and classes in them after repetitions are written out. *made* is *growth* with
-    the texts that are no longer than those of the event: nobody limits how many they are, but they stand in memory, too.
+    Strings take *growth* times the length of the longest string of the event, plus *fixed* bytes. *program* is the size of
+    regular expressions, about the number of characters and classes in them after repetitions are expanded. *made* is *growth*
+    including the strings that are no longer than those of the event: their number is not limited, but they take memory, too.
     """
 
     growth: float = 0
@@ -82,52 +82,52 @@ class Cost:
         return Cost(self.growth * count, self.fixed * count, int(self.program * count), self.made * count)
 
     def bytes(self, longest: int) -> float:
-        """The bytes of all texts that are longer, where the event's longest has so many."""
+        """The bytes of all longer strings, if the longest string of the event has *longest* bytes."""
         return self.growth * longest + self.fixed
 
     def room(self, longest: int) -> float:
-        """The bytes of all texts."""
+        """The bytes of all strings."""
         return self.made * longest + self.fixed
 
 
 class Operation(NamedTuple):
-    """An operation and its operands, which have been brought to the types that it takes.
+    """An operation and its operands, already converted to the types that it takes.
 
-    The names are those of SQL, in capitals: ``=``, ``+``, ``AND``, ``CASE`` ...
+    The names are those of SQL, in upper case: ``=``, ``+``, ``AND``, ``CASE`` ...
     """
 
     name: str
     operands: tuple[Sql, ...]
 
 
-_SHORT = Cost(fixed=64)  # of what is no text
+_SHORT = Cost(fixed=64)  # of values that are not strings
 _WORTH_COUNTING = 256  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A value: *text* can stand anywhere in an expression of DuckDB; *type* is its type in Spark."""
+    """A value: *text* is SQL that is valid anywhere in an expression of DuckDB; *type* is its type in Spark."""
 
     text: str
     type: pa.DataType
     nulls: tuple[str, ...] | None = None
-    """texts: the value is NULL exactly where one of them is; None: where it is itself"""
+    """SQL expressions: the value is NULL exactly if one of them is; None: if the value itself is"""
     raises: bool = False
-    """can it fail"""
+    """whether it can fail"""
     size: Cost = _SHORT
-    """how long it can be"""
+    """bounds of its length"""
     cost: Cost = Cost()
-    """of all that is computed for it"""
+    """of everything that is computed for it"""
     constant: str | decimal.Decimal | None = None
-    """the value, if it stands literally in the expression"""
+    """the value of a literal"""
     strict: bool = False
-    """is it NULL where all that it reads is NULL"""
+    """whether it is NULL if everything that it reads is NULL"""
     number: int | None = None
-    """of a date or time that stands literally in the expression: days or microseconds since 1970"""
+    """for a date or time literal: days or microseconds since 1970"""
     operation: Operation | None = None
-    """what makes it, where that can be computed in other ways than by DuckDB"""
+    """the operation that makes it, if it can also be computed by other means than DuckDB"""
     node: exp.Expr | None = field(default=None, compare=False)
-    """the part of a syntax tree that it is the value of, where that is kept; None: an implicit cast, for example"""
+    """the node of the syntax tree with this value, if it is kept; None for an implicit cast, for example"""
 
     @property
     def null_texts(self) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class Sql:
 
     @property
     def is_null(self) -> str:
-        """The condition that it is NULL."""
+        """The SQL condition that it is NULL."""
         return "(" + " OR ".join(f"{text} IS NULL" for text in self.null_texts) + ")" if self.null_texts else "FALSE"
 
 
@@ -180,24 +180,24 @@ def strict(
     size: Cost | None = None,
     program: int = 0,
 ) -> Sql:
-    """A value made of others, NULL where one of them is; with *nulls* in other cases too.
+    """A value made of others, NULL if one of them is; with *nulls* also in other cases.
 
-    *raises*: can the operation itself fail. *guarded*: what the template says may be something else where a part is NULL.
-    *eager*: Spark computes all parts. *template* names the parts ``{0}``, ``{1}`` ... *size*: of the result, if it can be longer
-    than each part. *program*: of a regular expression in the template.
+    *raises*: whether the operation itself can fail. *guarded*: the template may return a value other than NULL if a part is
+    NULL. *eager*: Spark computes all parts. *template* references the parts as ``{0}``, ``{1}`` ... *size*: of the result, if
+    it can be longer than each part. *program*: of a regular expression in the template.
     """
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
     tested = parts if guarded else () if eager else parts[:skipping]
     tests = [part for part in tested if part.null_texts or part.raises]
-    # Spark does not look at what follows a NULL.
+    # Spark does not evaluate what follows a NULL.
     cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
-    # DuckDB does not look at what stands next to a NULL that does not depend on events, before it or after it.
+    # DuckDB does not evaluate the operands next to a constant NULL, before it or after it.
     fixed = (number for number, part in enumerate(parts) if part.nulls != () and not _COLUMN.search(part.text))
     empty = next(fixed, 0) if any(part.raises for part in parts) else 0
     computed = [part.text for part in (parts if eager else parts[:empty]) if part.raises]
     if computed:
-        # Of an OR it would not look at what follows a TRUE.
+        # With OR it would not evaluate what follows a TRUE.
         cases = f" WHEN greatest({', '.join(f'{part} IS NULL' for part in computed)}) THEN NULL{cases}"
     if cases:
         text = f"(CASE{cases} ELSE {text} END)"
@@ -218,7 +218,7 @@ def combined(
     size: Cost | None = None,
     program: int = 0,
 ) -> Sql:
-    """A value made of others, whose texts stand in its *text*, each as often as it does; other arguments as of :func:`strict`."""
+    """A value made of others, each costed as often as its SQL occurs in *text*; other arguments as for :func:`strict`."""
     parts = list(parts)
     if data_type != STRING and not is_nested(data_type) and not pa.types.is_binary(data_type):
         size = _SHORT
@@ -244,7 +244,7 @@ _FREE = Cost()
 
 
 def limited(value: Sql) -> Sql:
-    """The value, unless it could take too much room."""
+    """The value, unless it could need too much memory."""
     if len(value.text) > MAX_LENGTH:
         raise UnsupportedError("the expression is too long once it is written out", "split the condition")
     if value.cost.growth > MAX_GROWTH:
@@ -265,9 +265,9 @@ def limited(value: Sql) -> Sql:
 
 
 def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
-    """As CAST of Spark's ANSI mode, which fails where it cannot convert; *safe*: as TRY_CAST, which gives NULL there.
+    """CAST in Spark's ANSI mode, which fails if it cannot convert; *safe*: TRY_CAST, which returns NULL instead.
 
-    :raises UnsupportedError: Spark does not convert these types, or not in a way that could be had here
+    :raises UnsupportedError: Spark does not convert between these types, or its result cannot be reproduced here
     """
     if value.type == to:
         return value
@@ -281,7 +281,7 @@ def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
         return replace(value, type=TIME)
     converted = _cast(value, to, zone, safe)
     if converted is None:
-        # How Java writes floating point numbers depends on its version.
+        # How Java formats floating-point numbers depends on its version.
         hint = "CAST(CAST(... AS DECIMAL(20,6)) AS STRING)" if value.type in FLOATS and to == STRING else None
         raise UnsupportedError(f"CAST from {name_of(value.type)} to {name_of(to)} is not supported", hint)
     return replace(converted, nulls=None) if safe else made_by("CAST", converted, value)
@@ -330,7 +330,7 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
             return strict(f"{verb if narrower else 'CAST'}({{0}} AS {target})", to, value, raises=narrower and not safe)
         whole = f"{verb}(trunc({{0}}) AS {target})"
         if source in FLOATS and to == BIGINT:
-            # 2^63 is no BIGINT, but Spark compares with the largest BIGINT as a double, which is just that.
+            # 2^63 is not a BIGINT, but Spark compares with the largest BIGINT as a double, which is 2^63.
             whole = f"CASE WHEN {{0}} = 9223372036854775808 THEN 9223372036854775807 ELSE {whole} END"
             whole = f"CAST({whole} AS BIGINT)"
         return strict(whole, to, value, raises=not safe)
@@ -356,13 +356,13 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
     if to == STRING and source not in FLOATS:
         text = "CAST({0} AS VARCHAR)"
         if is_decimal(source) and source.precision == source.scale:
-            text = f"regexp_replace({text}, '^(-?)\\.', '\\10.')"  # DuckDB writes no zero before the point
+            text = f"regexp_replace({text}, '^(-?)\\.', '\\10.')"  # DuckDB writes no zero before the decimal point
         return strict(text, to, value)
     return None
 
 
 def _written(text: str, kind: str) -> str:
-    """A date or time as text: only with years of four digits do both write the same."""
+    """A date or time as a string; both engines write the same only for four-digit years."""
     first, last = (
         ("0001-01-01", "9999-12-31") if kind == "DATE" else ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
     )
@@ -371,7 +371,7 @@ def _written(text: str, kind: str) -> str:
     return f"CAST(CASE WHEN NOT {inside} THEN {outside} ELSE CAST({text} AS VARCHAR) END AS VARCHAR)"
 
 
-_ENDS = r"[\x00-\x20\x7f]"  # what Spark takes away at both ends of a text; of one for a floating point number, less
+_ENDS = r"[\x00-\x20\x7f]"  # trimmed by Spark at both ends of a string; fewer for a floating-point number
 _FLOAT_ENDS = r"[\x00-\x20]"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
 _NO_NUMBER = "(?i:[+-]?inf(inity)?|nan)|[+-]?NaN"
@@ -389,7 +389,7 @@ def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) 
     elif is_instant(to):
         routine = f"text_to_instant({quoted(_known(zone))}, {{0}})"
     if routine is not None:
-        return None if safe else strict(routine, to, value, raises=True)  # routines cannot fail softly
+        return None if safe else strict(routine, to, value, raises=True)  # routines cannot return NULL instead
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
     inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
     wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a valid {name_of(to)}')})"
@@ -413,7 +413,7 @@ def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) 
 
 
 def _constant_cast(constant: str | decimal.Decimal, to: pa.DataType, zone: str) -> Sql | None:
-    """What stands literally in an expression is converted once, and what cannot be is an error before the first event."""
+    """Convert a literal once, so that an invalid one is an error before the first event."""
     if isinstance(constant, decimal.Decimal):
         if to in INTEGERS:
             limit = 2 ** (to.bit_width - 1)
@@ -467,18 +467,18 @@ def _known(zone: str) -> str:
 
 
 def is_fixed(zone: str) -> bool:
-    """Do clocks show the points in time themselves?"""
+    """Whether local time is UTC at all times."""
     found = zone_of(_known(zone))
     return not len(found.instants) and not found.offsets[0]
 
 
 def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
-    """The same value as another type, with a text of its own: values with one text are computed once."""
+    """The same value with another type and different SQL, because values with the same SQL are computed once."""
     return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts, operation=None)
 
 
 def wall_clock(value: Sql, zone: str) -> Sql:
-    """What the clocks of the session show at a TIMESTAMP; a TIMESTAMP_NTZ is that already."""
+    """The local time of a TIMESTAMP in the session time zone; a TIMESTAMP_NTZ already is a local time."""
     if not is_instant(value.type):
         return value
     if is_fixed(zone):
@@ -487,7 +487,7 @@ def wall_clock(value: Sql, zone: str) -> Sql:
 
 
 def instant(clock: Sql, zone: str) -> Sql:
-    """The TIMESTAMP at which the clocks of the session show this; an hour that there is twice is the first one."""
+    """The TIMESTAMP of a local time in the session time zone; a local time that occurs twice is the first one."""
     data_type = pa.timestamp("us", zone)
     if is_instant(clock.type):
         return clock
@@ -497,7 +497,7 @@ def instant(clock: Sql, zone: str) -> Sql:
 
 
 def instant_near(clock: Sql, near: Sql, zone: str) -> Sql:
-    """As :func:`instant`, but of an hour that there is twice the one that *near*, a TIMESTAMP, is in."""
+    """:func:`instant`, but a local time that occurs twice gets the offset that applies at *near*, a TIMESTAMP."""
     if not is_instant(near.type):
         return clock
     if is_fixed(zone):
@@ -510,7 +510,7 @@ def micros_of(value: Sql) -> Sql:
 
 
 def seconds_of(value: Sql) -> Sql:
-    """Whole seconds since 1970, those before it rounded down."""
+    """Whole seconds since 1970, rounded down for earlier times."""
     return strict("(epoch_us(date_trunc('second', {0})) // 1000000)", BIGINT, value)
 
 
@@ -518,14 +518,14 @@ def seconds_of(value: Sql) -> Sql:
 
 
 def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -> list[Sql]:
-    """Bring values to the type that Spark finds for all of them.
+    """Convert values to the type that Spark determines for all of them.
 
-    Texts become what they stand next to only where they stand literally in the expression; *texts*: may they.
+    A string is converted to another type only if it is a literal; *texts*: whether strings may be converted at all.
     """
     values = list(values)
     kinds = [value.type for value in values]
     found: pa.DataType | None = NULL
-    # Spark looks at texts first, so that a text among numbers and times is refused wherever it stands.
+    # Spark considers strings first, so that a string among numbers and times is rejected at any position.
     for kind in sorted(dict.fromkeys(kinds), key=lambda kind: kind != STRING):
         found = None if found is None else common_type(found, kind)
     if found is None or (STRING in kinds and found != STRING and not texts):
@@ -538,8 +538,8 @@ def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -
 
 
 def exact_decimal(value: Sql) -> pa.DataType:
-    """The decimal type in which arithmetic takes a number: a literal integer has only as many digits as it shows, but for one
-    of type TINYINT.
+    """The decimal type of a number in arithmetic: that of an integer literal has only as many digits as the literal, unless
+    it is a TINYINT.
     """
     if value.type in INTEGERS and value.type != TINYINT and isinstance(value.constant, decimal.Decimal):
         return pa.decimal128(len(value.constant.as_tuple().digits), 0)

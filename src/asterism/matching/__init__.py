@@ -1,1 +1,1 @@
-"""The matching engine: binds a pattern to a schema, runs the kernel, and makes rows of matches."""
+"""The matching engine: binds a pattern to a schema, runs the kernel, and converts matches to rows."""

@@ -1,7 +1,7 @@
-"""A pattern bound to a schema: each condition becomes a bit of prepared events, a program of the kernel, or both.
+"""A pattern bound to a schema: each condition becomes a bit of the prepared events, a program of the kernel, or both.
 
-What looks at the current event alone is a bit, computed for whole batches by :meth:`BoundPattern.prepare`. What looks at earlier
-events of the match is a program, computed for each partial match.
+A condition that reads only the current event is a bit, computed for whole batches by :meth:`BoundPattern.prepare`. A
+condition that reads earlier events of the match is a program, evaluated for each partial match.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or say on_
 
 
 class BoundPattern:
-    """An automaton whose conditions are bound to the schema of the events. Plain data, it travels to the workers.
+    """An automaton whose conditions are bound to the schema of the events. Plain data, so that it can be sent to the workers.
 
-    *event_schema* are the columns that partial matches keep of their events: those that the plan carries and per-event conditions
-    read (``e:``), and those that programs read and that are computed (``s:``).
+    *event_schema* has the columns that partial matches keep of their events: those carried by the plan or read by per-event
+    conditions (``e:``), and those that programs read and that are computed (``s:``).
     """
 
     def __init__(self, plan: MatchPlan, schema: pa.Schema) -> None:
@@ -59,7 +59,7 @@ class BoundPattern:
         self.programs = Programs(self.scope, self.vectorized)
         self._bits: list[int | PythonCondition] = []
         self.per_event: list[int] = []
-        """the conditions that the kernel asks Python about, by number"""
+        """the conditions for which the kernel calls Python, by number"""
         places = []
         for number, condition in enumerate(self.nfa.conditions):
             with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
@@ -114,7 +114,7 @@ class BoundPattern:
         bit = program = -1
         if pure:
             for part in pure:
-                # A part that is all there is need not be looked at twice.
+                # A single conjunct is added at once, since the type alone would need a second translation.
                 found = (
                     self.vectorized.types[self.vectorized.add(part, condition.text)]
                     if len(pure) == 1
@@ -147,17 +147,17 @@ class BoundPattern:
 
     @property
     def bit_sources(self) -> list[int]:
-        """What each condition bit asks, as the number of an expression of :attr:`vectorized`; there must be no Python
+        """The expression of :attr:`vectorized`, by number, that computes each condition bit. Not available with Python
         conditions.
         """
         return [cast(int, source) for source in self._bits]
 
     def stages_with(self, bit: int) -> list[str]:
-        """The stages that ask for a condition bit."""
+        """The stages whose conditions use a condition bit."""
         return self.plan.stages_with(*(number for number, own in enumerate(self.evaluation.bit) if own == bit))
 
     def slot_column(self, number: int) -> str:
-        """Where the values of a slot are: a carried column of the events (``e:``), or one that is computed (``s:``)."""
+        """The column with the values of a slot: a carried column of the events (``e:``), or a computed one (``s:``)."""
         plain = plain_column(self.vectorized.texts[number])
         return f"s:{number}" if plain is None else "e:" + self.scope.schema.names[plain]
 
@@ -168,7 +168,7 @@ class BoundPattern:
         for text in self.vectorized.texts:
             names |= {self.scope.schema.names[number] for number in columns_of(text)}
         if any(isinstance(source, PythonCondition) for source in self._bits):
-            names |= set(self.scope.schema.names)  # a function may look at anything
+            names |= set(self.scope.schema.names)  # a function may read any column
         return [name for name in self.scope.schema.names if name in names]
 
     # ------------------------------------------------------------------ conditions on current events
@@ -195,8 +195,8 @@ class BoundPattern:
 
     @cached_property
     def relevant_only(self) -> bool:
-        """May events that meet no condition be left out altogether, because the pattern cannot see them? Not where a stage asks
-        for the very next event, and not where Flink's answers depend on the times of such events.
+        """Whether events that satisfy no condition can be removed because they are not visible to the pattern. They are
+        visible if a stage uses strict contiguity, or if Flink's results depend on the times of such events.
         """
         return (
             self.semantics is not Semantics.FLINK
@@ -205,7 +205,7 @@ class BoundPattern:
         )
 
     def sees(self, events: pa.Table) -> Mask:
-        """Which prepared events the pattern can see."""
+        """A mask of the prepared events that are visible to the pattern."""
         if not self.relevant_only:
             return np.ones(events.num_rows, np.bool_)
         seen = np.zeros(events.num_rows, np.bool_)
@@ -214,13 +214,13 @@ class BoundPattern:
         return seen
 
     def relevance_sql(self) -> str | None:
-        """Spark SQL that holds for every event that can matter; None if all must be kept."""
+        """A Spark SQL condition that holds for every event that can matter; None if all events must be kept."""
         if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
             return None
         texts = []
         for condition, bit in zip(self.nfa.conditions, self.evaluation.bit, strict=True):
             if bit < 0:
-                continue  # no guard that it decides alone: an event that meets none of the others changes nothing
+                continue  # no guard depends on it alone, so an event that satisfies none of the others has no effect
             assert isinstance(condition, SqlCondition)
             tree = self.scope.resolve(parse(condition.text), condition.text)
             pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
@@ -230,7 +230,7 @@ class BoundPattern:
     # ------------------------------------------------------------------ failures
 
     def error(self, code: int, where: str, excess: int, hint: str) -> AsterismError:
-        """What an error code of the kernel means; *hint*: what to do about a limit."""
+        """The exception for an error code of the kernel; *hint* says what to do about a limit."""
         from asterism.matching import kernels
 
         match code:

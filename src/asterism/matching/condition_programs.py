@@ -1,11 +1,12 @@
-"""Conditions over the events of a stage, compiled for the kernel's stack machine.
+"""Compiles conditions over the events of a stage for the stack machine of the kernel.
 
-The types are settled by :class:`~asterism.expressions.translation.Translator`, as for any other expression: it gives a tree of
-operations whose operands have the types that they need. Here instructions are emitted for it.
+:class:`~asterism.expressions.translation.Translator` determines the types, as for any other expression. It returns a tree of
+operations whose operands have the required types, for which this module emits instructions.
 
-A value on the stack has 64 bits: integers, Booleans, dates (days), times and intervals (microseconds) are held as integers,
-floating point numbers as doubles, texts by their rank, decimals of up to 18 digits as integers of their last digit. What the
-machine cannot compute can often be computed for each event in advance: ``upper(LAST(a.x))`` is ``LAST(upper(a.x))``.
+A value on the stack has 64 bits. Integers, Booleans, dates (days), times and intervals (microseconds) are integers,
+floating-point numbers are doubles, strings are represented by their rank, and decimals of up to 18 digits by their unscaled
+value. An operation that the machine does not have can often be computed per event in advance: ``upper(LAST(a.x))`` is
+``LAST(upper(a.x))``.
 """
 
 from __future__ import annotations
@@ -49,26 +50,26 @@ from asterism.expressions.types import (
 from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
 from asterism.matching.instructions import STACK, Func, Instruction, Op, Programs
 
-MAX_OPERATIONS = 5000  # of one program; what is used twice is computed twice
-_MAX_STEPS = 4 * MAX_OPERATIONS  # to compile it
-_DIGITS = 18  # decimals of so many digits are integers on the stack
-_EXACT = 15  # decimals and integers of so many digits compare as doubles as they do themselves
+MAX_OPERATIONS = 5000  # in one program; a value that is used twice is computed twice
+_MAX_STEPS = 4 * MAX_OPERATIONS  # to compile a program
+_DIGITS = 18  # the maximum precision of decimals that are integers on the stack
+_EXACT = 15  # decimals and integers of up to this many digits compare exactly as doubles
 _MAX_COMPUTED = 500  # each takes a query
-_FEW = 4  # so few constants of an IN are compared one by one
+_FEW = 4  # up to this many constants of an IN are compared one by one
 _DAY = 86_400_000_000  # microseconds
 
 Code = Callable[[], list[Instruction]]
-"""What puts a value on the stack. Slots are given numbers when it is called, so that what is given up has none."""
+"""Emits the code that pushes a value. Slots are numbered when it is called, so that discarded code uses none."""
 
 
 def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
-    """Compile a resolved Boolean expression; the number of its program."""
+    """Compile a resolved Boolean expression. Returns the number of its program."""
     programs.tables = []
     code = compile_condition(programs, node, text)
     programs.starts.append(len(programs.ops))
     programs.ends.append(len(programs.ops) + len(code))
     programs.texts.append(text)
-    # Tables stand behind the program that searches them, and are found by their distance, wherever both are moved.
+    # Tables are placed after the program that searches them and addressed by distance, so that both can be moved together.
     at = [len(code)]
     for table in programs.tables:
         at.append(at[-1] + len(table))
@@ -78,7 +79,7 @@ def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
 
 
 def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Instruction]:
-    """The program of a resolved Boolean expression; its slots and texts are entered in *programs*."""
+    """The program of a resolved Boolean expression; adds its slots and strings to *programs*."""
     translator = StageTranslator(programs.scope.schema, programs.vectorized.zone, text)
     value = translator.translate(node)
     if value.type not in (BOOLEAN, NULL):
@@ -91,7 +92,7 @@ def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Ins
 
 
 def _depth(code: Sequence[Instruction]) -> int:
-    """How many values are on the stack at most."""
+    """The maximum number of values on the stack."""
     depth = deepest = 0
     for operation, *_ in code:
         depth += _GROWS.get(Op(operation), -1)
@@ -118,19 +119,19 @@ class Pick(NamedTuple):
 class StageTranslator(Translator):
     """Types expressions over the events of stages.
 
-    Each value that depends on such events is a column of its own, with a number behind those of the events' columns. So texts
-    stay short, whatever is on top of what.
+    Each value that depends on such events becomes a column of its own, numbered after the columns of the events. This keeps
+    the SQL short, however deeply expressions are nested.
     """
 
     def __init__(self, schema: pa.Schema, zone: str, source: str) -> None:
         super().__init__(schema, zone, source)
         self.contents: list[Sql] = []
-        """of these columns; of an aggregate, what it ranges over"""
+        """the values of these columns; for an aggregate, its argument"""
         self.picks: dict[int, Pick | None] = {}
-        """the aggregates by the number of their column; None: one that depends on all events of the stage"""
+        """the aggregates by the number of their column; None: it depends on all events of the stage"""
 
     def is_pure(self, value: Sql) -> bool:
-        """Does it depend on the current event only?"""
+        """Whether the value depends on the current event only."""
         return all(number < len(self.schema) for number in columns_of(value.text))
 
     def visit(self, node: exp.Expr) -> Sql:
@@ -164,7 +165,7 @@ class StageTranslator(Translator):
         return column
 
     def for_one_event(self, value: Sql) -> tuple[Sql, Pick] | None:
-        """``f(LAST(a.x))`` as ``f(a.x)``, and what picks the event; None: it depends on more than one event."""
+        """``f(LAST(a.x))`` as ``f(a.x)`` and the :class:`Pick` of the event; None if it depends on more than one event."""
         picks: set[Pick | None] = set()
         written: dict[int, Sql] = {}
 
@@ -231,15 +232,15 @@ class _Emitter:
         self.constants: dict[str, tuple[Any] | None] = {}
         self.queries = 0
         self.guards: tuple[Code, ...] = ()
-        """Without these being TRUE the part at hand does not matter, so it must not fail."""
+        """The current code matters only if all of these are TRUE; otherwise it must not fail."""
         self.known: dict[tuple[int, tuple[Code, ...]], tuple[Sql, Code | Exception]] = {}
-        """what :meth:`computed` gave, by the value and the guards: an operand can be asked for more than once"""
+        """a cache of :meth:`computed`, by value and guards, because an operand can be requested more than once"""
 
     def code(self, value: Sql) -> Code:
         if self.translator.is_pure(value):
             if value.node is None and value.operation is not None and value.operation.name == "IS NOT NULL":
-                return self.computed(value)  # of NVL2: in advance, the slots of stored events would be others
-            if value.raises and _divides(value):  # what divides is computed here: it may not matter
+                return self.computed(value)  # NVL2: computing it in advance would change the slots of stored events
+            if value.raises and _divides(value):  # a division is computed here because it may be guarded
                 with contextlib.suppress(UnsupportedError, ExpressionError):
                     return self.computed(value)
             return self.of_event(value)
@@ -257,7 +258,9 @@ class _Emitter:
             raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
 
     def is_cast_of_computed(self, value: Sql) -> bool:
-        """Is it an implicit cast of what the machine computes? Then the operation as a whole can be computed in advance."""
+        """Whether it is an implicit cast of a value computed by the machine, so that the whole operation can be computed in
+        advance.
+        """
         given = _given(value)
         with contextlib.suppress(UnsupportedError, ExpressionError):
             return given is not value and bool(self.computed(given))
@@ -274,11 +277,11 @@ class _Emitter:
         return lambda: [_op(Op.SLOT, self.programs.slot(held, self.text))]
 
     def constant(self, value: Sql) -> tuple[Any] | None:
-        """What does not depend on events, as it is held on the stack; None: it does."""
+        """The stack representation of a value that does not depend on events; None if it does."""
         if value.text not in self.constants:
             found = None
             if not columns_of(value.text):
-                with contextlib.suppress(ExpressionError):  # what fails, fails for each event
+                with contextlib.suppress(ExpressionError):  # an expression that fails here fails for each event
                     found = (self._constant(value),)
             self.constants[value.text] = found
         return self.constants[value.text]
@@ -320,12 +323,12 @@ class _Emitter:
         return _op(Op.CONST, int(constant))
 
     def in_advance(self, value: Sql) -> Code | None:
-        """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if that is the same also where the stage is empty."""
+        """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if both give the same result for an empty stage, too."""
         found = self.translator.for_one_event(value)
         if found is None:
             return None
         content, pick = found
-        casts = [value]  # of the value that is picked, one after the other
+        casts = [value]  # the casts of the picked value, from the outside in
         while casts[-1].operation is not None and casts[-1].operation.name == "CAST":
             casts += casts[-1].operation.operands
         picked = casts[-1]
@@ -344,7 +347,7 @@ class _Emitter:
         return self.aggregate(pick.func, pick.stage, content, pick.offset)
 
     def keeps_order(self, have: pa.DataType, to: pa.DataType) -> bool:
-        """Is the least value still the least after a cast?"""
+        """Whether a cast preserves the order, so that the least value remains the least."""
         if have == to or (is_numeric(to) and have != STRING):
             return True
         return is_temporal(have) and is_temporal(to) and (have == DATE or is_fixed(self.zone))
@@ -363,7 +366,7 @@ class _Emitter:
     # ------------------------------------------------------------------ operations
 
     def computed(self, value: Sql) -> Code:
-        """What the machine computes, by the operation that makes the value."""
+        """The code of a value computed by the machine, by the operation of the value."""
         key = (id(value), self.guards)
         if key not in self.known:
             if len(self.known) >= _MAX_STEPS:
@@ -462,7 +465,7 @@ class _Emitter:
     # -- logic and choices
 
     def junction(self, name: str, operands: Sequence[Sql]) -> Code:
-        """AND or OR of all that it joins; what comes after a part that decides does not matter."""
+        """AND or OR of all operands; operands after the deciding one are not evaluated."""
         codes: list[Code] = []
         with contextlib.ExitStack() as stack:
             for operand in operands:
@@ -472,7 +475,7 @@ class _Emitter:
         return _chain(codes, Op.AND if name == "AND" else Op.OR)
 
     def choice(self, name: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
-        """One of *results*, as it would be among *operands*."""
+        """The one of *results* whose index is that of the chosen one of *operands*."""
         if name == "CASE":
             chosen = iter(self.as_long([*results[1:-1:2], results[-1]]))
             return self.case([*itertools.chain.from_iterable(zip(results[:-1:2], chosen, strict=False)), *chosen])
@@ -481,7 +484,7 @@ class _Emitter:
         return self.extreme("<" if name == "GREATEST" else ">", self.as_long(operands), self.as_long(results))
 
     def choice_cast(self, value: Sql) -> tuple[str, Sequence[Sql], Sequence[Sql]] | None:
-        """A choice whose result is cast, as one of results that are cast: often that can be done in advance."""
+        """A choice whose result is cast, as a choice of cast results, which can often be computed in advance."""
         name, operands = value.operation or Operation("", ())
         if name in _CHOICES:
             return name, operands, operands
@@ -517,7 +520,7 @@ class _Emitter:
         return _chain(codes, Op.COALESCE)
 
     def extreme(self, operator: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
-        """The greatest or least operand that is not NULL, as it is among *results*."""
+        """The element of *results* that belongs to the greatest or least non-NULL operand."""
         (best, result), *others = [(self.code(a), self.code(b)) for a, b in zip(operands, results, strict=True)]
         for code, chosen in others:
             better = self.compare(operator, best, code, operands[0].type)
@@ -527,11 +530,13 @@ class _Emitter:
         return result
 
     def select(self, condition: Code, yes: Code, no: Code) -> Code:
-        """*yes* where the condition is TRUE, otherwise *no*."""
+        """*yes* if the condition is TRUE, otherwise *no*."""
         return self.limited(lambda: [*condition(), *yes(), *no(), _op(Op.SELECT)])
 
     def limited(self, code: Code) -> Code:
-        """What is used more than once is written more than once: that must end before there is no memory left."""
+        """Limit the size of the code: values that are used more than once are emitted more than once and could exhaust
+        memory.
+        """
 
         def checked() -> list[Instruction]:
             written = code()
@@ -547,7 +552,7 @@ class _Emitter:
     # -- comparison
 
     def alike(self, values: Sequence[Sql]) -> Sequence[Sql]:
-        """Values that are compared: decimals for which the stack has no room as doubles, where that is as exact."""
+        """Operands of a comparison, with decimals that are too long for the stack as doubles if that is equally exact."""
         values, kind = self.as_long(values), values[0].type
         if is_decimal(kind) and (not _is_narrow(kind) or any(map(self.is_longer, values))):
             given = [_given(value) for value in values]
@@ -556,7 +561,7 @@ class _Emitter:
         return values
 
     def as_long(self, values: Sequence[Sql]) -> Sequence[Sql]:
-        """Integers that stand beside one that was computed, with 64 bits."""
+        """Integers next to a computed one, widened to 64 bits."""
         if values[0].type in INTEGERS and any(self.is_long(_given(value)) for value in values):
             return [self.long(value) for value in values]
         return values
@@ -567,18 +572,18 @@ class _Emitter:
         return given if self.is_long(given) else cast(given, BIGINT, self.zone)
 
     def is_long(self, value: Sql) -> bool:
-        """Is it an integer that the machine computes? It has 64 bits, whatever its type."""
+        """Whether it is an integer computed by the machine, which has 64 bits, whatever its type."""
         if value.type not in INTEGERS or value.operation is None or self.translator.is_pure(value):
             return False
         return value.operation.name in _ARITHMETIC or any(map(self.is_long, value.operation.operands))
 
     def is_longer(self, value: Sql) -> bool:
-        """Is it a decimal made of such an integer, which may have more digits than an integer of its type?"""
+        """Whether it is a decimal made from such an integer, which may exceed the digits of its type."""
         given = _given(value)
         return given is not value and is_decimal(value.type) and self.is_long(given)
 
     def is_computed(self, value: Sql) -> bool:
-        """Is it computed on the stack, rather than for each event in advance?"""
+        """Whether it is computed on the stack and not per event in advance."""
         if value.operation is None or (self.translator.is_pure(value) and not (value.raises and _divides(value))):
             return False
         name, operands = value.operation
@@ -604,14 +609,14 @@ class _Emitter:
         return self.select(_is_null(self.code(_given(a))), _is_null(self.code(_given(b))), equal)
 
     def is_in(self, value: Sql, *choices: Sql) -> Code:
-        """What stands literally in the list is a table that is searched; what does not is compared one by one."""
+        """Search the literals of the list in a table; compare the other items one by one."""
         found = self.code(value)
         fixed = [constant for constant in map(self.constant, choices) if constant is not None]
         others = choices if len(fixed) < _FEW else [choice for choice in choices if self.constant(choice) is None]
         tests = [self.compare("=", found, self.code(choice), value.type) for choice in others]
         if len(fixed) >= _FEW:
             constants = [constant for (constant,) in fixed]
-            # -0.0 is equal to 0.0; NaN is equal to itself, and the largest.
+            # -0.0 is equal to 0.0; NaN is equal to itself and larger than every other value.
             items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
             table = sorted(item for item in items if item is not None)
             table += [item for item in constants if item != item][:1]
@@ -706,7 +711,7 @@ class _Emitter:
                 raise UnsupportedError("only a fixed number of days can be added to a DATE over events of a stage")
             return lambda: [*left(), _op(Op.CONST, length // _DAY), _op(operation)]
         if is_instant(moment.type) and not is_fixed(self.zone) and not (length is not None and abs(length) < _DAY):
-            # A day is not always 24 hours long there.
+            # In such a zone a day does not always have 24 hours.
             raise UnsupportedError(
                 "an interval of days is not supported over events of a stage", "INTERVAL 23 HOURS at most"
             )
@@ -726,12 +731,12 @@ def _is_null(code: Code) -> Code:
 
 
 def _or_else(code: Code, value: bool) -> Code:
-    """*value* instead of NULL."""
+    """Replace NULL by *value*."""
     return lambda: [*code(), _op(Op.CONST, int(value)), _op(Op.COALESCE)]
 
 
 def _chain(codes: Sequence[Code], operation: Op) -> Code:
-    """All values one after the other, joined two by two."""
+    """All values in turn, combined pairwise by *operation*."""
 
     def code() -> list[Instruction]:
         joined = list(codes[0]())
@@ -746,7 +751,7 @@ def _chain(codes: Sequence[Code], operation: Op) -> Code:
 
 
 def _given(value: Sql) -> Sql:
-    """The value before it was brought to the type that an operation takes."""
+    """The value before its conversion to the type that an operation takes."""
     implicit = value.node is None and value.operation is not None and value.operation.name == "CAST"
     return _given(value.operation.operands[0]) if implicit and value.operation is not None else value
 
@@ -758,19 +763,19 @@ def _divides(value: Sql) -> bool:
 
 
 def _is_exact(value: Sql) -> bool:
-    """Does it compare with others of this kind as the nearest doubles do? Integers have no fraction that could be lost."""
+    """Whether comparisons as doubles give the correct result. Integers have no fraction that could be lost."""
     if isinstance(value.constant, decimal.Decimal):
         return value.constant % 1 == 0 or len(value.constant.as_tuple().digits) <= _EXACT
     return value.type in (*INTEGERS, NULL) or (is_decimal(value.type) and value.type.precision <= _EXACT)
 
 
 def _is_narrow(data_type: pa.DataType) -> bool:
-    """Is it a decimal that is an integer on the stack?"""
+    """Whether it is a decimal that is an integer on the stack."""
     return is_decimal(data_type) and bool(data_type.precision <= _DIGITS)
 
 
 def _sortable(number: int) -> str:
-    """A text that sorts as the number does: of a negative one with each digit the other way round."""
+    """A string that sorts like the number: the digits of negative numbers are complemented."""
     digits = str(abs(number)).rjust(39, "0")
     return "-" + digits.translate(_OTHER_WAY_ROUND) if number < 0 else "0" + digits
 
@@ -788,7 +793,7 @@ def _held(value: Sql) -> Sql:
             return strict(
                 f"CAST(({{0}} * CAST({10**kind.scale} AS DECIMAL({kind.scale + 1},0))) AS BIGINT)", BIGINT, value
             )
-        # As _sortable: texts that sort as the numbers do.
+        # Strings that sort like the numbers, as in _sortable.
         digits = "lpad(replace(replace(CAST({0} AS VARCHAR), '.', ''), '-', ''), 39, '0')"
         text = (
             f"CASE WHEN {{0}} < 0 THEN '-' || translate({digits}, '0123456789', '9876543210') ELSE '0' || {digits} END"

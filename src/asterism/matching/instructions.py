@@ -1,8 +1,8 @@
-"""The instructions of the kernel's stack machine, and the programs that are made of them.
+"""The instructions of the kernel's stack machine, and programs made of them.
 
-The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they stay
-(``tests/matching/test_kernel_numbers.py``).
-What an instruction holds is told at :attr:`Programs.ops`; :mod:`asterism.matching.condition_programs` emits them.
+The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they must not change
+(``tests/matching/test_kernel_numbers.py``). :attr:`Programs.ops` documents the layout of an instruction;
+:mod:`asterism.matching.condition_programs` emits them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.values import Sql
 
-STACK = 64  # values on the kernel's stack
+STACK = 64  # the capacity of the kernel's stack
 Instruction = tuple[int, int, int, int, int, int]
 
 
 class Op(enum.IntEnum):
-    """Operations of the stack machine; ``_F``: on doubles, which it keeps as their 64 bits."""
+    """Operations of the stack machine; ``_F``: on doubles, which are stored as their 64 bits."""
 
     CONST = 0
     NULL = 1
@@ -71,7 +71,7 @@ class Func(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-    """Types of the stack machine, where every value is 64 bits."""
+    """Types of the stack machine, in which every value has 64 bits."""
 
     INT = "number"
     FLOAT = "floating point number"
@@ -84,7 +84,7 @@ class Kind(enum.Enum):
 
 
 def kind_of(data_type: pa.DataType) -> Kind | None:
-    """How the stack machine holds values of an Arrow type; None: it cannot."""
+    """The stack representation of an Arrow type; None if it is not supported."""
     if pa.types.is_boolean(data_type):
         return Kind.BOOL
     if pa.types.is_uint64(data_type):
@@ -108,46 +108,47 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
 
 @dataclass(slots=True)
 class Programs:
-    """Programs of all conditions of a pattern, their constants, aggregates and slots; plain data."""
+    """The programs of all conditions of a pattern, with their constants, aggregates and slots; plain data."""
 
     scope: Scope
     vectorized: Vectorized
     ops: list[Instruction] = field(default_factory=list)
-    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, is the slot floating; for IN: -, how
-    many rows its table has, holds it a NULL, is it floating, how many rows on the table begins)"""
+    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, whether the slot is floating; for
+    IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows)
+    """
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
-    """constants, which STRING operations name by number"""
+    """constants, which STRING operations reference by index"""
     slots: list[int] = field(default_factory=list)
-    """slot number to number of the pure expression that fills it"""
+    """for each slot the number of the pure expression that fills it"""
     tables: list[tuple[Instruction, ...]] = field(default_factory=list)
-    """what IN searches: constants in their order, as the operations that would put them on the stack"""
+    """the tables searched by IN: sorted constants, as the operations that would push them"""
     _strings: dict[str, int] = field(default_factory=dict)
 
     def string(self, value: str) -> int:
-        """The number of a constant."""
+        """The index of a string constant."""
         if value not in self._strings:
             self._strings[value] = len(self.strings)
             self.strings.append(value)
         return self._strings[value]
 
     def table(self, rows: tuple[Instruction, ...]) -> int:
-        """The number of a table that the program at hand searches."""
+        """The index of a table for the current program."""
         if rows not in self.tables:
             self.tables.append(rows)
         return self.tables.index(rows)
 
     def add_call(self, condition: int) -> int:
-        """A program that asks per-event Python condition number *condition*; the number of the program."""
+        """Add a program that calls the per-event Python condition number *condition*. Returns the number of the program."""
         self.starts.append(len(self.ops))
         self.ops.append((int(Op.PYTHON), condition, 0, 0, 0, 0))
         self.ends.append(len(self.ops))
         return len(self.starts) - 1
 
     def slot(self, value: Sql, text: str) -> int:
-        """The number of the slot that *value* of each event fills."""
+        """The number of the slot for *value*, which is computed for each event."""
         number = self.vectorized.add_value(value, text)
         if number not in self.slots:
             self.slots.append(number)

@@ -1,21 +1,22 @@
-"""The matching engine's inner loop: arrays in, arrays out, compiled once per machine for all patterns.
+"""The inner loop of the matching engine: arrays in, arrays out, compiled once per machine for all patterns.
 
-What happens is told in :mod:`asterism.patterns.automaton` (what a partial match can do) and below (in which order).
+:mod:`asterism.patterns.automaton` defines the transitions of a partial match; this module defines their order.
 :mod:`asterism.matching.tables` and :mod:`asterism.matching.linking` make the tables; :mod:`asterism.matching.matcher` calls
 :func:`advance_keys`.
 
-* *Events* are numbered by position in a pool: those that the state remembers, then the new ones, by key and time. So the
-  number of an event tells the order of processing, and the number of its first event orders partial matches.
-* A *partial match* is a row (first event, node, state); the start state's first event is NO_EVENT, so that it sorts last.
-* A *node* is a row (event, stage, parent): partial matches that began alike share their beginnings.
+* *Events* are numbered by position in a pool: first those kept in state, then the new ones, by key and time. So the number of
+  an event reflects the processing order, and partial matches are ordered by the number of their first event.
+* A *partial match* is a row (first event, node, state). The first event of the start state is NO_EVENT, so that it sorts
+  last.
+* A *node* is a row (event, stage, parent). Partial matches with a common prefix share its nodes.
 * A *finished* match that waits for its emission is a row (first event, node, time of its completion).
-* Rows of both kinds live in binary heaps on their first column, which behave like ``java.util.PriorityQueue``, ties
-  included: with a skip strategy, ties decide which match survives, and Flink's answers are the specification.
+* Rows of both kinds are kept in binary heaps on their first column, which behave like ``java.util.PriorityQueue``, including
+  ties: with a skip strategy, ties decide which match survives, and Flink's results are the specification.
 
-Which edges are open to an event is settled by *guards*. Most ask for nothing but condition bits, computed for the whole batch
-beforehand, and are one comparison (:func:`follow`). The others are branching programs (:func:`holds`): condition after
-condition, in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
-(:func:`run_program`), or both; the program may ask Python, which calls back into :mod:`asterism.matching.python_conditions`.
+*Guards* decide which edges an event can follow. Most test only condition bits, which are computed for the whole batch in
+advance, and take one comparison (:func:`follow`). The others are branching programs (:func:`holds`) that evaluate conditions
+in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
+(:func:`run_program`), or both. The program may call a Python function through :mod:`asterism.matching.python_conditions`.
 """
 
 from __future__ import annotations
@@ -53,17 +54,19 @@ NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
 SKIP_TO_FIRST = _SKIPS.index(SkipKind.SKIP_TO_FIRST)
 
 HOLDS, FAILS = -1, -2
-"""Where guards end."""
+"""The ends of a guard."""
 
 OK, NO_ROOM, DIVISION_BY_ZERO, PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS = range(8)
 TOO_MUCH_WORK, TOO_MANY_HELD, SLICE_FULL = range(8, 11)
-"""Error codes; NO_ROOM and SLICE_FULL are dealt with here."""
+"""Error codes; NO_ROOM and SLICE_FULL are handled in this module."""
 MAX_VISITS = 1_000_000
-"""States that one event may lead one partial match through; more are combinations of stages that may all be left out."""
+"""The maximum number of states that one event may visit for one partial match. More are reached only by combinations of
+optional stages.
+"""
 UNLIMITED = 2**62
 MADE = 50
-"""Steps that a partial match, a node or a match counts for in the work that an event makes. A step is a state or edge that is
-looked at, an operation of a program, or an event of a partial match that an aggregate or a result reads."""
+"""The steps that a new partial match, node or match adds to the work of an event. A step is a visited state or edge, an
+operation of a program, or an event of a partial match that an aggregate or a result reads."""
 
 # numba compares against plain integers faster than against enum members, and caches better
 _O = {op.name: int(op) for op in Op}
@@ -78,50 +81,57 @@ FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
 
 
 class Tables(NamedTuple):
-    """Compiled patterns as arrays of 64-bit integers, one row per thing. Edges as in
-    :class:`asterism.patterns.automaton.Nfa`. States, guards, conditions and operations are numbered through all patterns;
+    """Compiled patterns as arrays of 64-bit integers, one row per item. Edges are those of
+    :class:`asterism.patterns.automaton.Nfa`. States, guards, conditions and operations are numbered across all patterns;
     stages, bits and events are not.
     """
 
     states: Any
-    """kind; gap (microseconds, 0: none); wake: bits of the conditions that an event must meet to matter to it (negative:
-    every event matters); first edge; one past the last edge; 1 if all edges that PROCEED edges lead to are SIMPLE"""
+    """kind; gap (microseconds, 0: none); wake: a mask of the conditions of which an event must satisfy one to matter to the
+    state (negative: every event matters); first edge; end of the edges; 1 if all edges reachable over PROCEED edges are
+    SIMPLE
+    """
     edges: Any
-    """action; target; where its guard begins (a row of guards, or HOLDS); stage of the state that it leaves; gap (0: none); and,
-    for guards that only ask for some condition bits to be set and others not: which bits, and their values; SIMPLE: 1 if it is
-    such a guard"""
+    """action; target; first row of its guard (a row of guards, or HOLDS); stage of its source state; gap (0: none); for
+    guards that only require some condition bits to be set and others to be unset: the mask of these bits, and their values;
+    SIMPLE: 1 for such a guard
+    """
     guards: Any
-    """a condition; the row to go on with if it holds; and if it does not: in both places HOLDS and FAILS end the guard"""
+    """condition; next row if it holds; next row if it does not; HOLDS and FAILS in place of a row end the guard"""
     conditions: Any
-    """bit (-1: none); first operation of its program; one past the last (equal: it has none)"""
+    """bit (-1: none); first operation of its program; end of its program (equal: no program)"""
     ops: Any
     """operation (asterism.matching.instructions.Op); constant, slot, offset of an aggregate, or number of the Python
-    condition; for aggregates: function, stage, slot (-1: none), is it floating; for PYTHON: address of the C function to
-    call; for IN: how many rows its table has, holds it a NULL, is it floating, how many rows on the table begins"""
+    condition; for aggregates: function, stage, slot (-1: none), whether it is floating; for PYTHON: address of the C
+    function; for IN: the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
+    table in rows
+    """
     automata: Any
-    """a row per pattern: its first state, which is a final one; its start state; window (microseconds, 0: none); skip strategy;
-    the stage that it names (-1: none); 1 if it is an error that a match has no event of that stage; how many partial matches a
-    key may have (0: any number); how many steps one event may take; how many finished matches may wait for their emission"""
+    """one row per pattern: first state, which is a final one; start state; window (microseconds, 0: none); skip strategy; the
+    stage that the strategy names (-1: none); 1 if a match without an event of that stage is an error; maximum number of
+    partial matches of a key (0: no maximum); maximum number of steps of an event; maximum number of finished matches that
+    wait for their emission
+    """
     flink: bool
-    drop: bool  # at the limit of partial matches, drop what began last; otherwise it is an error
+    drop: bool  # at the limit of partial matches, drop those that began last; otherwise raise an error
 
 
 class Events(NamedTuple):
     """The pool of events."""
 
     times: Any  # microseconds
-    bits: Any  # of the conditions that an event meets, a row of words
-    values: Any  # of the slots, a row for each event
+    bits: Any  # of the conditions that an event satisfies, a row of words per event
+    values: Any  # of the slots, a row per event
 
 
 class Keys(NamedTuple):
-    """What is done for each key."""
+    """The work for each key, and its results."""
 
-    automaton: Any  # the number of the pattern that looks at it
-    event_at: Any  # where its new events begin, which are in order of time, and the end of the last
-    horizon: Any  # afterwards its time becomes this (NO_ADVANCE: it does not advance beyond its events)
-    wake_at: Any  # for the answer: its next deadline
-    failures: Any  # for the answer, a row for each pattern
+    automaton: Any  # the number of its pattern
+    event_at: Any  # where its new events begin, which are sorted by time; followed by the end of the last key
+    horizon: Any  # the time to which it advances after its events (NO_ADVANCE: not beyond its events)
+    wake_at: Any  # output: its next deadline
+    failures: Any  # output: a row per pattern
 
 
 KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
@@ -129,33 +139,34 @@ ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
 """Columns of automata."""
 STACK_SIZE = 80
-# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow; and how many steps
-# the event at hand may still take
+# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow, and the number of
+# steps left for the current event
 VALUES, NULLS, VISIT, FOLLOW, BUDGET = range(5)
 FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
-"""Columns of failures, a row per pattern: time, error code (OK: it did not fail), key, state (-1: none)."""
+"""Columns of failures, one row per pattern: time, error code (OK: no failure), key, state (-1: none)."""
 RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
-"""Where a call goes on: the key, its next event, and BEGAN of it (-1: nothing was done for this key yet)."""
+"""Where the next call continues: the key, its next event, and its BEGAN (-1: this key was not started)."""
 
 
 # ------------------------------------------------------------------------------------------------ heaps
 #
-# The heaps of the key at hand are planes of one array, *heaps*; *count* holds their sizes and all other running numbers.
-# Arrays are never replaced on the way: numba counts references at every join of two branches. Where room runs out, the key
-# is started again with larger arrays (NO_ROOM).
+# The heaps of the current key are planes of one array, *heaps*; *count* holds their sizes and all other counters.
+# Arrays are never replaced within a key because numba counts references at every join of two branches. If there is not enough
+# room, the key is restarted with larger arrays (NO_ROOM).
 
-DONE, WAITING = 2, 3  # planes; partial matches and those that the event at hand makes take turns in planes 0 and 1
+DONE, WAITING = 2, 3  # planes; planes 0 and 1 alternate between the partial matches and those made by the current event
 N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
 RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
-"""Places in *count*: sizes; the plane of the partial matches; did this round begin one; earliest deadline; wake mask; how many
-partial matches the limit cost; when something failed, and in which state (-1: in none); the event before which a slice ended;
-of what there was no room."""
+"""Indexes of *count*: sizes; the plane of the partial matches; whether one began in this round; the earliest deadline; the
+wake mask; the number of partial matches dropped by the limit; the time and state of a failure (-1: no state); the event
+before which a slice ended; what there was not enough room for.
+"""
 NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
 
 
 @njit(cache=True)
 def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) -> None:
-    """Add a row; the caller has made sure that there is room."""
+    """Add a row. The caller ensures that there is room."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
@@ -193,7 +204,7 @@ def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
 
 @njit(cache=True)
 def drop_head(heaps: Any, plane: int, size: int) -> int:
-    """Remove row 0; the new size."""
+    """Remove row 0. Returns the new size."""
     size -= 1
     if size > 0:
         move(heaps, plane, size, 0)
@@ -203,7 +214,7 @@ def drop_head(heaps: Any, plane: int, size: int) -> int:
 
 @njit(cache=True)
 def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
-    """Remove the rows whose first event is in [lowest, highest]; the new size."""
+    """Remove the rows whose first event is in [lowest, highest]. Returns the new size."""
     kept = 0
     for at in range(size):
         if not lowest <= heaps[plane, at, 0] <= highest:
@@ -242,7 +253,7 @@ def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> 
 
 # ------------------------------------------------------------------------------------------------ conditions
 #
-# *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null. Doubles stand in arrays of integers with
+# *values* holds slot k of an event in column 2k, and 1 in column 2k + 1 if it is null. Doubles are stored as integers with
 # the same 64 bits.
 
 
@@ -257,7 +268,7 @@ def bits_of(value: float) -> Any:
 
 
 def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nodes: Any, n_nodes: Any) -> Any:
-    """Call the C function at *address*, an integer. (What takes a function itself as its argument is not cached.)"""
+    """Call the C function at *address*, an integer. (numba does not cache functions that take a function as an argument.)"""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         integer = ir.IntType(64)
@@ -272,7 +283,7 @@ call: Any = intrinsic(_call)
 
 @njit(cache=True)
 def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int) -> float:
-    """The sum as a double, in order of acceptance: sums of doubles depend on the order of addition."""
+    """The sum as a double, in order of acceptance, because sums of doubles depend on the order of addition."""
     events = np.empty(found, np.int64)
     at = node
     put = found
@@ -289,7 +300,7 @@ def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: 
 
 @njit(cache=True)
 def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, top: int) -> None:
-    """Put the value of an aggregate over the events of a stage, in order of acceptance, on the stack at *top*."""
+    """Push the value of an aggregate over the events of a stage, in order of acceptance, at *top*."""
     func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
     column = 2 * slot
     work[NULLS, top] = 0
@@ -297,7 +308,7 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
     walked = 0
     if func in (FIRST, LAST):
         event = -1
-        left = ops[op, 1]  # so many events of the stage are passed, from the newest on
+        left = ops[op, 1]  # the number of events of the stage to skip, from the newest on
         if func == FIRST:
             left = -1 - left
             while at >= 0:
@@ -320,7 +331,7 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         return
     found = 0
     whole = 0
-    best = -1  # event with the smallest or largest value
+    best = -1  # the event with the smallest or largest value
     while at >= 0:
         if nodes[at, 1] == stage:
             event = nodes[at, 0]
@@ -359,7 +370,7 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
 
 @njit(cache=True)
 def less(a: float, b: float) -> bool:
-    """Spark's order of doubles: NaN is equal to itself and larger than everything else."""
+    """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
     if np.isnan(a):
         return False
     return np.isnan(b) or a < b
@@ -372,7 +383,7 @@ def same(a: float, b: float) -> bool:
 
 @njit(cache=True)
 def is_in(ops: Any, at: int, x: int) -> bool:
-    """Is a value in the table of the IN at *at*? It is sorted."""
+    """Whether a value is in the sorted table of the IN at *at*."""
     floating = ops[at, 4] == 1
     low = at + ops[at, 5]
     end = low + ops[at, 2]
@@ -388,8 +399,8 @@ def is_in(ops: Any, at: int, x: int) -> bool:
 
 @njit(cache=True)
 def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: Any, node: int, work: Any) -> int:
-    """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; or minus an error code."""
-    n = 0  # values on the stack
+    """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; otherwise a negated error code."""
+    n = 0  # the number of values on the stack
     work[BUDGET, 0] -= end - begin
     for at in range(begin, end):
         op, k = ops[at, 0], ops[at, 1]
@@ -438,7 +449,7 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
             n -= 2
             chosen = n if (work[NULLS, n - 1] == 0 and work[VALUES, n - 1] == 1) else n + 1
             work[VALUES, n - 1], work[NULLS, n - 1] = work[VALUES, chosen], work[NULLS, chosen]
-        else:  # two values to one
+        else:  # binary operations
             n -= 1
             a, b = n - 1, n
             if op in (AND, OR):
@@ -497,7 +508,7 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
 def holds(
     guards: Any, conditions: Any, ops: Any, bits: Any, values: Any, guard: int, event: int, nodes: Any, node: int, work: Any
 ) -> int:  # fmt: skip
-    """Does a guard hold for this event and partial match? 1, 0, or minus an error code."""
+    """Whether a guard holds for this event and partial match: 1, 0, or a negated error code."""
     at = guard
     while at >= 0:
         condition = guards[at, 0]
@@ -518,11 +529,12 @@ def holds(
 def follow(
     states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any
 ) -> tuple[int, int, int]:
-    """Collect the TAKE and IGNORE edges that hold, in work[FOLLOW]; PROCEED edges are followed at once, the last one first.
+    """Collect the TAKE and IGNORE edges whose guards hold in work[FOLLOW]; PROCEED edges are followed immediately, the last
+    one first.
 
-    *word* are the condition bits of the event, *since* is the time since the last accepted event. With *only_proceed* just
-    see where PROCEED edges lead. Returns the number of edges, which of the states STOP and FINAL were reached (bits), and
-    an error code. All guards here ask for nothing but bits; :func:`follow_guards` is the same for any guards.
+    *word* has the condition bits of the event, and *since* is the time since the last accepted event. With *only_proceed*,
+    only determine where PROCEED edges lead. Returns the number of edges, which of the states STOP and FINAL were reached
+    (bits), and an error code. Requires that all guards test only bits; :func:`follow_guards` supports any guards.
     """
     room = work.shape[1]
     found = reached = visits = 0
@@ -558,7 +570,7 @@ def follow_guards(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, bits: Any, values: Any,
     state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """:func:`follow` for any guards: slower, as all that conditions may look at must be handed on."""
+    """:func:`follow` for any guards. It is slower because everything that conditions may read must be passed."""
     word = bits[event, 0]
     room = work.shape[1]
     found = reached = visits = 0
@@ -604,7 +616,7 @@ def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
     start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
 ) -> int:  # fmt: skip
-    """Show one event to all partial matches of a key; what it finished is then in plane DONE. Returns an error code."""
+    """Process one event for all partial matches of a key; finished matches are added to plane DONE. Returns an error code."""
     runs = count[RUNS]
     new = 1 - runs
     n_new = n_done = 0
@@ -655,7 +667,7 @@ def step(
                 if not stopped:
                     push(heaps, new, n_new, begin, n_nodes, target)
                     n_new += 1
-                # The match may be complete without a further event, if all that is left is optional.
+                # The match may be complete without a further event if all remaining stages are optional.
                 if states[target, PLAIN] == 1:
                     _, reached, error = follow(states, edges, word, target, since, True, work)
                 else:
@@ -669,7 +681,7 @@ def step(
                     push(heaps, DONE, n_done, begin, n_nodes, time)
                     n_done += 1
             n_nodes += 1
-        # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
+        # In Flink a forbidden event seen from the start state ends the start state as well: no further match can begin.
         if fresh and state == start and not (stopped and flink):
             push(heaps, new, n_new, NO_EVENT, -1, start)
             n_new += 1
@@ -688,10 +700,10 @@ def step(
 def settle(
     automaton: Any, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any, work: Any
 ) -> int:
-    """Emit the finished matches that nothing can discard any more, and discard what the skip strategy says.
+    """Emit the finished matches that nothing can discard any more, and apply the skip strategy.
 
-    Those in plane DONE join those that wait. Rows of *out*: key; emission time, which is *time* or, for NO_ADVANCE, the time of
-    completion; node. Returns an error code.
+    The matches in plane DONE are added to those that wait. Rows of *out*: key; emission time, which is *time* or, for
+    NO_ADVANCE, the time of completion; node. Returns an error code.
     """
     skip, skip_stage, throw_on_miss = automaton[SKIP], automaton[SKIP_STAGE], automaton[THROW_ON_MISS] != 0
     n_waiting, n_out = count[N_WAITING], count[N_OUT]
@@ -706,14 +718,14 @@ def settle(
         n_waiting += 1
     count[N_DONE] = 0
     runs, n_runs = count[RUNS], count[N_RUNS]
-    # A partial match that began earlier may still finish and discard; one that skips to the next start never can.
+    # A partial match that began earlier may still finish and discard; with SKIP_TO_NEXT it never can.
     hold = skip != NO_SKIP and (flink or skip != SKIP_TO_NEXT)
     while n_waiting > 0:
         first, node, completed = heaps[WAITING, 0, 0], heaps[WAITING, 0, 1], heaps[WAITING, 0, 2]
         if hold and n_runs > 0 and heaps[runs, 0, 0] < first:
             break
         n_waiting = drop_head(heaps, WAITING, n_waiting)
-        lowest, highest = 0, -1  # first events of what is discarded
+        lowest, highest = 0, -1  # the first events of the discarded rows
         if skip == SKIP_TO_NEXT:
             lowest, highest = first, first
         elif skip == SKIP_PAST_LAST:
@@ -748,10 +760,10 @@ def settle(
 
 @njit(cache=True)
 def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
-    """See that a key has no more than *limit* partial matches, apart from the start state. Returns an error code.
+    """Limit a key to *limit* partial matches, apart from the start state. Returns an error code.
 
-    What began last goes first. Those that stay are the nearest to their end, and what began later has never changed what began
-    earlier, so their answers are the ones that they would have given without a limit.
+    Those that began last are dropped first. The remaining ones are closest to their end, and a partial match never affects
+    those that began earlier, so their results are the same as without a limit.
     """
     runs = count[RUNS]
     found = 0
@@ -759,7 +771,7 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
         found += heaps[runs, run, 0] != NO_EVENT
     if found > limit:
         count[DROPPED] += found - limit
-        if not drop:  # name the state that has the most
+        if not drop:  # report the state with the most partial matches
             tally = np.zeros(np.max(heaps[runs, : count[N_RUNS], 2]) + 1, np.int64)
             for run in range(count[N_RUNS]):
                 tally[heaps[runs, run, 2]] += heaps[runs, run, 0] != NO_EVENT
@@ -774,7 +786,7 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
 
 @njit(cache=True)
 def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
-    """Note the earliest deadline of the partial matches, and which events matter to them."""
+    """Determine the earliest deadline of the partial matches, and the events that matter to them."""
     earliest = NEVER
     wake = 0
     runs = count[RUNS]
@@ -791,7 +803,7 @@ def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: 
 
 @njit(cache=True)
 def wakes(mask: int, bits: Any, event: int) -> bool:
-    """Does an event matter to partial matches with this wake mask?"""
+    """Whether an event matters to partial matches with this wake mask."""
     seen = bits[event, 0]
     for word in range(1, bits.shape[1]):
         seen |= bits[event, word]
@@ -811,10 +823,10 @@ def expire(
     lost: Any,
     flink: bool,
 ) -> int:
-    """Take out the partial matches that are out of time at *time*.
+    """Remove the partial matches whose deadline is at or before *time*.
 
-    One that was only waiting for an absence is finished; any other goes to *lost*: key, its deadline, node. In Flink the
-    difference of the end of time and a time before 1970 overflows: such a partial match does not end.
+    If one was waiting only for an absence, it is finished; otherwise it is added to *lost*: key, its deadline, node. In Flink
+    the difference of the end of time and a time before 1970 overflows, so such a partial match does not end.
     """
     runs = count[RUNS]
     new = 1 - runs
@@ -856,10 +868,10 @@ def advance_key(
     tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
 ) -> int:  # fmt: skip
-    """Feed a key the events *begin* up to *end* and advance its time to *until*. Returns an error code.
+    """Process the events from *begin* to *end* for a key and advance its time to *until*. Returns an error code.
 
-    *began* as RESUME_BEGAN. When there are *most* matches, timed-out partial matches and nodes, the slice ends before the next
-    event.
+    *began*: see RESUME_BEGAN. Once there are *most* matches, timed-out partial matches and nodes, the slice ends before the
+    next event.
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
     flink, drop, (times, bits, values) = tables.flink, tables.drop, events
@@ -871,20 +883,20 @@ def advance_key(
     due = begin < end or resumed
     for at in range(count[N_TIMERS]):
         due = due or timers[at, 0] <= until
-    for event in range(begin, end + 1):  # one step more than there are events: the horizon
+    for event in range(begin, end + 1):  # the additional iteration is the horizon
         at_horizon = event == end
         if event > begin and count[N_OUT] + count[N_LOST] + count[N_NODES] >= most:
             count[EVENT] = event
             return SLICE_FULL
         if at_horizon and (until == NO_ADVANCE or (flink and not due)):
-            # Flink: without a timer that is due, a watermark does nothing at all.
+            # Flink: without a due timer, a watermark has no effect.
             break
         time = until if at_horizon else times[event]
-        # Flink looks at the time once for all events of one timestamp, before the first of them.
+        # Flink checks the time once for all events of one timestamp, before the first of them.
         looks = not flink or at_horizon or (event == begin and not resumed) or times[event - 1] != time
-        work[BUDGET, 0] = UNLIMITED  # what is due is bounded by what is there
+        work[BUDGET, 0] = UNLIMITED  # the work of deadlines is bounded by the existing partial matches
         while looks and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
-            # By default time goes from deadline to deadline, whatever the watermarks; in Flink it jumps.
+            # By default time advances from deadline to deadline, independently of the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
             if error == OK:
@@ -897,7 +909,7 @@ def advance_key(
                 break
         if at_horizon:
             break
-        # Most events matter to nobody: one test passes over them.
+        # Most events matter to no partial match; a single test skips them.
         if wakes(count[WAKES], bits, event):
             work[BUDGET, 0] = max_work
             error = step(
@@ -920,7 +932,7 @@ def advance_key(
             timers[count[N_TIMERS], 0] = time + window
             count[N_TIMERS] += 1
     if until == END_OF_TIME and not flink:
-        # Nothing can come any more: partial matches without a deadline end, and what they held back comes out.
+        # No more events can arrive: partial matches without a deadline end, and the matches that they held back are emitted.
         count[N_RUNS] = 0
         count[TIME] = until
         work[BUDGET, 0] = UNLIMITED
@@ -930,7 +942,7 @@ def advance_key(
 
 @njit(cache=True)
 def grown(rows: Any, needed: int) -> Any:
-    """*rows*, or a larger copy if it holds fewer than *needed*."""
+    """*rows*, or a larger copy if it has less than *needed* rows."""
     if needed <= len(rows):
         return rows
     larger = np.empty((max(needed, 2 * len(rows)), rows.shape[1]), np.int64)
@@ -940,7 +952,7 @@ def grown(rows: Any, needed: int) -> Any:
 
 @njit(cache=True)
 def carry(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
-    """Append the rows of the keys *first* up to *last* as they are; the new rows, which may be a larger array."""
+    """Append the rows of the keys from *first* to *last* unchanged. Returns the new rows, possibly in a larger array."""
     begin, put = at[first], new_at[first]
     new_rows = grown(new_rows, put + at[last] - begin)
     new_rows[put : put + at[last] - begin] = rows[begin : at[last]]
@@ -954,16 +966,16 @@ def advance_keys(
     tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Feed each key its new events and advance its time: a slice of this.
+    """Process a slice of the new events of each key and advance its time.
 
-    The partial matches, waiting matches and timers of key *k* are the rows ``*_at[k]`` up to ``*_at[k + 1]``. The same arrays
-    come back, with the matches, the timed-out partial matches and the number of partial matches that the limit cost.
+    The partial matches, waiting matches and timers of key *k* are the rows from ``*_at[k]`` to ``*_at[k + 1]``. Returns the
+    same arrays, with the matches, the timed-out partial matches and the number of partial matches dropped by the limit.
 
-    It begins where *resume* says and, after some *most* matches, timed-out partial matches and new nodes, notes there where to go
-    on: at key ``len(horizon)`` if all is done.
+    The call begins at *resume*. After about *most* matches, timed-out partial matches and new nodes it stops and stores in
+    *resume* where the next call continues: at key ``len(horizon)`` if everything is done.
 
-    What fails is noted in ``keys.failures``, and what comes back is of no use then. If it is to *go_on*, the earliest failure of
-    every pattern is found, otherwise the first that comes along.
+    Failures are stored in ``keys.failures``; the returned arrays must then be discarded. With *go_on*, the earliest failure
+    of every pattern is found, otherwise only the first one encountered.
     """
     states, edges = tables.states, tables.edges
     automata, times, bits = tables.automata, events.times, events.bits
@@ -998,7 +1010,7 @@ def advance_keys(
         begin, end, until = event_at[key], event_at[key + 1], horizon[key]
         if began >= 0:
             begin = resume_event
-        if failures[pattern, FAILED_HOW] != OK:  # the question is only whether it fails earlier for this key
+        if failures[pattern, FAILED_HOW] != OK:  # check only whether it fails earlier for this key
             until = min(until, failures[pattern, FAILED_AT] - 1)
             while end > begin and times[end - 1] >= failures[pattern, FAILED_AT]:
                 end -= 1
@@ -1006,7 +1018,7 @@ def advance_keys(
             run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
         )
         if not known and not tables.flink:
-            # Where nothing has begun, only what can begin something matters.
+            # If there are no partial matches, only events that can begin one matter.
             while begin < end and not wakes(states[start, WAKE], bits, begin):
                 begin += 1
             if begin == end:
@@ -1024,7 +1036,7 @@ def advance_keys(
                 heaps = np.empty((4, 2 * max(n_runs + 1, n_waiting), 3), np.int64)
             heaps[0, :n_runs] = run_rows[run_at[key] : run_at[key + 1]]
             heaps[WAITING, :n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
-            if n_runs == 0:  # a key without state is a key at the start state
+            if n_runs == 0:  # a key without state is in the start state
                 push(heaps, 0, 0, NO_EVENT, -1, start)
                 n_runs = 1
             n_timers = timer_at[key + 1] - timer_at[key]
@@ -1063,7 +1075,7 @@ def advance_keys(
         if n_runs == 1 and heaps[runs, 0, 2] == start:
             n_runs = 0
         elif n_runs == 0 and tables.flink:
-            # Not even the start state is left; a row in the final state, which can do nothing, says so.
+            # Not even the start state is left. A row in the final state, which has no effect, records this.
             heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
             n_runs = 1
         at = new_run_at[key]
@@ -1089,7 +1101,7 @@ def advance_keys(
             break
 
     resume[RESUME_KEY] = ends_at
-    rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is what it was
+    rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is unchanged
     if rest < n_keys:
         new_runs = carry(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
         new_waiting = carry(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
@@ -1105,9 +1117,9 @@ def advance_keys(
 
 @njit(cache=True)
 def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> Any:
-    """The nodes that some partial or waiting match refers to, ascending, so that order keeps its meaning.
+    """The nodes that some partial or waiting match refers to, in ascending order, which preserves the order of the nodes.
 
-    The rows are renumbered in place.
+    Renumbers the rows in place.
     """
     used = np.zeros(n_nodes, np.bool_)
     for rows in (run_rows, waiting_rows):
@@ -1134,9 +1146,9 @@ def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -
 
 @njit(cache=True)
 def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
-    """Forget the nodes and events that no partial or waiting match refers to.
+    """Remove the nodes and events that no partial or waiting match refers to.
 
-    Rows are renumbered in place. Returns the remaining nodes and the numbers of the remaining events, both ascending.
+    Renumbers the rows in place. Returns the remaining nodes and the numbers of the remaining events, both in ascending order.
     """
     kept = without_unused(nodes, n_nodes, run_rows, waiting_rows)
     used = np.zeros(n_events, np.bool_)
@@ -1154,7 +1166,7 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
 
 @njit(cache=True)
 def lengths(nodes: Any, last: Any) -> Any:
-    """How many events the matches have that end in the nodes *last*."""
+    """The number of events of the matches that end in the nodes *last*."""
     found = np.zeros(len(last), np.int64)
     for match in range(len(last)):
         at = last[match]
@@ -1166,7 +1178,7 @@ def lengths(nodes: Any, last: Any) -> Any:
 
 @njit(cache=True)
 def unfold(nodes: Any, last: Any, offsets: Any) -> tuple[Any, Any]:
-    """The events and stages of matches that end in the nodes *last*, each match in order of acceptance."""
+    """The events and stages of the matches that end in the nodes *last*, each match in order of acceptance."""
     events, stages = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
     for match in range(len(last)):
         at, put = last[match], offsets[match + 1]

@@ -1,4 +1,4 @@
-"""Patterns in common tables: what is numbered within one pattern is renumbered through all of them."""
+"""Links patterns into shared tables: numbers within one pattern become numbers across all patterns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TABLES = ("states", "edges", "guards", "conditions", "ops", "automata")
 
 
 class Linked:
-    """The tables of *patterns* in one, and where the values of their slots are: in a column of *event_schema*, or, if that has no
-    such column, in an expression that is computed over its columns.
+    """The tables of *patterns* combined, and the sources of their slots: a column of *event_schema*, or else an expression
+    computed over its columns.
     """
 
     def __init__(self, patterns: Sequence[BoundPattern], event_schema: pa.Schema) -> None:
@@ -36,14 +36,14 @@ class Linked:
         self.schema = patterns[0].scope.schema
         self.computed = Vectorized(self.schema)
         self._slots: dict[str, int] = {}
-        """column or number of an expression of *computed*, to number of the slot"""
+        """maps a column, or the number of an expression of *computed*, to the number of the slot"""
         self._strings: dict[str, int] = {}
         parts = [one.tables._replace(ops=self._moved_ops(one)) for one in patterns]
         at = {name: offsets_of([len(getattr(part, name)) for part in parts]) for name in _TABLES}
         joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TABLES}
 
         def begins(target: str, source: str) -> Ints:
-            """For each row of *source* where the rows of *target* of its pattern begin, in a column."""
+            """A column with, for each row of *source*, the first row of *target* of the same pattern."""
             return np.repeat(at[target][:-1], np.diff(at[source])).reshape(-1, 1)
 
         states, edges, guards = joined["states"], joined["edges"], joined["guards"]
@@ -56,10 +56,10 @@ class Linked:
         joined["automata"][:, [k.FIRST_STATE, k.START_STATE]] += begins("states", "automata")
         self.tables: Tables = parts[0]._replace(**joined)
         self.op_at = at["ops"]
-        """where the operations of each pattern begin"""
+        """for each pattern the index of its first operation"""
 
     def _moved_ops(self, pattern: BoundPattern) -> Ints:
-        """A pattern's operations, with slots and strings by their common numbers."""
+        """The operations of a pattern, with slots and strings renumbered."""
         slots = [self._slot(pattern, number) for number in pattern.programs.slots]
         ops: Ints = pattern.tables.ops.copy()
         for row in ops:
@@ -78,7 +78,7 @@ class Linked:
         return self._slots.setdefault(name, len(self._slots))
 
     def values(self, pool: pa.Table, rows: Ints) -> tuple[Tables, Ints]:
-        """The values of the slots at *rows* of *pool*, as the kernel wants them, and the tables that go with them."""
+        """The values of the slots at *rows* of *pool*, in the layout of the kernel, and the matching tables."""
         computed = self.computed.evaluate(pool.rename_columns(self.schema.names)) if self.computed.texts else []
         values = np.zeros((len(rows), max(2 * len(self._slots), 1)), np.int64)
         texts: dict[int, pa.Array] = {}
@@ -97,7 +97,7 @@ class Linked:
         constants = pa.array(self._strings, pa.string())
         if not texts and not len(constants):
             return self.tables, values
-        # Strings are compared by rank among all strings of this call: order and equality are those of the bytes.
+        # Strings are compared by rank among all strings of this call; order and equality are those of the bytes.
         distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
         distinct = distinct.take(pc.sort_indices(distinct))
         for slot, array in texts.items():
@@ -110,7 +110,7 @@ class Linked:
 
 
 def with_address(tables: Tables, wanted: slice, pointer: Any) -> Tables:
-    """The tables with the address of what answers for Python in the *wanted* operations."""
+    """The tables with the address of the Python callback in the *wanted* operations."""
     ops = tables.ops.copy()
     own = ops[wanted]
     own[own[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0

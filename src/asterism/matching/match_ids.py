@@ -1,9 +1,9 @@
-"""Identities of matches, by which a sink can tell that it has a match already.
+"""Ids of matches, by which a sink recognizes a match that it already has.
 
-An id is a hash of 128 bits of what was looked for, the key, and of each event its stage, its time and its position among the
-events of its key that have this time and that the pattern can see: those that meet one of its conditions, or all where it asks
-for the very next one. It is the same in every run over the same events, wherever micro-batches end, whichever outputs are taken,
-and whichever other patterns look at these events.
+An id is a 128-bit hash of the pattern, the key, and for each event its stage, its time and its position among the visible
+events of its key and time. An event is visible if it satisfies one of the conditions; all events are visible if a stage uses
+strict contiguity. The id is the same in every run over the same events; it does not depend on the boundaries of micro-batches,
+the selected outputs or other patterns over these events.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def seed_of(*words: str | int) -> Numbers:
-    """Two numbers that stand for what was looked for; the same in every process."""
+    """Two numbers that identify a pattern; the same in every process."""
     return np.frombuffer(hashlib.sha256(json.dumps(words).encode()).digest()[:16], ">u8").astype(np.uint64)
 
 
 def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> pa.Array:
     """The id of each match, 32 hexadecimal digits.
 
-    :param keys: the columns of ``step.keys`` that make the key of an event
-    :param seeds: for each match, or for all, what :func:`seed_of` gave
+    :param keys: the columns of ``step.keys`` that form the key of an event
+    :param seeds: the result of :func:`seed_of` for each match, or one for all
     """
     from asterism.columns.hashing import hash_texts, mixed
 
@@ -46,7 +46,7 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
         events = np.repeat(seeds[:, half], counts)
         for part in (step.times[found.events], found.positions, found.stages):
             events = mixed(events ^ part.astype(np.int64).view(np.uint64))
-        # No two events of a match are alike in all of this, so their order need not count.
+        # The events of a match differ in these values, so the hash need not depend on their order.
         ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)
     return _as_hex(ids.view(np.uint8))
 

@@ -1,8 +1,8 @@
 """Runs the kernel: events and partial matches in, matches and partial matches out.
 
-A :class:`Matcher` runs a set of patterns over events of one schema, in one call of the kernel; a pattern of its own is a set of
-one. A *key* of the kernel is a pattern together with a key of the events. :class:`KeyedEvents` says which events each key is
-shown; partial matches are kept in pages (:mod:`asterism.matching.page`).
+A :class:`Matcher` runs one or more patterns over events of one schema, in one call of the kernel. A *key* of the kernel is a
+pattern together with a key of the events. :class:`KeyedEvents` defines which events are passed for each key. Partial matches
+are kept in pages (:mod:`asterism.matching.page`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from asterism.matching.kernels import Events, Keys, Tables
 
 SLICE = 2**20
-"""Results of a call come in slices, of about so many matches and new nodes of partial matches in the kernel, and of about so
-many events in the matches that are made from them.
+"""The approximate size of the slices in which a call returns its results: the number of matches and new nodes of partial
+matches in the kernel, and the number of events in the matches made from them.
 """
 SLICE_BYTES = 2**27
-"""What these events have in bytes, about."""
+"""The approximate size of these events in bytes."""
 
 
 @contextmanager
 def enough_memory(heaviest: Callable[[], str]) -> Iterator[None]:
-    """Where memory does not suffice for a call, say so in these words."""
+    """Raise a descriptive error if a call runs out of memory."""
     try:
         yield
     except MemoryError as error:
@@ -53,8 +53,8 @@ def enough_memory(heaviest: Callable[[], str]) -> Iterator[None]:
 class Found:
     """Matches (or timed-out partial matches), columnar: row *i* took ``events[offsets[i]:offsets[i + 1]]``.
 
-    Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds; the position
-    of an event is that among the events of its key and time that the pattern can see (see :attr:`BoundPattern.relevant_only`).
+    Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds. The
+    position of an event is its index among the visible events of its key and time (see :attr:`BoundPattern.relevant_only`).
     """
 
     key: Ints
@@ -70,7 +70,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A slice of what :meth:`Matcher.advance` gave."""
+    """A slice of the results of :meth:`Matcher.advance`."""
 
     keys: pa.Table
     events: pa.Table
@@ -78,22 +78,22 @@ class Step:
     matches: Found
     timeouts: Found
     dropped: int = 0
-    """partial matches that the limit cost"""
+    """the number of partial matches dropped by the limit"""
     page: Page | None = None
-    """what is left, in the last slice"""
+    """the remaining partial matches, in the last slice"""
     wake: int = END_OF_TIME
-    """the next deadline of its partial matches"""
+    """the next deadline of the remaining partial matches"""
 
     @property
     def last(self) -> bool:
-        """Is this the last slice of its call?"""
+        """Whether this is the last slice of its call."""
         return self.page is not None
 
 
 class PatternFailure(NamedTuple):
-    """The first failure of the pattern *number*, for a row of the keys; *stage* is where the partial match was, if that is known.
+    """The first failure of the pattern *number*, for a row of the keys; *stage* is the stage of the partial match, if known.
 
-    *error* makes the exception, told where it happened and what to do about limits.
+    *error* makes the exception from the location of the failure and a hint about limits.
     """
 
     number: int
@@ -105,18 +105,18 @@ class PatternFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyedEvents:
-    """New events as the kernel takes them: key after key, and those of a key in order of time.
+    """New events in the layout of the kernel: grouped by key, and sorted by time within a key.
 
-    :param keys: the distinct keys, a row for each
-    :param stored: for each key its number among the keys of the page; -1: it is not there
+    :param keys: the distinct keys, one row each
+    :param stored: for each key its index among the keys of the page, or -1
     :param pattern: for each key the number of its pattern
-    :param kept: for each key, is what is left of it kept in the page?
-    :param horizon: for each key the time to which it advances after its events; ``kernels.NO_ADVANCE``: no further than these
-    :param begins: where the events of each key begin, and the end of the last
+    :param kept: for each key, whether its remaining partial matches are kept in the page
+    :param horizon: for each key the time to which it advances after its events; ``kernels.NO_ADVANCE``: not beyond its events
+    :param begins: where the events of each key begin, followed by the end of the last key
     :param table: the events, in any order
-    :param rows: which row of *table* an event is
-    :param bits: the condition bits of an event, in words
-    :param positions: the position of an event among those of its key and time
+    :param rows: for each event its row in *table*
+    :param bits: for each event its condition bits, in words
+    :param positions: for each event its position among the events of its key and time
     """
 
     keys: pa.Table
@@ -142,12 +142,12 @@ class KeyedEvents:
         last_key_open: bool = False,
         first_position: int = 0,
     ) -> KeyedEvents:
-        """All *events* for the only pattern, and *horizon* for all keys.
+        """All *events* for a single pattern, with the same *horizon* for all keys.
 
         :param keys: the key columns of *events*, row by row
-        :param events: in order of arrival, with TIME, ``bit_fields`` and ``event_schema`` of the pattern
+        :param events: in arrival order, with TIME and the ``bit_fields`` and ``event_schema`` of the pattern
         :param last_key_open: the key that appears last does not advance beyond its events
-        :param first_position: how many events that the pattern can see had the key and time of the first of these before
+        :param first_position: how many earlier visible events had the key and time of the first of *events*
         """
         from asterism.matching.kernels import NO_ADVANCE
 
@@ -159,7 +159,7 @@ class KeyedEvents:
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
         order = np.argsort(times, kind="stable")
-        narrow = codes.astype(np.uint16) if n_keys <= 2**16 else codes  # numpy sorts 16 bits by radix
+        narrow = codes.astype(np.uint16) if n_keys <= 2**16 else codes  # numpy sorts 16-bit integers by radix
         order = order[np.argsort(narrow[order], kind="stable")]
         positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
         if first_position:
@@ -183,9 +183,9 @@ class KeyedEvents:
 
 
 class Matcher:
-    """Patterns over events of one schema, at least one. Plain data, it travels to the workers.
+    """One or more patterns over events of one schema. Plain data, so that it can be sent to the workers.
 
-    :param event_schema: the columns that pages keep of events; by default what the only pattern needs
+    :param event_schema: the columns that pages keep of events; by default those that a single pattern needs
     """
 
     def __init__(self, patterns: Sequence[BoundPattern], event_schema: pa.Schema | None = None) -> None:
@@ -198,13 +198,13 @@ class Matcher:
 
     @cached_property
     def linked(self) -> Linked:
-        """The automata of all patterns in common tables."""
+        """The automata of all patterns in shared tables."""
         return Linked(self.patterns, self.event_schema)
 
     def advance_one(self, page: Page, events: KeyedEvents, **options: Any) -> Iterator[Step]:
-        """:meth:`advance` for the only pattern.
+        """:meth:`advance` for a single pattern.
 
-        :raises AsterismError: a condition failed, or a key went beyond a limit
+        :raises AsterismError: a condition failed, or a key exceeded a limit
         """
         for made in self.advance(page, events, **options):
             if isinstance(made, Step):
@@ -222,12 +222,12 @@ class Matcher:
         processing_time: int = 0,
         go_on: bool = False,
     ) -> Iterator[Step | list[PatternFailure]]:
-        """Feed *events* to the partial matches of *page*, slice by slice, key by key and in order of time.
+        """Process *events* against the partial matches of *page*, slice by slice, key by key and in order of time.
 
-        If a pattern fails, what failed comes last, and what came before is of no use.
+        If a pattern fails, the failures are yielded last, and the earlier slices must be discarded.
 
         :param processing_time: for per-event conditions
-        :param go_on: find the first failure of every pattern; otherwise one failure is the end
+        :param go_on: find the first failure of every pattern; otherwise stop at the first failure
         """
         from asterism.matching import kernels
 
@@ -242,7 +242,7 @@ class Matcher:
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
         tables, values = self.linked.values(pool.events, pool.rows)
         calls: dict[int, PythonCalls] = {}
-        pointers = []  # alive while the kernel runs
+        pointers = []  # must stay referenced while the kernel runs
         for number, pattern in enumerate(self.patterns):
             if pattern.per_event:
                 calls[number] = PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
@@ -280,13 +280,13 @@ class Matcher:
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, wake)
 
     def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
-        """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows."""
+        """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows in place."""
         from asterism.matching import kernels
 
         nodes, kept = kernels.compact(len(pool.rows), made.nodes, made.n_nodes, rows.run_rows, rows.waiting_rows)
         kept_rows, positions = pool.rows[kept], pool.positions[kept]
         if len(self.patterns) > 1 and len(kept):
-            # Two patterns may have kept the same event; what it is among those that they can see may differ.
+            # Two patterns may have kept the same event, with different positions among the events visible to them.
             room = int(positions.max()) + 1
             pairs, place = np.unique(kept_rows * room + positions, return_inverse=True)
             kept_rows, positions = pairs // room, pairs % room
@@ -330,7 +330,7 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """What the kernel made in a slice of a call. If *failures* has one, the rest is of no use."""
+    """The results of the kernel for a slice of a call. If there are *failures*, the rest must be discarded."""
 
     nodes: Ints
     n_nodes: int
@@ -343,7 +343,9 @@ class _Slice:
     last: bool
 
     def found(self, pool: _Pool) -> Iterator[tuple[Found, Found, bool]]:
-        """Matches and timed-out partial matches, portion by portion of about SLICE, at least one; is it the last?"""
+        """Matches and timed-out partial matches, in at least one portion of about SLICE; the third item says whether it is
+        the last.
+        """
         most = SLICE
         if pool.events.num_rows:
             most = min(most, SLICE_BYTES * pool.events.num_rows // max(pool.events.nbytes, 1))
@@ -365,7 +367,7 @@ class _Portions:
 
     @classmethod
     def of(cls, rows: Ints, nodes: Ints, most: int) -> _Portions:
-        """Of matches that have *most* events together, or of one that has more."""
+        """Split matches into portions of at most *most* events; a single match may exceed this."""
         from asterism.matching import kernels
 
         offsets = offsets_of(kernels.lengths(nodes, rows[:, 2]))

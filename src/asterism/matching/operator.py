@@ -1,9 +1,9 @@
-"""Pattern matching as an operator: shows the events that the watermark has passed to the matcher, in order.
+"""Pattern matching as an operator: passes events to the matcher in order once the watermark has passed them.
 
-Events are ordered by event time; equal times by arrival, or as ``order_by`` says. The pages of state that hold keys of these
-events, or deadlines that have passed, are read; the matcher feeds and advances them; what came of it is written back.
+Events are ordered by event time; equal times are ordered by ``order_by``, or else by arrival. The operator reads the pages of
+state that contain the keys of these events or deadlines that have passed, runs the matcher, and writes the pages back.
 
-In processing time an event's time is the time of the call, nothing is late, and nothing waits.
+In processing time, the time of an event is the time of the call; no event is late, and none is buffered.
 
 Source: Flink's ``CepOperator``.
 """
@@ -51,18 +51,18 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 EVENTS = "events"
-"""The operator's only input."""
+"""The name of the only input."""
 MAX_PARTIAL_MATCHES = 100_000
-"""How many partial matches a key may have, unless something else is said."""
+"""The default maximum number of partial matches of a key."""
 LARGEST_LIMIT = 10**12
 DROPPED = "partial_matches_dropped"
-"""The metric that counts what ``on_limit="drop"`` dropped."""
+"""The metric that counts the partial matches dropped by ``on_limit="drop"``."""
 OnLimit = Literal["error", "drop"]
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 
 
 def check_limit(max_partial_matches: Any) -> None:
-    """:raises StreamDefinitionError: it is no limit of partial matches"""
+    """:raises StreamDefinitionError: the value is not a valid limit of partial matches"""
     expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
     if max_partial_matches is not None and max_partial_matches > LARGEST_LIMIT:
         raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
@@ -74,15 +74,15 @@ class CepOperator(KeyGroupOperator):
     """A pattern over one keyed input.
 
     :param schema: the columns of the events
-    :param keys: the key columns; none: all events have one key
+    :param keys: the key columns; if empty, all events have one key
     :param time: the event-time column; None: processing time
-    :param outputs: what is asked for, by name
-    :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
-    :param pages: pages of state per key group
-    :param max_partial_matches: how many partial matches a key may have after each of its events; None: any number. What one
-        event may cost is limited with it, see docs/limits.md
-    :param on_limit: what happens to more: :class:`~asterism.errors.LimitExceededError`, or those that began last are dropped,
-        without a timeout, and counted in the metric DROPPED
+    :param outputs: the requested outputs, by name
+    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
+    :param pages: the number of pages of state per key group
+    :param max_partial_matches: the maximum number of partial matches of a key after each of its events; None: no maximum. It
+        also limits the cost of one event, see docs/limits.md
+    :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the partial
+        matches that began last are dropped, without a timeout, and counted in the metric DROPPED
     """
 
     metrics: Sequence[str] = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value, LATE, DROPPED)
@@ -138,7 +138,7 @@ class CepOperator(KeyGroupOperator):
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
         self.matcher = Matcher([self.pattern])
-        # A stream without a key is a stream with one key.
+        # A stream without a key is treated as a stream with one key.
         self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
         prepared = pa.schema(
             [
@@ -155,7 +155,7 @@ class CepOperator(KeyGroupOperator):
             name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
             for name, spec in outputs.items()
         }
-        # The repr of a pattern names its functions; what they do is told by their code.
+        # The repr of a pattern only names its functions; the identity must also contain their code.
         functions = [
             _plain(condition.function)
             for condition in self.pattern.nfa.conditions
@@ -170,7 +170,7 @@ class CepOperator(KeyGroupOperator):
         return any(spec.kind is OutputKind.LATE for spec in self.outputs.values())
 
     def _read_columns(self) -> pa.Schema:
-        """The columns of the events that :meth:`prepare` reads."""
+        """The event columns that :meth:`prepare` reads."""
         names = {*self.pattern.input_columns, *self.keys, *(name for name, _ in self.order_by)}
         if not self.processing_time:
             names.add(self.time.name)
@@ -179,7 +179,7 @@ class CepOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ before the exchange
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """Evaluate the conditions on current events, and keep only the columns that matching and results need."""
+        """Evaluate the conditions on the current events, and keep only the columns needed for matching and results."""
         count = events.num_rows
         full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
@@ -221,9 +221,9 @@ class CepOperator(KeyGroupOperator):
                 group.emit(output, late_table(self.schema, events))
 
     def _ordered(self, events: pa.Table) -> pa.Table:
-        """By ``order_by``; the matcher sorts by time and keeps this order among equal times."""
+        """Sort by ``order_by``; the matcher sorts by time and keeps this order among equal times."""
         for name, descending in reversed(self.order_by):
-            how = ("descending", "at_end") if descending else ("ascending", "at_start")  # nulls as Spark orders them
+            how = ("descending", "at_end") if descending else ("ascending", "at_start")  # nulls are ordered as in Spark
             events = events.take(pc.sort_indices(events, sort_keys=[("o:" + name, *how)]))
         return events
 
@@ -231,7 +231,7 @@ class CepOperator(KeyGroupOperator):
         return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)
 
     def collect(self, step: Step, group: Group) -> None:
-        """Emit the rows for what *step* found, and count."""
+        """Emit the rows of *step*, and count them."""
         kinds = {OutputKind.MATCHES.value: len(step.matches), OutputKind.TIMED_OUT.value: len(step.timeouts)}
         for metric, count in {**kinds, DROPPED: step.dropped}.items():
             if count:
@@ -246,9 +246,9 @@ class CepOperator(KeyGroupOperator):
     def process_sorted(
         self, carried: Carried, events: pa.Table, *, last: bool, now: Now
     ) -> Generator[dict[str, pa.Table], None, Carried]:
-        """Batch: *events* (prepared) are sorted by key and time, and all there is of their keys; the last key may go on in
-        the next call, unless this is the *last*. *carried* is what the call before returned, at first :meth:`nothing_carried`.
-        Yields rows of the outputs.
+        """Process a batch. The prepared *events* are sorted by key and time and complete for each key, except that the last
+        key may continue in the next call unless this is the *last*. *carried* is the return value of the previous call,
+        initially :meth:`nothing_carried`. Yields rows of the outputs.
         """
         group = Group.without_state(now)
         if self.processing_time:
@@ -282,11 +282,11 @@ class CepOperator(KeyGroupOperator):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Between calls of :meth:`CepOperator.process_sorted`.
+    """The state between calls of :meth:`CepOperator.process_sorted`.
 
-    :param page: the partial matches of the key that may go on
-    :param key: of the last event
-    :param count: how many events that the pattern can see had its key and time
+    :param page: the partial matches of the key that may continue
+    :param key: the key of the last event
+    :param count: how many visible events had its key and time (see :attr:`BoundPattern.relevant_only`)
     """
 
     page: Page
@@ -295,7 +295,7 @@ class Carried:
     count: int
 
     def alike_with(self, keys: pa.Table, events: pa.Table) -> int:
-        """How many events that the pattern can see had the key and time of the first of these before."""
+        """How many earlier visible events had the key and time of the first of *events*."""
         if not self.count or not events.num_rows or events.column(TIME)[0].as_py() != self.time:
             return 0
         codes, _ = group_codes(pa.concat_tables([self.key, keys.slice(0, 1)]))
@@ -303,7 +303,7 @@ class Carried:
 
     @classmethod
     def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: npt.NDArray[np.bool_], alike: int) -> Carried:
-        """*seen* are the events that the pattern can see, *alike* as :meth:`alike_with` told."""
+        """*seen* masks the events that are visible to the pattern; *alike* is the result of :meth:`alike_with`."""
         times = events.column(TIME).to_numpy()
         if not len(times):
             return cls(page, keys, 0, 0)
@@ -320,7 +320,7 @@ def event_times(
 ) -> pa.ChunkedArray | pa.Array:
     """The column TIME of events.
 
-    :raises InvalidEventError: an event has no time, and nobody *wants late* events, to which it would go
+    :raises InvalidEventError: an event has no time, and there is no output for late events, to which it would go
     """
     if processing_time:
         return pa.array(np.zeros(events.num_rows, np.int64))
@@ -335,9 +335,9 @@ def event_times(
 
 
 def _heaviest(page: Page, keys: pa.Table) -> str:
-    """The key with the most partial matches, or else with the most events of a call."""
+    """The key with the most partial matches, or if there are none, the key with the most events of the call."""
     most, found, what = 0, None, "partial matches before it"
-    counts = np.diff(page.run_at)  # with the start state of each key
+    counts = np.diff(page.run_at)  # including the start state of each key
     if len(counts) and counts.max() > most:
         most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if found is None and keys.num_rows:
@@ -356,8 +356,8 @@ def _column(name: str) -> Any:
 
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
-    """A function as plain data that is the same in every process: its name, code, defaults and the values that it captures.
-    Of values that can change, and of objects of a user's classes, only the type is told.
+    """A function as plain data that is the same in every process: its name, code, defaults and captured values. Mutable
+    values and objects of user-defined classes are represented only by their type.
     """
     if id(value) in seen:
         return "..."
@@ -386,5 +386,5 @@ def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
 def _captured(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not set yet
+    except ValueError:  # the cell is not set yet
         return None

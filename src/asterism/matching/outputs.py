@@ -1,10 +1,10 @@
-"""Results as rows: what a query gives for each match, timed-out partial match and late event.
+"""Converts results to rows, for each match, timed-out partial match and late event.
 
-A match becomes one row. Its default form has the key, ``start_time`` and ``end_time`` (first and last event), ``match_time``
-(when it was decided), ``match_id`` (see :mod:`asterism.matching.match_ids`) and, per stage, a column with a list of the
-events that the stage took, typed as the input. With
-*measures*, SQL over the stages (``FIRST(a.ts)``, ``COUNT(b.*)``), a row has the key and the measures instead; with a *function*,
-a user's code makes rows from the default form. All of it works on columns: no Python object per event or match.
+By default a match becomes a row with the key, ``start_time`` and ``end_time`` (first and last event), ``match_time`` (when it
+was decided), ``match_id`` (see :mod:`asterism.matching.match_ids`) and, per stage, a column with the list of the events that
+the stage took, typed as the input. With *measures*, SQL over the stages (``FIRST(a.ts)``, ``COUNT(b.*)``), a row has the key
+and the measures instead. With a *function*, user code makes rows from the default form. All of it is columnar: there is no
+Python object per event or match.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OutputKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """What a query asks of one of its outputs. *measures* are SQL texts, ``expression AS name``."""
+    """The definition of an output. *measures* are SQL strings, ``expression AS name``."""
 
     kind: OutputKind
     measures: tuple[str, ...] | None = None
@@ -53,7 +53,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A time column as checkpoints are told of it: its unit only where it is not the one that it was before there were others."""
+    """The repr of a time column for checkpoints. The unit is omitted if it is milliseconds, once the only unit."""
 
     time: TimeColumn
 
@@ -62,22 +62,22 @@ class Described:
 
 
 def times_of(time: TimeColumn, step: Step, found: Found) -> list[pa.Array]:
-    """The times of matches: of the first event, of the last, and when it was decided."""
+    """The times of matches: of the first event, of the last event, and of the decision."""
     first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
     return [time.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
 
 
 def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:
-    """The events of a step, whole."""
+    """The events of a step with all columns."""
     columns = [one_chunk(step.events.column("e:" + name)) for name in schema.names]
     return pa.StructArray.from_arrays(columns, fields=list(schema))
 
 
 class MatchOutput:
-    """Makes the rows of one output from what the matcher found. Plain data, it travels to the workers.
+    """Makes the rows of one output from the results of the matcher. Plain data, so that it can be sent to the workers.
 
-    :param id_keys: the columns of ``Step.keys`` by which matches are told apart; by default *keys*
-    :param id_names: what tells matches of this pattern from those of others; by default the names of the stages
+    :param id_keys: the columns of ``Step.keys`` that go into match ids; by default *keys*
+    :param id_names: what distinguishes match ids of this pattern from those of others; by default the names of the stages
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Parts:
         self.matches = np.repeat(np.arange(len(found)), np.diff(found.offsets))
 
     def of(self, stage: int) -> tuple[Ints, Ints]:
-        """(events, in order of match and acceptance; the match that each of them belongs to)"""
+        """(the events, in order of match and acceptance; the match of each of them)"""
         mine = self.stages == stage
         return self.events[mine], self.matches[mine]
 
@@ -199,18 +199,18 @@ class _MatchMeasures:
 
     @property
     def expressions(self) -> list[Vectorized]:
-        """Everything that is computed, but for the aggregates."""
+        """All computed expressions except the aggregates."""
         return [*(calls.arguments for calls in self._calls.values()), self._measures.rest]
 
     def _add(self, call: Call, text: str) -> tuple[tuple[int, int], pa.DataType]:
-        """((number of the stage, number of the call among those of the stage), type)"""
+        """((index of the stage, index of the call within the stage), type)"""
         stage = self._scope.stages.index(self._scope.stage_of(call.parts, call.name.upper(), text, call.start))
         calls = self._calls.setdefault(stage, Calls(self._scope.schema, whole=True))
         number, data_type = calls.add(call.of_events(), text)
         return (stage, number), data_type
 
     def _outside(self, column: exp.Column, text: str) -> Call | str:
-        """Outside of aggregates ``a.x`` is ``LAST(a.x)``."""
+        """Outside of aggregates, ``a.x`` is ``LAST(a.x)``."""
         name = ".".join(part.name for part in column.parts)
         if not column.table and name in self._base.names:
             return name
@@ -229,7 +229,7 @@ class _MatchMeasures:
         results = {}
         for stage, calls in self._calls.items():
             events, matches = parts.of(stage)
-            # Each event once, of however many matches it is. It takes a tenth of the time of np.unique.
+            # Take each event once, however many matches contain it. This takes a tenth of the time of np.unique.
             is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
             is_used[events] = True
             used = np.flatnonzero(is_used)

@@ -1,4 +1,4 @@
-"""The partial matches of a page of keys: their columns, and their form in the state."""
+"""The partial matches of a page of keys: their columns, and their format in the state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KeyRows(NamedTuple):
         return zip(self[::2], self[1::2], strict=True)
 
     def of(self, keys: Ints) -> KeyRows:
-        """The rows of *keys*, in this order; -1 stands for a key that has none."""
+        """The rows of *keys*, in this order; -1 denotes a key without rows."""
         found: list[Ints] = []
         for at, rows in self.pairs():
             new_at = offsets_of(np.append(np.diff(at), 0)[keys])
@@ -39,9 +39,9 @@ class KeyRows(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """Keys and their rows, with the events and nodes that these refer to.
+    """Keys and their rows, with the events and nodes that the rows refer to.
 
-    An event's *position* is that among the events of its key with its time, as they were seen. Rows and nodes: see
+    The *position* of an event is its index among the visible events of its key and time. Rows and nodes: see
     :mod:`asterism.matching.kernels`.
     """
 

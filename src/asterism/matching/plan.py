@@ -1,4 +1,4 @@
-"""What is matched and within which limits: an automaton, and all that is known about a query before the schema of its events."""
+"""The automaton of a query and its limits: everything that does not depend on the schema of the events."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NO_SKIP = AfterMatchSkipStrategy.no_skip()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a key may cost.
+    """Limits on the cost of a key.
 
-    :param partial_matches: how many partial matches a key may have after each of its events; None: any number. Each of them
-        allows an event STEPS_PER_PARTIAL_MATCH steps (see ``kernels.MADE``), and HELD_PER_PARTIAL_MATCH finished matches that
-        wait for their emission; a limit below LEAST_PARTIAL_MATCHES counts as that.
+    :param partial_matches: the maximum number of partial matches of a key after each of its events; None: no maximum. Each of
+        them allows an event STEPS_PER_PARTIAL_MATCH steps (see ``kernels.MADE``), and HELD_PER_PARTIAL_MATCH finished matches
+        that wait for their emission. A limit below LEAST_PARTIAL_MATCHES counts as that.
     :param drop: drop the partial matches that began last instead of raising an error
     """
 
@@ -39,19 +39,19 @@ class Limits:
 
     @property
     def steps(self) -> int | None:
-        """How many steps an event may take."""
+        """The maximum number of steps of an event."""
         return self._times(STEPS_PER_PARTIAL_MATCH)
 
     @property
     def held(self) -> int | None:
-        """How many finished matches may wait."""
+        """The maximum number of finished matches that wait for their emission."""
         return self._times(HELD_PER_PARTIAL_MATCH)
 
     def _times(self, factor: int) -> int | None:
         return None if self.partial_matches is None else factor * max(self.partial_matches, LEAST_PARTIAL_MATCHES)
 
     def error(self, code: int, where: str, excess: int, hint: str) -> LimitExceededError:
-        """What an error code of the kernel means; *excess* is how many partial matches there were too many, or 0."""
+        """The exception for an error code of the kernel; *excess* is the number of partial matches above the limit, or 0."""
         from asterism.matching import kernels
 
         if code == kernels.TOO_MANY_RUNS:
@@ -76,10 +76,10 @@ class Limits:
 class MatchPlan:
     """An automaton and how it is run.
 
-    :param conditions_of: for each stage the conditions that it asks for, by number; error messages name stages by it
-    :param skip: what a match discards
-    :param carried: the event columns that matches need; they are kept with the partial matches
-    :param zone: the time zone of the times that per-event conditions see; None: they have none
+    :param conditions_of: for each stage the numbers of its conditions, from which error messages determine the stage
+    :param skip: the skip strategy
+    :param carried: the event columns that matches need, which are kept with the partial matches
+    :param zone: the time zone of the times that per-event conditions get; None: the times have no time zone
     """
 
     nfa: Nfa
@@ -104,7 +104,7 @@ class MatchPlan:
         return cls(nfa=nfa, conditions_of=asked, skip=pattern.skip, semantics=semantics, **options)
 
     def stages_with(self, *conditions: int) -> list[str]:
-        """The stages that ask for any of these conditions."""
+        """The stages that use any of these conditions."""
         return [stage for stage, asked in self.conditions_of.items() if not set(asked).isdisjoint(conditions)]
 
 
@@ -116,7 +116,7 @@ def _all_stages(pattern: PatternSequence) -> Iterator[Stage]:
 
 
 def _leaves(stage: Stage) -> Iterator[Condition]:
-    """The conditions that a stage joins and negates."""
+    """The conditions that the condition of a stage combines or negates."""
     todo = [condition for condition in (stage.condition, stage.until) if condition is not None]
     for condition in todo:
         match condition:
@@ -129,7 +129,7 @@ def _leaves(stage: Stage) -> Iterator[Condition]:
 
 
 def _identity(condition: Condition) -> Any:
-    """Functions are told apart by identity: they need not have a hash."""
+    """Functions are distinguished by identity because they need not be hashable."""
     if isinstance(condition, PythonCondition | IterativeCondition):
         return type(condition), id(condition.function), getattr(condition, "columns", None)
     return condition

@@ -1,9 +1,8 @@
-"""How the kernel asks Python about an event, and what the function that answers gets to see.
+"""Calls Python conditions from the kernel, and gives them access to the event and the partial match.
 
-The kernel knows conditions, events and stages by number, and a partial match by its last node. While it runs, a
-:class:`PythonCalls` holds what these numbers mean. The kernel calls :meth:`PythonCalls.answer` through a C function pointer,
-whose address stands in the program of the condition; nodes are read from the kernel's memory, and only if the function asks
-for them.
+The kernel identifies conditions, events and stages by number, and a partial match by its last node. :class:`PythonCalls` maps
+these numbers while the kernel runs. The kernel calls :meth:`PythonCalls.answer` through a C function pointer, whose address
+is part of the program of the condition. Nodes are read from the memory of the kernel, only if the function requests them.
 """
 
 from __future__ import annotations
@@ -24,26 +23,27 @@ from asterism.patterns.conditions import Event
 from asterism.patterns.semantics import Semantics
 
 POINTER = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
-"""From a Python function of five integers (condition, event, node, address of the nodes, their number) to a C function."""
+"""Converts a Python function of five integers (condition, event, node, address of the nodes, their number) to a C function.
+"""
 FAILED = -1
 ANY_NODE = -2
 LATEST = (datetime.max - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-"""How the end of time is shown: a datetime can be no later."""
+"""The maximum of datetime in microseconds, which represents the end of time."""
 
 
 class CallFailure(NamedTuple):
     condition: int
     error: BaseException | None
     answer: Any
-    """what it answered instead of True or False, if it did answer"""
+    """the return value, if it was not True or False"""
 
 
 class PythonCalls:
-    """The calls of one run of the kernel for the per-event conditions of *pattern*.
+    """The per-event conditions of *pattern* during one run of the kernel.
 
     :param pool: the events, with the columns ``e:<name>`` of those that the conditions read
-    :param rows: event number to row of *pool*
-    :param times: event number to time, in microseconds
+    :param rows: maps an event number to a row of *pool*
+    :param times: maps an event number to its time, in microseconds
     """
 
     def __init__(self, pattern: BoundPattern, pool: pa.Table, rows: Ints, times: Ints, processing_time: int) -> None:
@@ -54,17 +54,17 @@ class PythonCalls:
         self.zone = pattern.plan.zone
         self.processing_time = processing_time
         self.forgiving = pattern.semantics is Semantics.FLINK
-        """a stage that does not exist has accepted nothing, as in Flink"""
+        """an unknown stage has accepted no events, as in Flink"""
         held = {name.removeprefix("e:"): one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"}
         self._columns = [held if c.columns is None else {name: held[name] for name in c.columns} for c in conditions]
         self._events: list[dict[int, Event]] = [{} for _ in conditions]
         self._known = [(-1, -1, 0)] * len(conditions)
-        """per condition: event, node, and what it answered last"""
+        """per condition: event, node and result of the last call"""
         self._nodes: tuple[int, int, Any] = (0, 0, None)
         self.failure: CallFailure | None = None
 
     def answer(self, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> int:
-        """Does the condition hold? 1, 0, or FAILED: then *failure* tells why."""
+        """Whether the condition holds: 1, 0, or FAILED with the reason in *failure*."""
         known_event, known_node, known = self._known[condition]
         if known_event == event and known_node in (node, ANY_NODE):
             return known
@@ -73,22 +73,22 @@ class PythonCalls:
         holds: Any = None
         try:
             holds = self.conditions[condition].function(self.event(condition, event), context)
-        except BaseException as raised:  # nothing may pass through the kernel; error() raises it again
+        except BaseException as raised:  # no exception may pass through the kernel; error() raises it again
             error = raised
         finally:
             context.calls = None
         if not isinstance(holds, bool | np.bool_):
             self.failure = CallFailure(condition, error, holds)
             return FAILED
-        # The edges of a state ask the same, one after the other. A function that has not asked for earlier events has seen
-        # nothing of the partial match: it would answer the same for every other.
+        # The edges of a state repeat the same call. A function that did not read earlier events gives the same result for
+        # every other partial match.
         self._known[condition] = event, node if context.looked else ANY_NODE, int(holds)
         return int(holds)
 
     def error(self, where: str) -> InvalidEventError:
-        """What went wrong.
+        """The exception for the failure.
 
-        :raises BaseException: what no condition may answer for: KeyboardInterrupt and its like
+        :raises BaseException: an exception that is not caused by a condition, such as KeyboardInterrupt
         """
         assert self.failure is not None
         number, error, answer = self.failure
@@ -105,7 +105,7 @@ class PythonCalls:
         return failed
 
     def event(self, condition: int, number: int) -> Event:
-        """The event, as a condition sees it."""
+        """The event as passed to a condition."""
         events = self._events[condition]
         found = events.get(number)
         if found is None:
@@ -113,7 +113,7 @@ class PythonCalls:
         return found
 
     def accepted(self, stage: int, node: int, nodes: int, n_nodes: int) -> list[int]:
-        """The events that a stage has accepted on the way to *node*, in order."""
+        """The events that a stage has accepted on the path to *node*, in order."""
         address, length, cells = self._nodes
         if (address, length) != (nodes, n_nodes):
             cells = (ctypes.c_int64 * (3 * n_nodes)).from_address(nodes)  # event, stage, parent
@@ -128,7 +128,7 @@ class PythonCalls:
 
 
 class _PartialMatchContext:
-    """The context of one call, closed after it: the kernel's memory is not there for ever."""
+    """The context of one call. It is closed afterwards because the memory of the kernel is then invalid."""
 
     __slots__ = ("_at", "calls", "looked")
 

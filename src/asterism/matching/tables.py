@@ -1,4 +1,4 @@
-"""An automaton as flat arrays for the kernel, and what can be told of its guards beforehand."""
+"""Converts an automaton to flat arrays for the kernel, and analyzes its guards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BITS_PER_WORD = 63
 
 
 def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Tables:
-    """The automaton of *plan*, alone in its tables."""
+    """The tables of the automaton of *plan* alone."""
     from asterism.matching import kernels
 
     nfa, skip, limits = plan.nfa, plan.skip, plan.limits
@@ -75,7 +75,7 @@ def _rows(rows: Sequence[Sequence[int]], columns: int) -> Ints:
 
 
 def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, int, int]]) -> int:
-    """Append a guard for the kernel: rows of a condition and where to go on. The row where it begins."""
+    """Append the rows of a guard: a condition and the rows to continue with. Returns the first row of the guard."""
     match guard:
         case Always():
             return if_true
@@ -93,13 +93,13 @@ def _branches(guard: Guard, if_true: int, if_false: int, rows: list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How each condition of an automaton is evaluated: its bit, and the number of its program; -1: it has none."""
+    """How each condition of an automaton is evaluated: its bit, and the number of its program, or -1."""
 
     bit: Sequence[int]
     program: Sequence[int]
 
     def bits_only(self, guard: Guard) -> tuple[int, int] | None:
-        """(bits that must have a certain value, their values) if that is all the guard asks for."""
+        """(a mask of the bits that the guard tests, their required values) if the guard tests nothing else."""
         match guard:
             case Always():
                 return 0, 0
@@ -116,7 +116,7 @@ class Evaluation:
         return None
 
     def outlooks(self, states: Sequence[NfaState]) -> dict[NfaState, Outlook]:
-        """What each state and those that PROCEED edges lead to from it ask of events."""
+        """The outlook of each state, including the states that its PROCEED edges lead to."""
         outlooks: dict[NfaState, Outlook] = {}
         for state in _targets_first(states):
             outlook = outlooks[state] = Outlook(quiet=state.kind is not NfaStateKind.STOP)
@@ -143,7 +143,7 @@ class Evaluation:
         return outlooks
 
     def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
-        """Bounds of a guard's value for an event whose condition bits are all unset."""
+        """Bounds of the value of a guard for an event whose condition bits are all unset."""
         match guard:
             case Test(condition):
                 if self.bit[condition] >= 0:
@@ -158,7 +158,7 @@ class Evaluation:
         return True, True
 
     def can_skip_events(self, states: Sequence[NfaState]) -> bool:
-        """May events that meet no condition be left out altogether? Not where a stage asks for the very next event."""
+        """Whether events that satisfy no condition can be removed. They cannot if a stage uses strict contiguity."""
         waiting = [
             item
             for item in self.outlooks(states).items()
@@ -169,30 +169,31 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Outlook:
-    """What can happen to a partial match in a state, PROCEED edges included."""
+    """What can happen to a partial match in a state, including PROCEED edges."""
 
     plain: bool = True
-    """guards ask for condition bits only"""
+    """whether guards test condition bits only"""
     bits: int = 0
-    """of the conditions that guards mention"""
+    """the bits of the conditions in guards"""
     quiet: bool = True
-    """is it certain what becomes of an event that meets none of these conditions, and is it not the end?"""
+    """whether the effect of an event that satisfies none of these conditions is certain and does not end the partial match"""
     followed: tuple[Edge, ...] = ()
     """the edges that such an event follows, if that is certain: the first two of them"""
     passes: bool = True
-    """are all of them IGNORE edges?"""
+    """whether all of them are IGNORE edges"""
 
     def wake(self, state: NfaState) -> int:
-        """Which events can matter to a partial match in *state*: bits of the conditions that one of them must meet, or -1.
+        """The events that can matter to a partial match in *state*: a mask of conditions of which an event must satisfy one,
+        or -1.
 
-        An event that meets none of the conditions mentioned may be passed over if the state would just ignore it.
+        An event that satisfies none of the conditions in the guards can be skipped if the state would only ignore it.
         """
         stays = len(self.followed) == 1 and self.followed[0].target is state
         return self.bits if self.quiet and self.passes and (stays or state.kind is NfaStateKind.START) else -1
 
 
 def _targets_first(states: Sequence[NfaState]) -> list[NfaState]:
-    """The states in an order in which PROCEED edges lead back; they make no circle."""
+    """The states, with the targets of PROCEED edges before their sources; these edges form no cycle."""
     order: dict[NfaState, None] = {}
     for origin in states:
         todo = [origin]

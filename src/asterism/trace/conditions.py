@@ -1,8 +1,8 @@
-"""The conditions of an automaton over the events of one key: which hold, and which values they have read.
+"""Evaluates the conditions of an automaton over the events of one key: whether they hold, and which values they have read.
 
-What reads the event alone is computed for all events at once. In a condition that reads the partial match each aggregate becomes
-a column beside those of the event, and DuckDB computes the rest: for all partial matches that an event meets together or, where
-that fails, for each alone and only if its answer matters.
+A condition that reads only the event is computed for all events at once. In a condition that reads the partial match, each
+aggregate becomes a column next to those of the event, and DuckDB computes the rest: for all partial matches of an event
+together or, if that fails, one by one and only where the result matters.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from asterism.trace.steps import Check, Partial
 
 Mask = npt.NDArray[np.bool_]
 MAX_TEXT = 200
-"""Characters of a condition in an explanation."""
+"""The maximum length of a condition in an explanation."""
 AT_ONCE = 2**26
-"""Bytes of copies of an event, one for each partial match, that are made for one call of DuckDB."""
+"""The maximum bytes of the copies of an event, one for each partial match, in one call of DuckDB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StageAggregate:
-    """An aggregate over the events of a stage; *values* are those of its argument for all events, None for ``COUNT(a.*)``."""
+    """An aggregate over the events of a stage; *values* is its argument for all events, None for ``COUNT(a.*)``."""
 
     label: str
     function: str
@@ -54,8 +54,8 @@ class _StageAggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ConditionQuestion:
-    """A condition of the automaton, or one of the parts that AND joins in it: a mask of the events, or an expression over the
-    event and its aggregates (by number), or both, which must hold; or a function.
+    """A condition of the automaton, or one of its conjuncts: a mask of the events, an expression over the event and its
+    aggregates (by index), or both, which must both hold; or a function.
     """
 
     text: str
@@ -68,9 +68,9 @@ class _ConditionQuestion:
 
 class Conditions:
     """
-    :param times: of the events, in microseconds
-    :param zone: of the times that per-event conditions see
-    :param forgiving: a stage that does not exist has taken nothing, as in Flink
+    :param times: the times of the events, in microseconds
+    :param zone: the time zone of the times that per-event conditions get
+    :param forgiving: an unknown stage has taken no events, as in Flink, instead of being an error
     """
 
     def __init__(self, nfa: Nfa, events: pa.Table, times: Ints, zone: str | None = "UTC", *, forgiving: bool) -> None:
@@ -78,9 +78,9 @@ class Conditions:
         self.stages = nfa.stages
         self.now = datetime.now(UTC)
         self._aggregates: dict[str, _StageAggregate] = {}
-        """by the SQL that they are written in"""
+        """by their SQL"""
         parts = [self._conjuncts(condition) for condition in nfa.conditions]
-        prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # such columns no event has
+        prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # a prefix that no column of the events has
         self._column_of = {written: prefix + str(number) for number, written in enumerate(self._aggregates)}
         fields = [pa.field(self._column_of[written], one.type) for written, one in self._aggregates.items()]
         self._of_match = Vectorized(pa.schema([*events.schema, *fields], events.schema.metadata))
@@ -88,16 +88,16 @@ class Conditions:
         self._parts = [self._in_parts(*of) for of in zip(nfa.conditions, parts, strict=True)]
         self._row = -1
         self._known: dict[tuple[int | _ConditionQuestion, Partial], bool] = {}
-        """answers about the event at hand"""
+        """cached results for the current event"""
         read = {name for question in self._whole for name in question.columns}
         is_sql = all(isinstance(condition, SqlCondition) for condition in nfa.conditions)
         self.columns = [name for name in events.column_names if name in read or not is_sql]
-        """those that conditions read: a function may look at any"""
+        """the columns that conditions read; a function may read any"""
 
     # ------------------------------------------------------------------ binding
 
     def _conjuncts(self, condition: Condition) -> list[tuple[str, exp.Expr]]:
-        """What AND joins in SQL, as text and resolved."""
+        """The conjuncts of a SQL condition, as text and resolved."""
         if not isinstance(condition, SqlCondition):
             return []
         tree = parse(condition.text)
@@ -146,20 +146,22 @@ class Conditions:
         )
 
     def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_ConditionQuestion]:
-        """What AND joins need not be computable alone: ``x <> 0 AND 1 / x > 2``. Then it is told as a whole."""
+        """The conjuncts; none if one cannot be computed alone, as in ``x <> 0 AND 1 / x > 2``. The condition is then shown
+        whole.
+        """
         with contextlib.suppress(AsterismError):
             return [self._question(condition, [part], part[0]) for part in parts if len(parts) > 1]
         return []
 
     def _values(self, tree: exp.Expr, text: str) -> pa.ChunkedArray:
-        """Of an expression over the event, for all events, in a type of Spark."""
+        """The values of an expression over the event, for all events, in a type of Spark."""
         expression = Vectorized(self.events.schema)
         expression.add(tree, text)
         [values] = expression.evaluate(self.events)
         return values.cast(spark_type(values.type, expression.zone) or values.type, safe=False)
 
     def _with_columns(self, tree: exp.Expr) -> exp.Expr:
-        """The expression over columns in place of aggregates."""
+        """The expression with columns instead of aggregates."""
         holder = exp.Paren(this=tree.copy())
         for node in list(holder.find_all(*AGGREGATES)):
             node.replace(exp.Column(this=exp.to_identifier(self._column_of[node.sql()], quoted=True)))
@@ -168,7 +170,7 @@ class Conditions:
     # ------------------------------------------------------------------ answers
 
     def meet(self, row: int, partials: Sequence[Partial]) -> None:
-        """What is asked from now on is about the event *row*. About *partials* all is computed together, if that succeeds."""
+        """Set the current event; compute the conditions for all *partials* together if that succeeds."""
         self._row, self._known = row, {}
         at_once = 1 + AT_ONCE // (1 + self.events.slice(row, 1).nbytes)
         for begin in range(0, len(partials) if self._of_match.texts else 0, at_once):
@@ -180,7 +182,7 @@ class Conditions:
                     }
 
     def holds(self, guard: Guard, partial: Partial) -> bool:
-        """Does a guard hold for the event and a partial match? Conditions are asked in their order, as far as they matter.
+        """Whether a guard holds for the event and a partial match. Conditions are evaluated in order, as far as they matter.
 
         :raises InvalidEventError: a condition that matters cannot be computed
         """
@@ -196,7 +198,7 @@ class Conditions:
         return True
 
     def reads_match(self, guard: Guard) -> bool:
-        """May the answer depend on the partial match?"""
+        """Whether the result may depend on the partial match."""
         match guard:
             case Test(condition):
                 question = self._whole[condition]
@@ -252,7 +254,7 @@ class Conditions:
     # ------------------------------------------------------------------ aggregates
 
     def _beside_aggregates(self, partials: Sequence[Partial]) -> pa.Table:
-        """The event once for each partial match, and the aggregates there."""
+        """A row for each partial match: the event, and the aggregates over the partial match."""
         event = self.events.take(pa.array([self._row] * len(partials)))
         aggregates = [_values_of(aggregate, partials) for aggregate in self._aggregates.values()]
         return pa.table([*event.columns, *aggregates], schema=self._of_match.schema)
@@ -260,14 +262,14 @@ class Conditions:
     # ------------------------------------------------------------------ explanations
 
     def tried(self, what: Guard | _ConditionQuestion, partial: Partial) -> bool | None:
-        """Does a guard hold, or a condition? None: it cannot be computed, and did not matter."""
+        """Whether a guard or condition holds; None: it cannot be computed, and did not matter."""
         try:
             return self._answer(what, partial) if isinstance(what, _ConditionQuestion) else self.holds(what, partial)
         except InvalidEventError:
             return None
 
     def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
-        """The conditions that make guards what they are; of one that does not hold, the parts that do not."""
+        """The conditions that determine the results of guards; for one that does not hold, its conjuncts that do not."""
         told: dict[_ConditionQuestion, None] = {}
         for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
             whole = self._whole[condition]
@@ -294,7 +296,7 @@ class Conditions:
 
 
 def _values_of(aggregate: _StageAggregate, partials: Sequence[Partial]) -> Any:
-    """What an aggregate is over the events of each partial match."""
+    """The value of an aggregate over the events of each partial match."""
     rows = [partial.rows(aggregate.stage) for partial in partials]
     function, values, offset = aggregate.function, aggregate.values, aggregate.offset
     if values is None:
@@ -311,17 +313,17 @@ def _values_of(aggregate: _StageAggregate, partials: Sequence[Partial]) -> Any:
         elif not len(known):
             numbers.append(None)
         elif function in ("MIN", "MAX"):
-            order = pc.sort_indices(known)  # NaN is larger than everything else
+            order = pc.sort_indices(known)  # NaN is larger than every other value
             numbers.append(known[order[0 if function == "MIN" else -1].as_py()].as_py())
         else:
-            # One after the other: sums of doubles depend on the order of addition.
+            # Sums of doubles depend on the order of addition.
             total = np.add.accumulate(known.cast(aggregate.type, safe=False).to_numpy())[-1]
             numbers.append(total if function == "SUM" else total / len(known))
     return pa.array(numbers, aggregate.type)
 
 
 class _RecordedContext:
-    """What an iterative condition may know beside the event."""
+    """The context of an iterative condition."""
 
     def __init__(self, conditions: Conditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
         self._conditions, self._columns, self._row, self._partial = conditions, columns, row, partial

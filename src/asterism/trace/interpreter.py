@@ -1,8 +1,8 @@
-"""Runs an automaton over the events of one key in plain Python, and tells a recorder all that it does.
+"""Runs an automaton over the events of one key in plain Python, and reports each step to a recorder.
 
-What a partial match can do is told in :mod:`asterism.patterns.automaton`; in which order it happens, in
-:mod:`asterism.matching.kernels`, which does the same with arrays, for all keys at once. The answers are equal, also in their
-order: tests/trace/test_trace_property.py.
+:mod:`asterism.patterns.automaton` defines the transitions of a partial match, and :mod:`asterism.matching.kernels` the order
+in which they are made. The kernels do the same with arrays, for all keys at once. Both give the same results in the same
+order, see tests/trace/test_trace_property.py.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from asterism.trace.recorder import Recorder
 from asterism.trace.steps import Expired, Look, Partial, Run, Why
 
 MAX_PARTIALS = 20_000
-"""Partial matches at the same time, above which a trace stops: nobody reads that, and the next event may double them."""
+"""The number of simultaneous partial matches above which a trace stops: it would be too long to read, and the next event may
+double them.
+"""
 MAX_VISITS = 1_000_000
-"""States that one event may lead the partial matches through, above which a trace stops."""
+"""The number of states visited for one event above which a trace stops."""
 
 
 class _StoppedError(Exception):
-    """Why nothing is followed any more."""
+    """The reason why the trace stops."""
 
 
 class Heap(list[Run]):
-    """Runs by the place of their first event, that of the start state last. Ties are broken as in ``java.util.PriorityQueue``:
-    they decide which of two matches is the first to discard the other.
+    """Runs ordered by their first event; the run of the start state is last. Ties are broken as in
+    ``java.util.PriorityQueue``, because they decide which of two matches discards the other.
     """
 
     def push(self, run: Run) -> None:
@@ -49,7 +51,7 @@ class Heap(list[Run]):
         return first
 
     def discard(self, least: int, most: int) -> list[Run]:
-        """Take out the runs whose first event has a place between these."""
+        """Remove the runs whose first event is in [least, most]."""
         gone = [run for run in self if least <= run.first <= most]
         if gone:
             self[:] = [run for run in self if not least <= run.first <= most]
@@ -71,9 +73,9 @@ class Heap(list[Run]):
 
 class Interpreter:
     """
-    :meth:`arrive` and :meth:`watermark` are what an operator is called with.
+    :meth:`arrive` and :meth:`watermark` correspond to the calls of an operator.
 
-    :param times: of the events, in microseconds
+    :param times: the times of the events, in microseconds
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Interpreter:
         self.nfa, self.skip, self.conditions, self.recorder = nfa, skip, conditions, recorder
         self.times: list[int] = times.tolist()
         self.flink = semantics is Semantics.FLINK
-        # One that skips to the next start discards nothing that began earlier, so it need not wait for that.
+        # SKIP_TO_NEXT discards nothing that began earlier, so its matches need not wait for earlier partial matches.
         at_once = (SkipKind.NO_SKIP,) if self.flink else (SkipKind.NO_SKIP, SkipKind.SKIP_TO_NEXT)
         self.holds_back = skip.kind not in at_once
         self.window = micros(nfa.window)
@@ -96,19 +98,19 @@ class Interpreter:
         edges = [edge for state in nfa.states for edge in state.edges]
         self.reads_match = any(map(conditions.reads_match, {edge.guard for edge in edges}))
         self.is_alike = not self.reads_match and all(edge.gap is None for edge in edges)
-        """Does an event do the same to all partial matches in a state?"""
+        """Whether an event has the same effect on all partial matches in a state."""
         self.count = 0
-        """partial matches so far"""
+        """the number of partial matches so far"""
         self.processed = 0
-        """events so far"""
+        """the number of events processed so far"""
         self.runs, self.complete = Heap(), Heap()
         self.runs.push(Run(Partial.none(), nfa.start))
         self.buffer: list[int] = []
         self.now = BEFORE_TIME
         self.timers: set[int] = set()
-        """Flink: when to look at the time, though no event comes"""
+        """Flink: times at which deadlines are checked even without an event"""
         self.stopped = ""
-        """why nothing is followed any more"""
+        """why the trace stopped; empty if it did not"""
         self._looks: dict[tuple[NfaState, bool], Look] = {}
         self._visits = 0
 
@@ -122,7 +124,7 @@ class Interpreter:
                 self.buffer.append(row)
 
     def watermark(self, watermark: int, rank: Ints | None = None) -> None:
-        """The watermark rises; *rank* orders events with equal times."""
+        """Advance the watermark; *rank* orders events with equal times."""
         if watermark > self.now and not self.stopped:
             self.now = watermark
             ready = [row for row in self.buffer if self.times[row] <= watermark]
@@ -135,12 +137,12 @@ class Interpreter:
                 self.stopped = str(error)
 
     def _round(self, rows: Sequence[int], watermark: int) -> None:
-        # Flink: without an event or a timer that is due, a watermark does nothing at all.
+        # Flink: without an event or a due timer, a watermark has no effect.
         is_due = not self.flink or bool(rows) or any(timer <= watermark for timer in self.timers)
         began, before = False, None
         for row in rows:
             time = self.times[row]
-            if not self.flink or time != before:  # Flink looks at the time once for all events of one time
+            if not self.flink or time != before:  # Flink checks the time once for all events of one time
                 self._pass_time(time, row)
             began |= self._event(row)
             if self.flink and self.window and began:
@@ -150,7 +152,7 @@ class Interpreter:
             self._pass_time(watermark, None)
         self.timers = {timer for timer in self.timers if timer > watermark}
         if watermark == END_OF_TIME and not self.flink:
-            # Nothing can come any more: partial matches end, and what they held back comes out.
+            # No more events can arrive: partial matches end, and the matches that they held back are emitted.
             self.recorder.end(self.runs)
             self.runs = Heap()
             self._settle(Heap(), None)
@@ -158,7 +160,9 @@ class Interpreter:
     # ------------------------------------------------------------------ one event
 
     def _event(self, row: int) -> bool:
-        """Show an event to all partial matches; did one begin? (To Flink's timers that counts only after 1970.)"""
+        """Process an event for all partial matches. Returns whether a match began, which Flink's timers count only after
+        1970.
+        """
         runs, done, time, began = Heap(), Heap(), self.times[row], False
         looks: dict[Partial, list[Look]] = {}
         made: dict[tuple[Partial, str], Partial] = {}
@@ -177,7 +181,7 @@ class Interpreter:
                         runs.push(Run(partial, target))
                     continue
                 began |= not partial and time > 0
-                # It may be complete without a further event, if all that is left is optional.
+                # The match may be complete without a further event if all remaining stages are optional.
                 is_complete = is_final or self._look(target, partial, row, only_proceed=True).is_final
                 if look.stops and not is_complete:
                     continue
@@ -189,7 +193,7 @@ class Interpreter:
                     runs.push(Run(child, target))
                 if is_complete:
                     done.push(Run(child, target, time))
-            # In Flink a forbidden event that is met from the start state ends even that: nothing begins any more.
+            # In Flink a forbidden event seen from the start state ends the start state as well: no further match can begin.
             if not partial and run.state is self.nfa.start and not (look.stops and self.flink):
                 runs.push(run)
         self.runs = runs
@@ -201,7 +205,7 @@ class Interpreter:
         return began
 
     def _look(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
-        """Follow the edges of a state, PROCEED edges at once, the last one first."""
+        """Evaluate the edges of a state. PROCEED edges are followed immediately, the last one first."""
         if (state, only_proceed) in self._looks:
             return self._looks[state, only_proceed]
         since = self.times[row] - self.times[partial.row] if partial else 0
@@ -231,7 +235,7 @@ class Interpreter:
     # ------------------------------------------------------------------ time
 
     def _pass_time(self, time: int, next_row: int | None) -> None:
-        """Let the deadlines up to *time* pass, ahead of the event *next_row*: one after the other; in Flink time jumps."""
+        """Fire the deadlines up to *time*, before the event *next_row*: one after the other, or in Flink all at once."""
         while self.is_timed:
             earliest = min((one.deadline for run in self.runs for one in self._bounds(run)), default=END_OF_TIME)
             if earliest > time or earliest == END_OF_TIME:
@@ -241,7 +245,7 @@ class Interpreter:
                 return
 
     def _bounds(self, run: Run) -> Iterator[Expired]:
-        """When a partial match will be out of time, and why."""
+        """The deadlines of a partial match, with their reasons."""
         partial, gap = run.partial, run.state.gap
         if partial and gap is not None:
             yield Expired(run, Why.GAP, partial.row, self.times[partial.row] + micros(gap))
@@ -250,7 +254,7 @@ class Interpreter:
 
     def _expire(self, moment: int, next_row: int | None) -> None:
         runs, done, expired = Heap(), Heap(), []
-        # In Flink the difference of the end of time and a time before 1970 overflows: such a partial match does not end.
+        # In Flink the difference of the end of time and a time before 1970 overflows, so such a partial match does not end.
         overflows = self.flink and moment == END_OF_TIME
         for run in self.runs:
             bounds = (one for one in self._bounds(run) if not (overflows and self.times[one.row] < 0))
@@ -268,9 +272,9 @@ class Interpreter:
     # ------------------------------------------------------------------ complete matches
 
     def _settle(self, done: Heap, time: int | None) -> None:
-        """Emit the complete matches that nothing can discard any more, and discard what the skip strategy says.
+        """Emit the complete matches that nothing can discard any more, and apply the skip strategy.
 
-        :param time: of emission; None: that of completion
+        :param time: the emission time; None: the time of completion
         """
         for run in done:
             self.complete.push(run)
@@ -285,7 +289,7 @@ class Interpreter:
         self.recorder.held({run.partial for run in done if run in self.complete}, self.runs)
 
     def _discards(self, match: Partial) -> tuple[int, int]:
-        """What a match discards: the least and the most place that its first event has."""
+        """The range of the first events of the partial matches that a match discards."""
         match self.skip.kind:
             case SkipKind.NO_SKIP:
                 return 0, -1

@@ -1,4 +1,4 @@
-"""Writes down what the interpreter does, as the steps of a trace, each with its reason."""
+"""Records what the interpreter does as the steps of a trace, each with its reason."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from asterism.trace.conditions import Conditions
 from asterism.trace.steps import Check, Expired, Look, Partial, Run, Taken, TraceMatch, TraceStep, What, Why, proceeding
 
 MAX_STEPS = 20_000
-"""Steps that are kept, unless it is said otherwise; matches, timeouts and the summary are complete in any case."""
+"""The default number of steps that are kept. Matches, timeouts and the summary are always complete."""
 MAX_NAMED = 8
-"""Partial matches that are named where the same is true of many."""
+"""The maximum number of partial matches that are listed in one step."""
 
 
 class _Reason(NamedTuple):
@@ -33,9 +33,9 @@ class _Reason(NamedTuple):
 
 class Recorder:
     """
-    :param times: of the events, in microseconds
+    :param times: the times of the events, in microseconds
     :param clock: the time column; None: processing time
-    :param limit: how many steps are kept
+    :param limit: the maximum number of steps that are kept
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class Recorder:
         self.atoms = {stage.name: stage for stage in pattern.atoms()}
         self.positive = [name for name, stage in self.atoms.items() if not stage.contiguity.negated]
         self.waits: dict[frozenset[NfaState], tuple[str, ...]] = {}
-        """what is waited for in states, as far as it was asked"""
+        """a cache of the stages that a set of states waits for"""
         self.row: int | None = None
-        """the event at hand"""
+        """the current event"""
         self.moment: int | None = None
         self.steps: list[TraceStep] = []
         self.omitted: Counter[What] = Counter()
-        """steps beyond the limit"""
+        """the number of steps beyond the limit"""
         self.matches: list[TraceMatch] = []
         self.timeouts: list[TraceMatch] = []
         self.late_events: list[int] = []
         self.waiting: list[TraceStep] = []
         self.closest: TraceStep | None = None
         self.progress = ""
-        """of the closest: how far it got, in words"""
+        """how far *closest* got, as text"""
 
     def shown_time(self, time: int) -> Any:
         if self.clock is None or time in (BEFORE_TIME, END_OF_TIME):
@@ -76,7 +76,7 @@ class Recorder:
     # ------------------------------------------------------------------ what the interpreter does
 
     def late(self, row: int, behind: int | None) -> None:
-        """An event takes no part: it is so many microseconds behind the watermark, or (None) has no time."""
+        """Record a late event: it is *behind* microseconds behind the watermark, or has no time (None)."""
         self.row, self.moment = row, int(self.times[row])
         self.late_events.append(row + 1)
         said = "without a time, and so without a place among the others"
@@ -87,7 +87,9 @@ class Recorder:
     def event(
         self, row: int, looks: Mapping[Partial, list[Look]], made: Sequence[Partial], runs: Iterable[Run]
     ) -> None:
-        """An event was shown to all: what each saw, the partial matches that took it, and what is left (complete ones aside)."""
+        """Record an event: what each partial match did with it, the partial matches that took it, and the incomplete ones
+        that remain.
+        """
         self.row, self.moment = row, int(self.times[row])
         after, children = _by_partial(runs), _grouped((child.parent, child) for child in made)
         reasons: dict[Any, _Reason] = {}
@@ -108,7 +110,7 @@ class Recorder:
             waits = self._awaited(left)
             lost = tuple(stage for stage in self._awaited(look.state for look in own) if stage not in waits)
             goes_on = bool(waits) and not lost
-            case = frozenset(map(id, own)), lost, goes_on  # looks are shared where they are the same for all
+            case = frozenset(map(id, own)), lost, goes_on  # equal looks are shared by partial matches
             if case not in reasons:
                 reasons[case] = self._reason(partial, own, None if goes_on else lost)
             if goes_on:
@@ -124,7 +126,7 @@ class Recorder:
             self._add(What.NOTHING, None, nothing)
 
     def time(self, moment: int, next_row: int | None, expired: Sequence[Expired], runs: Iterable[Run]) -> None:
-        """Time has passed up to *moment*, ahead of the event *next_row*; *runs* are left."""
+        """Record that time has passed up to *moment*, before the event *next_row*; *runs* remain."""
         self.row, self.moment = None, moment
         left = _by_partial(runs)
         for partial, bounds in sorted(_grouped((one.run.partial, one) for one in expired).items()):
@@ -138,14 +140,14 @@ class Recorder:
         self.timeouts += [TraceMatch(self.shown_time(one.deadline), self._taken(one.run.partial)) for one in expired]
 
     def end(self, runs: Iterable[Run]) -> None:
-        """The input has ended, and these with it."""
+        """Record that the input has ended, which ends *runs*."""
         self.row = self.moment = None
         for partial, states in _by_partial(runs).items():
             text = f"the input ends, and it still waits for {either(self._awaited(states))}"
             self._add(What.DROPPED, partial, _Reason(Why.END, text))
 
     def matched(self, run: Run, time: int, discarded: Iterable[Partial]) -> None:
-        """A match is emitted with this time, and discards what overlaps it."""
+        """Record a match that is emitted with this time and discards overlapping partial matches."""
         self.matches.append(TraceMatch(self.shown_time(time), self._taken(run.partial)))
         name = f"match {len(self.matches)}"
         absence = f", as no {printable(run.state.stage)} came" if run.state.kind is NfaStateKind.PENDING else ""
@@ -154,14 +156,14 @@ class Recorder:
             self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip})"))
 
     def held(self, partials: Iterable[Partial], runs: Iterable[Run]) -> None:
-        """These are complete, but one of *runs* could still discard them."""
+        """Record complete matches that one of *runs* could still discard."""
         for partial in sorted(partials):
             first = min((run.first, run.partial) for run in runs)[1].number
             reason = f"held back: #{first} began earlier and could still discard it"
             self._add(What.HELD, partial, _Reason(Why.SKIPPED, reason))
 
     def finish(self, runs: Iterable[Run], complete: Iterable[Run]) -> None:
-        """No more events come. What still waits is noted, and may be what got farthest."""
+        """Record the partial matches that still wait when no more events follow; each is compared with the closest so far."""
         for partial, states in _by_partial(runs).items():
             step = TraceStep(
                 What.WAITED, None, None, partial.number, took=self._taken(partial), waits_for=self._awaited(states)
@@ -174,7 +176,7 @@ class Recorder:
     # ------------------------------------------------------------------ steps
 
     def _gone(self, partial: Partial, left: Sequence[NfaState], reason: _Reason) -> None:
-        """A partial match is no more, or only in the states that are *left*."""
+        """Record that a partial match was dropped, or remains only in the states *left*."""
         if left:
             self._add(What.NARROWED, partial, reason, waits_for=self._awaited(left))
         else:
@@ -223,7 +225,9 @@ class Recorder:
     # ------------------------------------------------------------------ why
 
     def _reason(self, partial: Partial, looks: Sequence[Look], lost: Sequence[str] | None = None) -> _Reason:
-        """Why a partial match did not take the event at hand, and so has *lost* the chance of some stages (None: it waits on)."""
+        """Why a partial match did not take the current event and so lost the option of the stages *lost* (None: it continues
+        to wait).
+        """
         assert self.row is not None
         for stop in (edge for look in looks for edge in look.stops):
             forbidden = self.atoms[stop.target.stage]
@@ -234,7 +238,7 @@ class Recorder:
         refusals = self._refusals(partial, looks)
         if lost:
             refusals = {key: guards for key, guards in refusals.items() if key[0] in lost} or refusals
-        # What begins nothing does so for want of its condition; what has begun ends with its loop.
+        # An event that begins no match is explained by the condition; a partial match ends for the reason of its loop.
         for stage in {stage for stage, _, _ in refusals}:
             ends = [key for key in refusals if key[0] == stage and key[2]]
             others = [key for key in refusals if key[0] == stage and not key[2]]
@@ -262,8 +266,8 @@ class Recorder:
         return _Reason(Why.CONDITION, text, every)
 
     def _refusals(self, partial: Partial, looks: Iterable[Look]) -> dict[tuple[str, Why, str], list[Guard]]:
-        """Why stages did not take the event, and why one that must not come is not it: (stage, why, the loop whose until
-        condition or greed it is), with the guards that did not hold.
+        """Why stages did not take the event, and why the event is not a forbidden one: a map from (stage, reason, the loop
+        with the until condition or greedy quantifier) to the guards that did not hold.
         """
         found: dict[tuple[str, Why, str], list[Guard]] = {}
         for state, edge in (refused for look in looks for refused in look.refused):
@@ -282,7 +286,7 @@ class Recorder:
     # ------------------------------------------------------------------ how far
 
     def _awaited(self, states: Iterable[NfaState]) -> tuple[str, ...]:
-        """What a partial match in these states waits for."""
+        """The stages that a partial match in these states waits for."""
         these = frozenset(states)
         if these not in self.waits:
             names: set[str] = set()
@@ -299,14 +303,14 @@ class Recorder:
         return self.waits[these]
 
     def _compare(self, partial: Partial, step: TraceStep) -> None:
-        """Keep the partial match that got farthest; of those that got equally far, the last."""
+        """Keep the partial match that got farthest; among equals, the last one."""
         if partial.complete and step.why is not Why.SKIPPED:
             return
         if self.closest is None or self._far(step.took) >= self._far(self.closest.took):
             self.closest, self.progress = step, "was complete" if partial.complete else self._reached(step.took)
 
     def _far(self, took: Taken) -> tuple[int, int]:
-        """The last stage that took an event, and how many events were taken."""
+        """The index of the last stage that took an event, and the number of events taken."""
         return max(self.positive.index(stage) for stage, _ in took), sum(len(events) for _, events in took)
 
     def _reached(self, took: Taken) -> str:
@@ -325,12 +329,12 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
-    """The states of partial matches, by number."""
+    """The states of each partial match, by number."""
     return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial) if run.partial)
 
 
 def _completes(look: Look) -> bool:
-    """Is a partial match complete without the event?"""
+    """Whether a partial match is complete without the event."""
     return any(edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL for _, edge in look.followed)
 
 

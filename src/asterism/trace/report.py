@@ -1,7 +1,7 @@
-"""Why a pattern matched or did not: the events of one key, and what each did to the partial matches.
+"""Explains why a pattern matched or did not: the events of one key, and the effect of each on the partial matches.
 
-:func:`trace` is what people call. :mod:`asterism.trace.interpreter` runs the pattern's automaton over the events,
-:mod:`asterism.trace.recorder` writes down what it does, and here is what comes of it, as data and as text.
+:func:`trace` is the entry point. :mod:`asterism.trace.interpreter` runs the automaton of the pattern over the events,
+:mod:`asterism.trace.recorder` records each step, and this module presents the result as data and as text.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
 from asterism.trace.steps import TraceMatch, TraceStep, What, shown
 
 MAX_SHOWN = 8
-"""Columns of an event, runs of event numbers, partial matches that still wait, keys in an error."""
+"""The maximum number of columns of an event, runs of event numbers, waiting partial matches, and keys in an error that are
+shown.
+"""
 MAX_COMPARED = 1_000
-"""Keys among which one like the unknown is looked for."""
+"""The maximum number of keys that are searched for one similar to an unknown key."""
 ENDS = {What.DROPPED, What.MATCHED, What.HELD, What.LATE}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What happened, step by step; ``str`` tells it.
+    """The steps of a trace; ``str`` formats them as text.
 
     :ivar key: the key, value by column
-    :ivar events: its events, in order of arrival: number 1 is row 0
-    :ivar times: their times, as in the time column
+    :ivar events: the events of the key, in arrival order; event number 1 is row 0
+    :ivar times: the times of the events, as in the time column
     :ivar columns: the columns that are shown
-    :ivar steps: what happened, in order; what goes beyond the limit is only counted, in *omitted*
-    :ivar matches: and the timed-out partial matches in *timeouts*, in order
-    :ivar late: numbers of the events that came too late, or without a time
-    :ivar waiting: partial matches that are still there at the end, with what they wait for, and matches that are held back
-    :ivar closest: how the partial match ended that got farthest without becoming a match, and in *progress* how far
-    :ivar stopped: why the trace ends early; empty: it does not
+    :ivar steps: the steps in order; steps beyond the limit are only counted, in *omitted*
+    :ivar matches: the matches in order; *timeouts* has the timed-out partial matches
+    :ivar late: the numbers of the events that were late or had no time
+    :ivar waiting: the partial matches that remain at the end, with the stages that they wait for, and the matches held back
+    :ivar closest: the last step of the partial match that got farthest without becoming a match; *progress* says how far
+    :ivar stopped: why the trace ended early; empty if it did not
     """
 
     key: Mapping[str, Any]
@@ -74,13 +76,13 @@ class Trace:
     def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
         """The trace as text.
 
-        :param limit: lines about single steps; what is left out is counted. None: all
-        :param only_dropped: leave out events that dropped no partial match and completed no match
+        :param limit: the maximum number of lines for steps; further ones are counted. None: no maximum
+        :param only_dropped: leave out the events that dropped no partial match and completed no match
         """
         return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
 
     def lines(self, *, limit: int | None = None, only_dropped: bool = False) -> Iterator[tuple[What | None, str]]:
-        """The lines of :meth:`text`, each with what it is about; None: a headline or the summary."""
+        """The lines of :meth:`text`, each with its kind of step, or None for a headline or the summary."""
         key = f"key {_key_text(self.key)}: " if self.key else ""
         yield None, f"{key}{_counted(self.events.num_rows, 'event')}"
         told = left_out = 0
@@ -155,7 +157,7 @@ class Trace:
 
 
 def _lines(steps: Sequence[TraceStep]) -> Iterator[tuple[What, str]]:
-    """A line for each step; those that say the same of several partial matches are one."""
+    """One line for each step; steps with the same text for several partial matches share a line."""
     alike: dict[tuple[Any, ...], list[TraceStep]] = {}
     for number, step in enumerate(steps):
         same = step.what in (What.NARROWED, What.DROPPED)
@@ -235,19 +237,21 @@ def trace(
     drain: bool = True,
     limit: int = MAX_STEPS,
 ) -> Trace:
-    """Tell what each event of one key did to the partial matches of *pattern*: which began, advanced, were dropped and why.
+    """Explain the effect of each event of one key on the partial matches of *pattern*: which began, advanced, were dropped,
+    and why.
 
-    :param events: all events, in order of arrival: a table, or rows
-    :param time: the event-time column, a timestamp or epoch milliseconds; None: processing time, all events at one time
-    :param key: the key whose events are followed, value by key column; None: all events have one key
-    :param order_by: secondary order of events with equal times: columns, descending with a leading ``-``
-    :param max_out_of_orderness: as for a streaming query, in which each event is a micro-batch of its own: what comes later
-        than that is late. None: as for a batch, which sorts all events by time
-    :param semantics: the library's own, or Flink's
-    :param drain: the input ends, and with it all deadlines pass; False: more events may come
-    :param limit: how many steps are kept
-    :raises StreamDefinitionError: no event has that key; the time column is of another type
-    :raises ColumnNotFoundError: a key, time or order column, or one of a condition, does not exist
+    :param events: all events, in arrival order: a table, or rows
+    :param time: the event-time column, a timestamp or epoch milliseconds; None: processing time, all events have the same
+        time
+    :param key: the key whose events are traced, value by key column; None: all events have one key
+    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
+    :param max_out_of_orderness: as in a streaming query in which each event is a micro-batch of its own; events with a larger
+        delay are late. None: as in a batch query, which sorts all events by time
+    :param semantics: the default semantics, or those of Flink
+    :param drain: the input ends and all deadlines fire; False: more events may follow
+    :param limit: the maximum number of steps that are kept
+    :raises StreamDefinitionError: no event has that key, or the time column has an unsupported type
+    :raises ColumnNotFoundError: a column of the key, the time, the order or a condition does not exist
     :raises MalformedPatternError, ExpressionError, InvalidEventError: as for a query
 
     >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
@@ -276,7 +280,7 @@ def trace(
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
     mine = _rows_of_key(table, key or {})
     own = table.take(pa.array(mine))
-    # What a query refuses is refused here, too.
+    # Creating the operator raises the same errors as a query.
     CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
     clock = TimeColumn(time, table.schema.field(time).type) if time is not None else None
     times, timeless = _micros(own, clock)
@@ -329,7 +333,7 @@ def _rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
             mask &= column.is_null().to_numpy()
             continue
         try:
-            # Text, as it comes from a command line, may stand for any type.
+            # A string from the command line may denote a value of any type.
             wanted = pa.scalar(value).cast(column.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             raise StreamDefinitionError(
@@ -362,7 +366,7 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
-    """Event times, and which events have none."""
+    """The event times in microseconds, and a mask of the events without a time."""
     if clock is None:
         return np.zeros(events.num_rows, np.int64), np.zeros(events.num_rows, np.bool_)
     column = clock.to_micros(events.column(clock.name))
@@ -370,7 +374,7 @@ def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
 
 
 def ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
-    """The place of each event in the secondary order; where that says nothing, in order of arrival."""
+    """The rank of each event in the secondary order; ties are broken by arrival order."""
     order = np.arange(events.num_rows)
     for column in reversed(order_by):
         how = ("descending", "at_end") if column.startswith("-") else ("ascending", "at_start")

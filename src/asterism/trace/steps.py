@@ -1,4 +1,4 @@
-"""What a trace is made of: partial matches, what happened to them, and why."""
+"""The data of a trace: partial matches, steps and their reasons."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from asterism.text.printable import one_line
 
 
 class What(enum.Enum):
-    """What happened."""
+    """The kind of a step."""
 
     BEGAN = "began"
     ADVANCED = "advanced"
     WAITED = "waited"
-    """The event was not for it, and it waits on."""
+    """The partial match did not take the event and continues to wait."""
     NARROWED = "narrowed"
-    """It no longer waits for all that it waited for."""
+    """The partial match no longer waits for some of its stages."""
     DROPPED = "dropped"
     HELD = "held"
-    """Complete, but a partial match that began earlier could still discard it."""
+    """The match is complete, but a partial match that began earlier could still discard it."""
     MATCHED = "matched"
     NOTHING = "nothing"
-    """The event is of no use to any partial match, and begins none."""
+    """No partial match took the event, and none began with it."""
     LATE = "late"
 
 
 class Why(enum.Enum):
-    """What ended, or held up, a partial match."""
+    """The reason why a partial match ended or did not advance."""
 
     CONDITION = "condition"
     STRICT = "strict contiguity"
@@ -46,7 +46,7 @@ class Why(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition that was evaluated: does it hold (None: it cannot be computed), and the values that it has read."""
+    """An evaluated condition: whether it holds (None: evaluation failed), and the values that it has read."""
 
     condition: str
     holds: bool | None
@@ -64,27 +64,27 @@ class Check:
 
 
 def shown(value: Any) -> str:
-    """A value as SQL would write it, in a few characters."""
+    """A value in SQL syntax, shortened to a few characters."""
     return "NULL" if value is None else one_line(repr(value) if isinstance(value, str) else str(value), 40)
 
 
 Taken = tuple[tuple[str, tuple[int, ...]], ...]
-"""Stages, each with the numbers of the events that it took."""
+"""The stages, each with the numbers of the events that it took."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened.
+    """One step of a trace.
 
-    :ivar event: number of the event, from 1 in order of arrival; None: time passed, or the input ended
-    :ivar time: when, as in the time column; None: at the end of the input, or in processing time
-    :ivar partial: number of the partial match; None: it is about the event only
-    :ivar parent: the partial match that advanced
+    :ivar event: the number of the event, from 1 in arrival order; None: time passed, or the input ended
+    :ivar time: the time of the step, as in the time column; None: at the end of the input, or in processing time
+    :ivar partial: the number of the partial match; None: the step concerns the event only
+    :ivar parent: the number of the partial match that advanced
     :ivar took: the events of the partial match after the step
-    :ivar waits_for: the stages that it waits for
-    :ivar reason: why, in words
-    :ivar checks: the conditions that decided
-    :ivar others: further partial matches that wait on for the same reason; *more* of them are not named
+    :ivar waits_for: the stages that the partial match waits for
+    :ivar reason: the reason as text
+    :ivar checks: the conditions that led to the step
+    :ivar others: further partial matches that wait for the same reason; *more* is how many others are not listed
     """
 
     what: What
@@ -110,11 +110,11 @@ class TraceMatch:
 
 
 class Partial:
-    """A partial match: the events taken so far, as the partial match before the last event (*parent*) and that event.
+    """A partial match, stored as its last event and the partial match without that event (*parent*).
 
-    :ivar number: from 1 in order of creation; 0: nothing is taken yet
-    :ivar row: the last event, as a row of the events
-    :ivar order: its place in the order in which events are processed
+    :ivar number: numbered from 1 in order of creation; 0: no event was taken yet
+    :ivar row: the row of the last event
+    :ivar order: the position of the last event in processing order
     :ivar origin: the partial match that took the first event
     """
 
@@ -127,7 +127,7 @@ class Partial:
 
     @classmethod
     def none(cls) -> Partial:
-        """That of the start state. In the order of first events it is the last."""
+        """The empty partial match of the start state. It sorts last by first event."""
         return cls(0, None, -1, "", 2**62)
 
     def __bool__(self) -> bool:
@@ -137,7 +137,7 @@ class Partial:
         return self.number < other.number
 
     def path(self) -> list[Partial]:
-        """It and those before, from the first event on."""
+        """This partial match and its ancestors, from the first event on."""
         found, at = [], self
         while at.parent is not None:
             found.append(at)
@@ -150,7 +150,9 @@ class Partial:
 
 
 class Run(NamedTuple):
-    """A partial match in a state: one that waits for several stages is in several. *time* is when it was complete, if it is."""
+    """A partial match in a state. A partial match that waits for several stages has several runs. *time* is when it was
+    completed.
+    """
 
     partial: Partial
     state: NfaState
@@ -158,12 +160,12 @@ class Run(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The place of the first event; runs are ordered by it."""
+        """The position of the first event, by which runs are ordered."""
         return self.partial.origin.order
 
 
 class Expired(NamedTuple):
-    """The end of a run's time: by which bound, the event from which it counts, and when."""
+    """An expired run: the bound that it exceeded, the event from which the bound counts, and the deadline."""
 
     run: Run
     why: Why
@@ -173,7 +175,9 @@ class Expired(NamedTuple):
 
 @dataclass(slots=True)
 class Look:
-    """What the edges of a state, and of the states that PROCEED edges lead to, do with an event; edges with their states."""
+    """The effect of an event on a state: the edges of the state, and of the states that its PROCEED edges lead to. Each edge
+    is paired with its state.
+    """
 
     state: NfaState
     followed: list[tuple[NfaState, Edge]] = field(default_factory=list)
@@ -182,11 +186,11 @@ class Look:
     stops: list[Edge] = field(default_factory=list)
     """PROCEED edges to a STOP state"""
     is_final: bool = False
-    """Does PROCEED lead to the end of the pattern?"""
+    """Whether PROCEED edges lead to the end of the pattern."""
 
 
 def proceeding(state: NfaState) -> list[NfaState]:
-    """The state, and all that PROCEED edges lead to from it."""
+    """The state and all states that PROCEED edges lead to from it."""
     reached, todo = {state}, [state]
     for at in todo:
         found = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}

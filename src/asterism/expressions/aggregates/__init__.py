@@ -1,7 +1,7 @@
 """SQL aggregates over groups of elements: the panes of windows, and the events that the stages of a match took.
 
-``calls`` reads calls of aggregate functions from SQL and computes them for groups; ``functions`` are the functions;
-``accumulators`` and ``hyperloglog`` are what is kept of a group while its elements come.
+``calls`` parses calls of aggregate functions and computes them for groups; ``functions`` defines the functions;
+``accumulators`` and ``hyperloglog`` define the partial aggregates that are kept of a group between its elements.
 """
 
 from asterism.expressions.aggregates.calls import Aggregates, Call, Calls, Measures, check_measure

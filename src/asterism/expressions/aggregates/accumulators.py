@@ -1,7 +1,7 @@
-"""What is kept of a group of elements, however many there were: columns that are folded and merged.
+"""The partial aggregates of a group of elements, whatever its size: columns that are folded and merged.
 
-A :class:`Cell` lifts each element to a partial of that one element, and merges partials that stand in the order in which their
-elements came; folding elements into a group is no more than that. All of it works on columns: no Python object per element.
+A :class:`Cell` converts each element to a partial of that element, and merges partials that are ordered by the arrival of
+their elements; folding elements into a group does both. All of it is columnar: there is no Python object per element.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from asterism.expressions.types import BIGINT, BOOLEAN, DOUBLE, FLOATS, INTEGERS
 
 
 def where_valid(*columns: pa.Array) -> Mask:
-    """Where no column is NULL; all have the same length."""
+    """A mask of the rows in which no column is NULL; all columns have the same length."""
     found = columns[0].is_valid()
     for column in columns[1:]:
         found = pc.and_(found, column.is_valid())
@@ -31,7 +31,7 @@ def where_valid(*columns: pa.Array) -> Mask:
 
 
 def filled(column: pa.Array) -> npt.NDArray[Any]:
-    """Numbers and truth values, with 0 and FALSE for NULL."""
+    """Numbers and Booleans, with 0 and FALSE for NULL."""
     if column.null_count:
         column = column.fill_null(False if column.type == BOOLEAN else 0)
     array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
@@ -43,26 +43,26 @@ def nullable(values: npt.NDArray[Any], valid: Mask, data_type: pa.DataType | Non
 
 
 def words_of(column: pa.Array) -> Ints:
-    """The two halves of each decimal, the lower one first; anything for NULL."""
+    """The two halves of each decimal, the lower one first; undefined for NULL."""
     words = np.frombuffer(column.buffers()[1] or b"", np.int64)
     return words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
 
 
 def taken(column: pa.Array, at: Ints) -> pa.Array:
-    """The elements at places, NULL where the place is -1."""
+    """The elements at the indexes *at*, NULL for the index -1."""
     if not len(column):
         return pa.nulls(len(at), column.type)
     return column.take(pa.array(np.maximum(at, 0), mask=at < 0))
 
 
 def sort_keys(column: pa.Array) -> Ints:
-    """Numbers in the order of the values, equal where those are; anything for NULL."""
+    """Integers that sort like the values and are equal for equal values; undefined for NULL."""
     kind = column.type
     if kind == BOOLEAN or kind in INTEGERS:
         return filled(column).astype(np.int64)
     if kind in FLOATS:
-        values = filled(column).astype(np.float64) + 0.0  # of -0.0 makes 0.0
-        values[np.isnan(values)] = np.nan  # which has bits of its own otherwise
+        values = filled(column).astype(np.float64) + 0.0  # -0.0 becomes 0.0
+        values[np.isnan(values)] = np.nan  # all NaN get the same bits
         bits = values.view(np.int64)
         return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
     if is_temporal(kind) or pa.types.is_duration(kind):
@@ -74,7 +74,7 @@ def sort_keys(column: pa.Array) -> Ints:
     return filled(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
 
 
-LONG_DIGITS = 18  # that fit into 64 bits
+LONG_DIGITS = 18  # the digits that fit into 64 bits
 
 
 # ---------------------------------------------------------------------------------------------------- groups
@@ -89,21 +89,21 @@ def totals_of(groups: Ints, count: int, values: npt.NDArray[Any]) -> npt.NDArray
 
 
 def first_places(groups: Ints, count: int, *, last: bool = False) -> Ints:
-    """The place of the first or last row of each group, -1 where there is none."""
+    """The index of the first or last row of each group, -1 if it is empty."""
     at = np.full(count, -1, np.int64)
     places = np.arange(len(groups))
-    # Of several assignments to one place the last one stays.
+    # If an index is assigned several times, the last value remains.
     at[groups if last else groups[::-1]] = places if last else places[::-1]
     return at
 
 
 def _through(rows: Ints, at: Ints) -> Ints:
-    """Places among *rows* as places among all."""
+    """Convert indexes into *rows* to the indexes that *rows* contains."""
     return np.where(at < 0, -1, rows[np.maximum(at, 0)]) if len(rows) else at
 
 
 def winners(groups: Ints, count: int, column: pa.Array, *, largest: bool, last: bool = False) -> Ints:
-    """The place of the largest or smallest value of each group that is not NULL; of equals the first or the last."""
+    """The index of the largest or smallest non-NULL value of each group; of equal values, the first or the last."""
     rows = np.flatnonzero(where_valid(column))
     keys, groups = sort_keys(column)[rows], groups[rows]
     limits = np.iinfo(np.int64)
@@ -114,7 +114,7 @@ def winners(groups: Ints, count: int, column: pa.Array, *, largest: bool, last: 
 
 
 def distinct_places(groups: Ints, columns: Sequence[pa.Array]) -> Ints:
-    """The places of the rows that are the first of their kind in their group."""
+    """The indexes of the rows that are the first of equal rows in their group."""
     keys = [nullable(sort_keys(column), where_valid(column)) for column in columns]
     names = [str(number) for number in range(len(keys))]
     table = pa.table([pa.array(groups), *keys, pa.array(np.arange(len(groups)))], names=["group", *names, "row"])
@@ -126,7 +126,7 @@ def distinct_places(groups: Ints, columns: Sequence[pa.Array]) -> Ints:
 
 
 class Cell:
-    """Something that is kept of a group, in some columns."""
+    """A partial aggregate of a group, stored in one or more columns."""
 
     @property
     def kept(self) -> tuple[pa.DataType, ...]:
@@ -134,11 +134,11 @@ class Cell:
         raise NotImplementedError
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        """The partial of each of *count* elements; by default they are that themselves."""
+        """The partial of each of *count* elements; by default the element itself."""
         return list(arguments)
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """One partial per group of several, which are in order."""
+        """One partial per group, merged from several in order."""
         raise NotImplementedError
 
     def fold(
@@ -154,7 +154,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Count(Cell):
-    """How many elements there are of which no argument is NULL; with *true*, of which the argument is TRUE."""
+    """The number of elements of which no argument is NULL; with *true*, of which the argument is TRUE."""
 
     true: bool = False
 
@@ -171,7 +171,7 @@ class Count(Cell):
 
 @dataclass(frozen=True)
 class FloatingSum(Cell):
-    """The sum of numbers as DOUBLE, NULL if there is none."""
+    """The sum of numbers as DOUBLE, NULL if there are none."""
 
     kept = (DOUBLE,)
 
@@ -188,10 +188,10 @@ class FloatingSum(Cell):
 
 @dataclass(frozen=True)
 class ExactSum(Cell):
-    """The sum of integers, or of the digits of decimals, however large; NULL if there is no number.
+    """The sum of integers, or of the unscaled values of decimals, of any size; NULL if there are no numbers.
 
-    It is kept in pieces of 32 bits, the lowest first. The highest has 64 and the sign: of 32 bits there is room for the sums
-    of four billion pieces.
+    It is kept in pieces of 32 bits, the lowest first. The highest one is a signed 64-bit integer, which has
+    room for the sum of four billion pieces of 32 bits.
     """
 
     pieces: int
@@ -229,7 +229,9 @@ _LOW = np.int64(2**32 - 1)
 
 @dataclass(frozen=True)
 class Extreme(Cell):
-    """The smallest or largest value, the first of equals; with *by*, what stands beside that of *by*, the last of equals."""
+    """The smallest or largest value, the first of equal ones; with *by*, the value next to that of *by*, the last of equal
+    ones.
+    """
 
     type: pa.DataType
     largest: bool
@@ -246,7 +248,7 @@ class Extreme(Cell):
 
 @dataclass(frozen=True)
 class FirstOrLast(Cell):
-    """The first or last value, and whether there is one, for it may be NULL; or of those that are not NULL."""
+    """The first or last value, and whether there is one, because it may be NULL; or the first or last that is not NULL."""
 
     type: pa.DataType
     last: bool
@@ -269,11 +271,11 @@ class FirstOrLast(Cell):
 
 @dataclass(frozen=True)
 class Moments(Cell):
-    """How many numbers, the first of them, and the sums of the differences from it and of their squares.
+    """The count of numbers, the first of them, and the sums of the differences from it and of their squares.
 
-    The first number stays what it is as more come, so that the sums do not depend on when they came. It is one of the
-    numbers whose variance is asked for, so that the variance cannot be small if it is far from the others. The relative
-    error is about n times that of a DOUBLE; n squared times in the worst case, a first number that is like no other.
+    The first number does not change when more arrive, so the sums do not depend on when they arrived. It is one of the
+    numbers whose variance is computed, so the variance cannot be small if it is far from the others. The relative error is
+    about n times that of a DOUBLE; n squared times in the worst case, a first number that is an outlier.
     """
 
     kept = (BIGINT, DOUBLE, DOUBLE, DOUBLE)

@@ -1,8 +1,9 @@
-"""Calls of aggregate functions, as they are read from SQL and computed for groups of elements.
+"""Calls of aggregate functions, parsed from SQL and computed for groups of elements.
 
-A measure is Spark SQL with aggregate functions in it, ``sum(a) / count(*) AS mean``. In its syntax tree each call becomes a
-column (:class:`Measures`), from which the rest is computed at the end. What is inside a call, and what is around it, are
-expressions without aggregates (:mod:`asterism.expressions.parsing`). The calls are computed by :class:`Calls`.
+A measure is a Spark SQL expression with aggregate functions, such as ``sum(a) / count(*) AS mean``. Each call is replaced by
+a column in its syntax tree (:class:`Measures`), from which the rest is computed at the end. The arguments of a call and the
+expression around it are expressions without aggregates (:mod:`asterism.expressions.parsing`). :class:`Calls` computes the
+calls.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ MAX_CALLS = 100  # in a measure
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of an aggregate function, as it was written.
+    """A call of an aggregate function.
 
-    :ivar name: of the function, as written
-    :ivar source: the whole call, for messages
-    :ivar start: where it begins in the measure
-    :ivar ignore_nulls: None: nothing is said
+    :ivar name: the name of the function, as written
+    :ivar source: the whole call as written, for messages
+    :ivar start: the position of the call in the measure
+    :ivar ignore_nulls: None if neither IGNORE NULLS nor RESPECT NULLS is specified
     """
 
     name: str
@@ -63,7 +64,7 @@ class Call:
         return [*self.arguments, *([] if self.where is None else [self.where])]
 
     def of_events(self) -> Call:
-        """The call without the name of the stage, which all its columns begin with."""
+        """The call without the name of the stage, which prefixes all its columns."""
         where = None if self.where is None else _without_stage(self.where)
         return replace(self, arguments=tuple(map(_without_stage, self.arguments)), where=where)
 
@@ -79,7 +80,7 @@ def _without_stage(tree: exp.Expr) -> exp.Expr:
 
 
 def _call_of(node: exp.Expr, text: str) -> Call | None:
-    """The call that a node is, if it is one."""
+    """The call that a node represents, if any."""
     ignore_nulls, where, inner = None, None, node
     if isinstance(inner, _NULLS):
         ignore_nulls, inner = isinstance(inner, exp.IgnoreNulls), inner.this
@@ -123,7 +124,7 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
 
 
 def _check(node: exp.Expr, call: Call | None, text: str) -> None:
-    """What belongs to calls must not stand elsewhere, and calls not inside of calls."""
+    """Reject nested calls, and parts of calls outside of a call."""
     if call is None:
         if not isinstance(node, (exp.Distinct, exp.Filter, *_NULLS)):
             return
@@ -142,14 +143,15 @@ def _check(node: exp.Expr, call: Call | None, text: str) -> None:
 
 
 def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
-    """What can be said of a measure of matches where only the stages are known: whatever may be a column is one.
+    """Check a measure of matches if only the stages are known: any name that may be a column is accepted.
 
-    :param tree: what :func:`~asterism.expressions.parsing.parse` makes of *text*, with :data:`FUNCTIONS` as the aggregates
-    :raises ExpressionError: a stage is unknown, or an aggregate cannot stand where it does
+    :param tree: the result of :func:`~asterism.expressions.parsing.parse` for *text*, with :data:`FUNCTIONS` as the
+        aggregates
+    :raises ExpressionError: a stage is unknown, or an aggregate is not allowed at its position
     """
     for node, call in _found(tree, text):
         columns = [column.parts for column in node.find_all(exp.Column)]
-        # Only in an aggregate must the first of several names be a stage: elsewhere it may be a struct column.
+        # The first of several names must be a stage only in an aggregate; elsewhere it may be a struct column.
         names = {part.name: pa.null() for parts in columns for part in parts[call is not None and len(parts) > 1 :]}
         scope = Scope(pa.schema(names), tuple(stages))
         if call is None:
@@ -159,11 +161,11 @@ def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
 
 
 class Measures:
-    """SQL over the results of calls, and over columns that are there in advance.
+    """SQL over the results of calls and over given columns.
 
-    :param base: these columns
-    :param add: takes a call and the measure that it stands in; gives something to tell it by, for :attr:`calls`, and its type
-    :param outside: says what a column outside of calls is: a call, or the name of a column of *base*
+    :param base: the given columns
+    :param add: gets a call and its measure; returns an identifier of the call, for :attr:`calls`, and its type
+    :param outside: resolves a column outside of calls: to a call, or to the name of a column of *base*
     """
 
     def __init__(
@@ -174,13 +176,13 @@ class Measures:
         outside: Callable[[exp.Column, str], Call | str],
     ) -> None:
         self.calls: list[Any] = []
-        """of which results are needed, after the columns of *base*"""
+        """the calls whose results are needed, after the columns of *base*"""
         self.base_read: set[str] = set()
         fields, names = list(base), {}
         bodies = []
 
         def name_of_call(call: Call, text: str) -> str:
-            """What is written twice is computed once."""
+            """Identical calls are computed once."""
             if call.source not in names:
                 told_by, data_type = add(call, text)
                 names[call.source] = f"__call_{len(self.calls)}"
@@ -204,11 +206,11 @@ class Measures:
                     column.this.meta["start"] = position_of(node) or 0
                     node.replace(column)
                 bodies.append((name, holder.this.unnest(), text))
-        self._schema = pa.schema(fields, metadata=base.metadata)  # which holds the time zone
+        self._schema = pa.schema(fields, metadata=base.metadata)  # the metadata has the time zone
         self.rest = Vectorized(self._schema)
         self.fields: list[pa.Field] = []
         self._plan: list[tuple[bool, int]] = []
-        """(is it computed, the number of the expression or of the column)"""
+        """(whether it is computed, the number of the expression or of the column)"""
         for name, body, text in bodies:
             if isinstance(body, exp.Column):
                 number = self._schema.names.index(body.name)
@@ -220,7 +222,7 @@ class Measures:
             self._plan.append((not isinstance(body, exp.Column), number))
 
     def build(self, columns: Sequence[Any]) -> list[pa.ChunkedArray]:
-        """A column per measure, from those of *base* and the results of :attr:`calls`."""
+        """One column per measure, from the columns of *base* and the results of :attr:`calls`."""
         table = pa.table(columns, schema=self._schema)
         rest = self.rest.evaluate(table)
         return [rest[number] if computed else table.column(number) for computed, number in self._plan]
@@ -230,7 +232,7 @@ class Measures:
 
 
 class _Arguments:
-    """Expressions over the elements, in the types that they have in Spark."""
+    """Expressions over the elements, with their types in Spark."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -248,7 +250,7 @@ class _Arguments:
 
     def read(self, tree: exp.Expr, text: str) -> Sql:
         for column in tree.find_all(exp.Column):
-            self.scope.column(exp.Column(this=column.parts[0].copy()), text)  # here are no stages that it could name
+            self.scope.column(exp.Column(this=column.parts[0].copy()), text)  # no stages here that it could name
         return self.vectorized.translate(self.scope.resolve(tree, text), text)
 
     def type_of(self, value: Sql) -> pa.DataType:
@@ -273,9 +275,9 @@ class _Arguments:
 
 
 class _Selected:
-    """Arguments and groups of the elements that a call looks at.
+    """The arguments and groups of the elements that a call reads.
 
-    :param at: which element each of *groups* is of; by default they come one after the other
+    :param at: for each of *groups* the index of its element; by default elements and groups are aligned
     """
 
     def __init__(self, columns: list[pa.Array], groups: Ints, at: Ints | None = None) -> None:
@@ -283,7 +285,7 @@ class _Selected:
         self._known: dict[int | None, tuple[Ints, Ints | None, dict[int, pa.Array]]] = {}
 
     def of(self, arguments: Sequence[int], where: int | None, *, distinct: bool = False) -> tuple[Ints, list[pa.Array]]:
-        """(group of each element, the arguments); *distinct*: only the first of several that are equal in a group"""
+        """(the group of each element, the arguments); *distinct*: only the first of equal elements in a group"""
         if where not in self._known:
             groups, at = self.groups, self.at
             if where is not None:
@@ -299,7 +301,7 @@ class _Selected:
         if distinct:
             rows = distinct_places(groups, columns)
             groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
-            # As in Spark -0.0, which is equal to 0.0, becomes that.
+            # As in Spark, -0.0 becomes 0.0, to which it is equal.
             columns = [
                 pc.add(column, pa.scalar(0, column.type)) if column.type in FLOATS else column for column in columns
             ]
@@ -311,7 +313,7 @@ class _Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A cell, over arguments of the elements that pass a condition."""
+    """A cell over arguments of the elements that satisfy a condition."""
 
     cell: Cell
     arguments: tuple[int, ...]
@@ -343,9 +345,9 @@ _Partials = list[list[pa.Array]]
 
 
 class Calls:
-    """Calls over elements of one kind, in groups that are numbered from 0.
+    """Calls over elements with one schema, in groups that are numbered from 0.
 
-    :param whole: all elements of a group are there at once, as the events of a match are
+    :param whole: all elements of a group are available at once, as the events of a match are
     """
 
     def __init__(self, schema: pa.Schema, *, whole: bool = False) -> None:
@@ -357,7 +359,7 @@ class Calls:
 
     @property
     def read(self) -> list[str]:
-        """The columns of the elements that are read as they come; the others may be missing."""
+        """The columns that are read of each element when it is added; the others may be missing."""
         return self._arguments.columns
 
     @property
@@ -365,10 +367,10 @@ class Calls:
         return self._arguments.vectorized
 
     def add(self, call: Call, text: str) -> tuple[int, pa.DataType]:
-        """(the number of the call, its type)
+        """Add a call. Returns the number of the call and its type.
 
-        :param text: the measure that it stands in, for messages
-        :raises ExpressionError: an argument means nothing for these elements, or the function does not take it
+        :param text: the measure with the call, for messages
+        :raises ExpressionError: an argument is invalid for these elements, or the function does not accept it
         """
         function = FUNCTIONS[call.name.lower()]
         distinct = call.distinct or function.distinct
@@ -390,7 +392,7 @@ class Calls:
             values = list(made.values)
             if where is not None:
                 where = cast(where, BOOLEAN, zone)
-                # Elements that do not pass must not fail.
+                # Evaluate the arguments only for elements that pass FILTER, so that others cannot raise an error.
                 values = [choose([(where, value)], None, zone) if value.raises else value for value in values]
         except UnsupportedError as problem:
             raise ExpressionTypeError.at(
@@ -408,13 +410,13 @@ class Calls:
         return len(self._calls) - 1, made.type
 
     def compute(self, groups: Ints, count: int, elements: pa.Table, at: Ints) -> list[pa.Array]:
-        """The results of the calls, of groups that are whole.
+        """The results of the calls for complete groups.
 
         :param groups: the group of each member, in any order
-        :param count: how many groups there are
-        :param elements: with the columns :attr:`read` at least
-        :param at: which element each member is; one may be a member several times
-        :raises asterism.errors.InvalidEventError: an argument could not be computed for an element, or a result
+        :param count: the number of groups
+        :param elements: the elements, with at least the columns :attr:`read`
+        :param at: for each member the index of its element; an element may occur several times
+        :raises asterism.errors.InvalidEventError: an argument or a result could not be computed
         """
         selected = _Selected(self._arguments.evaluate(elements, len(elements)), groups, at)
         return self._finished(self._folded(selected, count, None), selected, count)
@@ -441,22 +443,22 @@ class Calls:
 class Aggregates(Calls):
     """Measures over groups of elements, which are numbered from 0.
 
-    :meth:`fold` makes partials of elements, :meth:`merge` makes one partial of several, :meth:`finish` makes the results. The
-    types, the values and what is done with NULL are those of Spark in its ANSI mode; for an empty group too.
+    :meth:`fold` makes partials of elements, :meth:`merge` combines several partials, and :meth:`finish` computes the results.
+    The types, the values and the treatment of NULL are those of Spark in ANSI mode, also for an empty group.
 
-    How the elements are divided among calls makes no difference to counts, sums of integers and decimals, smallest and
-    largest values, first and last ones, sketches, and whatever needs the rows. Sums, averages and variances of DOUBLE are
-    computed in order of arrival. They do not depend on the calls either, to the last bit, if elements are folded *into* the
-    partials of those before them; where :meth:`merge` adds partial sums instead, they may be rounded otherwise.
+    How the elements are divided among calls does not affect counts, sums of integers and decimals, smallest and largest
+    values, first and last values, sketches, and functions that need the rows. Sums, averages and variances of DOUBLE are
+    computed in arrival order. They do not depend on the division either, to the last bit, if elements are folded *into* the
+    partials of the elements before them; if :meth:`merge` adds partial sums instead, rounding may differ.
 
-    Other than in Spark, where it depends on the order, a sum of integers or decimals fails only if it does not fit itself,
-    not for what a part of it would be. Arguments are computed for each element that passes FILTER.
+    A sum of integers or decimals fails only if the sum itself does not fit, not if an intermediate sum does not fit. In Spark
+    this depends on the order. Arguments are evaluated for each element that passes FILTER.
 
-    :param measures: Spark SQL, each with a name after AS, or named as it is written
-    :param schema: the columns of the elements; its metadata may hold the session's time zone, see
+    :param measures: Spark SQL expressions, each with a name after AS, or else named by their text
+    :param schema: the columns of the elements; its metadata may contain the session time zone, see
         :class:`~asterism.expressions.evaluation.Vectorized`
-    :raises asterism.errors.ExpressionError: a measure that does not parse, that uses what is not known here, or whose types
-        do not fit; with the place in the text
+    :raises asterism.errors.ExpressionError: a measure does not parse, uses something unsupported, or has mismatching
+        types; with the position in the text
 
     >>> aggregates = Aggregates(["sum(price) AS total", "max_by(item, price)"], pa.schema({"item": "string", "price": "int32"}))
     >>> elements = pa.table({"item": ["tea", "cup", "pot"], "price": pa.array([2, 5, 9], "int32")})
@@ -468,25 +470,25 @@ class Aggregates(Calls):
     def __init__(self, measures: Sequence[str], schema: pa.Schema) -> None:
         super().__init__(schema)
         zone = {TIME_ZONE: self.arguments.zone.encode()}
-        # A column beside the results tells how many there are.
+        # This column provides the number of results.
         self._measures = Measures(measures, pa.schema([("rows", NULL)], metadata=zone), self.add, self._outside)
         self.fields = self._measures.fields
-        if not self._slots:  # something must tell how many partials there are
+        if not self._slots:  # a slot must provide the number of partials
             self._slots.append(_Slot(Count(), (), None))
         self.partial_schema = pa.schema(
             [(f"{n}_{m}", kind) for n, slot in enumerate(self._slots) for m, kind in enumerate(slot.cell.kept)]
         )
         self.carried = self._kept_arguments.columns
         if not self.carried and any(isinstance(call, _OfRows) for call in self._calls):
-            self.carried = schema.names[:1]  # which tells how many rows there are
+            self.carried = schema.names[:1]  # provides the number of rows
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
-        """One partial per group, of *elements* in order of arrival.
+        """One partial per group, for *elements* in arrival order.
 
         :param segments: for each element the number of its group, in any order
-        :param count: how many groups there are
-        :param elements: with the columns :attr:`read` at least
-        :param into: the partials, one per group, of the elements that came before; by default there were none
+        :param count: the number of groups
+        :param elements: the elements, with at least the columns :attr:`read`
+        :param into: the partials of the earlier elements, one per group; by default there are none
         :raises asterism.errors.InvalidEventError: an argument could not be computed for an element
         """
         segments = np.asarray(segments, np.int64)
@@ -494,10 +496,10 @@ class Aggregates(Calls):
         return self._table(self._folded(selected, count, None if into is None else self._by_slot(into)))
 
     def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
-        """One partial per group, of the elements of all its *partials*, which stand in order of arrival.
+        """One partial per group, for the elements of all its *partials*, which are in arrival order.
 
         :param groups: for each partial the number of its group, in any order
-        :param count: how many groups there are; one without partials gets that of no elements
+        :param count: the number of groups; a group without partials gets the partial of no elements
         """
         groups, by_slot = np.asarray(groups, np.int64), self._by_slot(partials)
         return self._table(
@@ -507,9 +509,9 @@ class Aggregates(Calls):
     def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
         """The results, one row per partial.
 
-        :param offsets: where the kept elements of each partial begin in *rows*, and where the last ones end; used only
-            if :attr:`carried` is not empty
-        :param rows: the kept elements, in order of arrival, with the columns :attr:`carried` at least
+        :param offsets: where the kept elements of each partial begin in *rows*, followed by the end of the last one; used
+            only if :attr:`carried` is not empty
+        :param rows: the kept elements, in arrival order, with at least the columns :attr:`carried`
         :raises asterism.errors.InvalidEventError: a result could not be computed, such as a sum that does not fit
         """
         count, selected = partials.num_rows, None
@@ -530,7 +532,7 @@ class Aggregates(Calls):
         return [[one_chunk(next(columns)) for _ in slot.cell.kept] for slot in self._slots]
 
     def _outside(self, column: exp.Column, text: str) -> str:
-        """What is wrong with a column that stands outside of an aggregate."""
+        """Raise the error for a column outside of an aggregate."""
         raise _outside(column, self._arguments.schema, text)
 
 

@@ -1,6 +1,6 @@
-"""The aggregate functions: how each is called, what is kept for it, and what its result is computed from.
+"""The aggregate functions: their usage, their partial aggregates, and the computation of their results.
 
-Most are *incremental*: what is kept of a group is a row of *partials*, by the cells of
+Most are *incremental*: the state of a group is a row of *partials*, made by the cells of
 :mod:`asterism.expressions.aggregates.accumulators`. The others (percentiles, lists, DISTINCT) need the elements themselves.
 """
 
@@ -66,7 +66,7 @@ def _same(*columns: pa.Array) -> pa.Array:
 
 
 def _integer(source: str, *pieces: pa.Array) -> pa.Array:
-    """What :class:`ExactSum` kept of integers."""
+    """The result of an :class:`ExactSum` of integers."""
     if len(pieces) == 1:
         return pieces[0]
     low, high = (filled(piece).astype(np.int64) for piece in pieces)
@@ -78,7 +78,7 @@ def _integer(source: str, *pieces: pa.Array) -> pa.Array:
 
 
 def _decimal(source: str, data_type: pa.DataType, *pieces: pa.Array) -> pa.Array:
-    """What :class:`ExactSum` kept of decimals."""
+    """The result of an :class:`ExactSum` of decimals."""
     valid, parts = where_valid(pieces[-1]), [filled(piece).astype(np.int64) for piece in pieces]
     if len(parts) == 2:
         words = [parts[0] | (parts[1] << 32), parts[1] >> 32]
@@ -117,7 +117,7 @@ def _variance(sample: bool, root: bool, n: pa.Array, origin: pa.Array, total: pa
     count, sums, spread = (filled(column) for column in (n, total, squares))
     divisors = count - sample
     with np.errstate(all="ignore"):
-        # Where the squares are too large for a DOUBLE, so is what is to be taken away from them.
+        # If the sum of squares overflows a DOUBLE, so does the term to be subtracted from it.
         around = np.where(np.isinf(spread) & np.isfinite(sums), spread, spread - sums * (sums / np.maximum(count, 1)))
         variance = np.where(around < 0, 0.0, around) / np.maximum(divisors, 1)
         return nullable(np.sqrt(variance) if root else variance, divisors > 0)
@@ -133,12 +133,12 @@ def folded(
     arguments: Sequence[pa.Array],
     count: int,
 ) -> pa.Array:
-    """An incremental function, of rows that were kept."""
+    """Compute an incremental function from kept rows."""
     return finish(*(column for cell in cells for column in cell.fold(groups, count, arguments, None)))
 
 
 def _in_order(groups: Ints, rows: Ints, count: int) -> tuple[Ints, Ints, Ints]:
-    """(rows group by group; where each group begins; how many it has)"""
+    """(the rows ordered by group; where each group begins; the size of each group)"""
     sizes = np.bincount(groups[rows], minlength=count)
     return rows[np.argsort(groups[rows], kind="stable")], np.cumsum(sizes) - sizes, sizes
 
@@ -150,7 +150,7 @@ def _listed(groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array
 
 
 def _nth(last: bool, known: bool, offset: int, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
-    """The value so many elements after the first one, or before the last one."""
+    """The value with this offset from the first or last element."""
     there = np.flatnonzero(where_valid(arguments[0])) if known else np.arange(len(groups))
     rows, starts, sizes = _in_order(groups, there, count)
     at = np.where(sizes > offset, starts + (sizes - 1 - offset if last else offset), -1)
@@ -158,16 +158,16 @@ def _nth(last: bool, known: bool, offset: int, groups: Ints, arguments: Sequence
 
 
 def _sorted(groups: Ints, column: pa.Array, count: int) -> tuple[pa.Array, Ints, Ints]:
-    """As :func:`_in_order`, of the values that are not NULL, from the smallest to the largest."""
+    """:func:`_in_order` for the values that are not NULL, in ascending order."""
     rows = np.flatnonzero(where_valid(column))
     rows, starts, sizes = _in_order(groups, rows[np.argsort(sort_keys(column)[rows], kind="stable")], count)
     return column.take(pa.array(rows)), starts, sizes
 
 
 def _percentile(share: float, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
-    """Between the two nearest values, in proportion."""
+    """Interpolate linearly between the two nearest values."""
     column, starts, sizes = _sorted(groups, arguments[0].cast(DOUBLE, safe=False), count)
-    values = np.append(filled(column), 0.0)  # so that there is something where a group has nothing
+    values = np.append(filled(column), 0.0)  # a dummy value for empty groups
     place = share * np.maximum(sizes - 1, 0)
     low, high = np.floor(place), np.ceil(place)
     at = [np.where(sizes > 0, starts + side.astype(np.int64), -1) for side in (low, high)]
@@ -178,7 +178,7 @@ def _percentile(share: float, groups: Ints, arguments: Sequence[pa.Array], count
 
 
 def _nearest(share: float, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
-    """The smallest value that is not below so large a share of all."""
+    """The smallest value whose cumulative share is at least *share*."""
     column, starts, sizes = _sorted(groups, arguments[0], count)
     rank = np.maximum(np.ceil(share * sizes).astype(np.int64), 1)
     return taken(column, np.where(sizes > 0, starts + rank - 1, -1))
@@ -186,7 +186,7 @@ def _nearest(share: float, groups: Ints, arguments: Sequence[pa.Array], count: i
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a function makes of its arguments."""
+    """How a function is computed from its arguments."""
 
     type: pa.DataType
     values: tuple[Sql, ...]
@@ -197,14 +197,14 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a function is called."""
+    """The context of a call."""
 
     source: str
     vectorized: Vectorized
     type_of: Callable[[Sql], pa.DataType]
     ignore_nulls: bool | None
     whole: bool
-    """are all elements of a group there at once, as the events of a match are"""
+    """whether all elements of a group are available at once, as the events of a match are"""
 
     @property
     def zone(self) -> str:
@@ -226,17 +226,17 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """How it is called, what is to be known about it, and what it makes of the arguments."""
+    """The usage and notes of a function; *build* makes its computation from the arguments."""
 
     usage: str
     note: str
     build: Callable[..., Made]
     of_rows: bool = False
-    """does it need the elements themselves"""
+    """whether it needs the elements themselves"""
     distinct: bool = False
-    """does it look at each value once anyway"""
+    """whether it always reads each distinct value only once"""
     takes_nulls: bool = False
-    """can IGNORE NULLS be said"""
+    """whether it accepts IGNORE NULLS"""
 
     def make(self, site: Site, star: bool, values: Sequence[Sql]) -> Made:
         name = self.usage.partition("(")[0]
@@ -272,7 +272,7 @@ def _number(value: Sql, site: Site) -> Sql:
 
 
 def _double(value: Sql, site: Site) -> Sql:
-    """A number that is to be a DOUBLE. What Arrow converts as Spark does is left to it, for columns are taken as they are."""
+    """A number to be read as DOUBLE. A type that Arrow converts as Spark does is not cast: plain columns are read as is."""
     value = _number(value, site)
     return cast(value, DOUBLE, site.zone) if is_decimal(value.type) else value
 
@@ -284,7 +284,7 @@ def _exact_sum(data_type: pa.DataType) -> ExactSum:
 
 
 def _wider(data_type: pa.DataType, whole: int, scale: int) -> pa.DataType:
-    """A decimal type with more digits, as far as there are."""
+    """A decimal type with more digits, up to the maximum."""
     return pa.decimal128(min(data_type.precision + whole, MAX_DIGITS), min(data_type.scale + scale, MAX_DIGITS))
 
 
@@ -320,7 +320,7 @@ def _extreme(largest: bool, site: Site, value: Sql) -> Made:
 
 
 def _truths(largest: bool, site: Site, condition: Sql) -> Made:
-    """All of them is the smallest, any of them the largest: FALSE is less than TRUE."""
+    """``bool_and`` is the minimum and ``bool_or`` the maximum, because FALSE is less than TRUE."""
     return _extreme(largest, site, _truth(condition, site))
 
 
@@ -353,7 +353,7 @@ def _approx_count_distinct(site: Site, value: Sql, error: Sql | None = None) -> 
         if not is_numeric(error.type):
             raise UnsupportedError(f"the error is a number, not {name_of(error.type)}")
         deviation = float(site.constant(error, "the error") or 0)
-    # As many registers as Spark takes for it.
+    # The same number of registers as in Spark.
     bits = math.ceil(2 * math.log2(1.106 / deviation)) if 0 < deviation < 1 else 0
     if not 4 <= bits <= 18:
         raise UnsupportedError("the error is from 0.0022 to 0.39")
@@ -450,5 +450,6 @@ FUNCTIONS: Mapping[str, AggregateFunction] = {
     )
     for name in names
 }
-"""By name, in lower case; names that mean the same share an entry. All take DISTINCT, for which the elements are kept, and FILTER
-(WHERE ...)."""
+"""The functions by name, in lower case; aliases share an entry. All accept DISTINCT, for which the elements are kept, and
+FILTER (WHERE ...).
+"""

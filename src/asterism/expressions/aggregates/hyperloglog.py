@@ -1,4 +1,4 @@
-"""HyperLogLog: how many different values there are, nearly, from a few hundred bytes."""
+"""HyperLogLog: the approximate number of distinct values, from a few hundred bytes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from asterism.expressions.aggregates.accumulators import Cell, sort_keys, where_
 
 @dataclass(frozen=True)
 class Sketch(Cell):
-    """HyperLogLog with 2^bits registers of one byte, for integers that name the values.
+    """HyperLogLog with 2^bits registers of one byte, for values represented by integers.
 
     The standard error is 1.04 / sqrt(2^bits). The estimate is Ertl's (New cardinality estimation algorithms for HyperLogLog
-    sketches, 2017), which needs no tables and holds for small numbers too.
+    sketches, 2017), which needs no tables and is accurate for small numbers, too.
     """
 
     bits: int
@@ -54,18 +54,18 @@ class Sketch(Cell):
 
 
 _RANKS = 46
-"""Bits of a hash, after those for the register, in which the first 1 is looked for."""
+"""The number of bits of a hash, after those for the register, that are searched for the first 1."""
 
 
 def _observed(bits: int, groups: Ints, column: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """(register, rank) of each value that is not NULL; the registers of a group follow those of the one before."""
+    """(register, rank) of each value that is not NULL; the registers of all groups are numbered consecutively."""
     from asterism.columns.hashing import mixed
 
     valid = where_valid(column)
     hashes = mixed(sort_keys(column)[valid].view(np.uint64) + _GOLDEN)
     place = (hashes >> np.uint64(64 - bits)).astype(np.int64)
     rest = (hashes << np.uint64(bits)) >> np.uint64(64 - _RANKS)
-    # A double holds these bits exactly, and its exponent is the place of the highest one.
+    # A double represents these bits exactly, and its exponent is the index of the highest one.
     return groups[valid] * 2**bits + place, (_RANKS + 1 - np.frexp(rest.astype(np.float64))[1]).astype(np.uint8)
 
 
@@ -73,14 +73,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def estimate(bits: int, column: pa.Array) -> pa.Array:
-    """How many different values a :class:`Sketch` has seen."""
+    """The estimated number of distinct values of each :class:`Sketch`."""
     registers = Sketch(bits).registers(column)
     groups = np.arange(len(registers)).repeat(2**bits)
     return _estimated(bits, _histogram(groups, registers.reshape(-1), len(registers)))
 
 
 def estimated(bits: int, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
-    """What :func:`estimate` says of all elements of the groups at once, without a register for what is not there."""
+    """:func:`estimate` for all elements of the groups at once, which stores no empty registers."""
     cells, ranks = _observed(bits, groups, arguments[0])
     order = np.lexsort((ranks, cells))
     cells, ranks = cells[order], ranks[order]
@@ -91,7 +91,7 @@ def estimated(bits: int, groups: Ints, arguments: Sequence[pa.Array], count: int
 
 
 def _histogram(groups: Ints, ranks: npt.NDArray[np.uint8], count: int) -> Ints:
-    """How many registers of each group have each rank."""
+    """The number of registers with each rank, per group."""
     return np.bincount(groups * (_RANKS + 2) + ranks, minlength=count * (_RANKS + 2)).reshape(count, _RANKS + 2)
 
 
@@ -105,16 +105,16 @@ def _estimated(bits: int, histogram: Ints) -> pa.Array:
 
 
 def _low_ranks(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Ertl's sigma: what registers without a value stand for."""
+    """Ertl's sigma: the contribution of empty registers."""
     total, power, weight = x.copy(), x.copy(), 1.0
-    for _ in range(30):  # of 2^18 registers one is full: the terms vanish after 24
+    for _ in range(30):  # of 2^18 registers one is used: the terms vanish after 24
         power = power * power
         total, weight = total + power * weight, weight * 2
     return np.where(x == 1, np.inf, total)
 
 
 def _high_ranks(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Ertl's tau: what registers with the highest rank stand for."""
+    """Ertl's tau: the contribution of registers with the highest rank."""
     total, power, weight = 1 - x, x.copy(), 1.0
     for _ in range(60):
         power, weight = np.sqrt(power), weight / 2
