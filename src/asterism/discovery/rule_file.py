@@ -258,7 +258,7 @@ def _processor(item: Any) -> PatternProcessor:
     return PatternProcessor.from_dict(without_flag(item)[0])
 
 
-# ---------------------------------------------------------------------- what can be used
+# ---------------------------------------------------------------------- validation
 
 
 def _usable(item: Any) -> PatternProcessor:

@@ -387,7 +387,7 @@ class Coordinator(PatternProcessorManager):
             if self.store.belongs_to(self._name):
                 self.store.write_status(status)
 
-    # ------------------------------------------------------------------ what is accepted
+    # ------------------------------------------------------------------ validation
 
     def _accepted(
         self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]

@@ -32,8 +32,8 @@ selector if the key could not). The first copy has the numbers of all conditions
 whether an event is late.
 """
 MAX_FAILURES = 16
-"""The number of events per batch for which it is determined separately that the evaluation aborts (for example for lack of
-memory). The remaining events also count as failed.
+"""The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
+of memory). The remaining ones also count as failed.
 """
 _NUMBERS = pa.list_(pa.int64())
 
@@ -143,7 +143,7 @@ def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
     return rows, array.flatten().to_numpy(zero_copy_only=False)
 
 
-# ---------------------------------------------------------------------------------------------------- behind the exchange
+# ---------------------------------------------------------------------------------------------------- after the exchange
 
 
 class Asked:

@@ -36,14 +36,16 @@ _T = TypeVar("_T")
 class FolderStore:
     """Stores sets of processors in a folder: a path, or a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``).
 
-    ``sets/<number>.json`` contain the sets; ``retained.json`` the numbers of those that may still be in force;
-    ``replaced.json`` the processors of older sets that are still in force, as last reported by key groups; ``versions.json``
-    the digest of each version; ``killed.json`` the kill list; ``status.json`` the status of discovery. They are written by
-    one coordinator, the last that has claimed the folder, which is named in ``owner``; but ``replaced.json`` is written by
-    the tasks, and ``killed.json`` by people.
+    * ``sets/<number>.json``: the sets
+    * ``retained.json``: the numbers of the sets that may still be in force
+    * ``replaced.json``: the processors of older sets that are still in force, as last reported by key groups
+    * ``versions.json``: the digest of each version
+    * ``killed.json``: the kill list
+    * ``status.json``: the status of discovery
 
-    Files are replaced as a whole. On a local path, a new file survives a power failure; elsewhere, that depends on the file
-    system.
+    One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
+    ``replaced.json``, and people change ``killed.json``. Files are replaced as a whole. On a local path, a new file survives
+    a power failure; elsewhere, that depends on the file system.
     """
 
     def __init__(self, location: str) -> None:

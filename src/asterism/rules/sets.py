@@ -42,7 +42,7 @@ class ProcessorSet:
         """Read the result of :meth:`to_bytes`. Its processors are not checked again, because each was checked when it was
         accepted.
 
-        Equal bytes return the same object, and so do the processors that sets share. The cache lives as long as the process,
+        Equal bytes return the same object, and so do the processors that sets share. The cache exists as long as the process,
         and its size is limited.
         """
         key = digest_of(value)
@@ -153,8 +153,8 @@ class Entry:
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
     """The entries after a set has arrived, in the order of the set, at the event time *horizon* (microseconds).
 
-    A set is complete: of the previous entries, only those stay that are in it, and those that are in force until the time of
-    a successor that is in it.
+    A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
+    a successor that it contains.
 
     * A processor that is in force, or whose time is in the future, is kept with its partial matches.
     * A processor without a timestamp, or whose time has passed, immediately replaces the processor with its id.

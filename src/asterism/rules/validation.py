@@ -159,7 +159,7 @@ def summary(pattern: Pattern) -> str:
     return ", ".join(words)
 
 
-# ---------------------------------------------------------------------- what is looked at
+# ---------------------------------------------------------------------- checks
 
 Found = tuple[str, str, AsterismError]
 """The path of the JSON value, a prefix of the message, and the error."""
