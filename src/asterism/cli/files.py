@@ -6,10 +6,6 @@ from pathlib import Path
 
 from asterism.errors import StreamDefinitionError
 
-SPARK_FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
-"""Formats, by the suffix of the file name."""
-
-
 FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
 """Formats, by the suffix of the file name."""
 

@@ -1,6 +1,6 @@
-"""Where pattern processors come from: files, databases and HTTP. ``docs/rules.md`` tells how to use them.
+"""Sources of pattern processors: files, databases and HTTP. ``docs/rules.md`` describes how to use them.
 
-Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways that it names for it to find updates.
+Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways to find updates that it lists.
 """
 
 from asterism.discovery.file import FilePatternProcessorDiscovererFactory

@@ -1,4 +1,4 @@
-"""Connections to a database through SQLAlchemy, and how they are told of without secrets."""
+"""Database connections through SQLAlchemy, with errors that contain no secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
 from asterism.errors import PatternProcessorError
 
-TIMEOUT = 10  # seconds for a connection, and for the other side to answer at all
+TIMEOUT = 10  # seconds for a connection, and for any response of the server
 STATEMENT_TIMEOUT = 30  # seconds
 _MYSQL = "pip install pymysql, and {0}+pymysql://user:password@host/database"
 _DRIVERS = {
@@ -23,16 +23,16 @@ _DRIVERS = {
     "oracle": "pip install oracledb, and oracle+oracledb://...",
     "mssql": "pip install pymssql, and mssql+pymssql://...",
 }
-"""By database, what to do where its driver is not installed."""
+"""For each database, the hint if its driver is not installed."""
 
 
 def parsed_url(url: str | sa.URL) -> sa.URL:
-    """:raises PatternProcessorError: it is none, or its database is of no use here; the text does not repeat it"""
+    """:raises PatternProcessorError: it is not a URL, or its database is not supported; the message does not contain the URL"""
     try:
         found = sa.make_url(url)
         found.get_backend_name()
     except Exception:
-        # It may have a password in it, and so may what is said about it.
+        # The URL, and the original error, may contain a password.
         raise PatternProcessorError(
             "the URL of the database cannot be read",
             hint="sqlite:///rules.db, or postgresql://user:password@host/database; in a password write %40 for @, %2F for /",
@@ -51,13 +51,13 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
 
 
 def shown_url(url: sa.URL) -> str:
-    """Without the password, and without options, of which some are secret, too."""
+    """The URL without the password and without options, some of which are also secret."""
     drivername = url.drivername.replace("+psycopg", "")
     return url.set(query={}, drivername=drivername).render_as_string(hide_password=True)
 
 
 class Database:
-    """Connections to a database; whatever goes wrong is told without secrets."""
+    """Connections to a database. Errors contain no secrets."""
 
     def __init__(self, url: sa.URL, connect_args: Mapping[str, Any] | None = None) -> None:
         self.url = url
@@ -66,12 +66,12 @@ class Database:
         arguments: dict[str, Any] = {}
         options: dict[str, Any] = {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": True}
         if self.is_sqlite:
-            # A connection that is kept would go on with a file that has been replaced.
+            # A pooled connection would continue to use a file that has been replaced.
             options = {"poolclass": sa.pool.NullPool}
         if url.drivername == "postgresql+psycopg":
-            # Nothing is prepared, so that it works through a pooler of connections, too.
+            # Statements are not prepared, so that connection poolers work.
             arguments = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "prepare_threshold": None}
-            # A machine that is gone while it computes an answer would be waited for, for hours.
+            # Otherwise, a server that has gone away while it computes a response would be waited for, for hours.
             arguments |= {"keepalives_idle": TIMEOUT, "keepalives_interval": TIMEOUT, "keepalives_count": 3}
         arguments |= connect_args or {}
         secrets = [url.password, *(value for name, value in arguments.items() if "pass" in name)]
@@ -91,7 +91,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A transaction in which nothing changes while it is looked at."""
+        """A transaction in which all reads see the same snapshot."""
         with self.begin() as connection:
             if self.is_postgresql:
                 connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
@@ -105,29 +105,33 @@ class Database:
 
     @contextmanager
     def begin(self, *, create: bool = False) -> Iterator[sa.Connection]:
-        """A transaction. *create*: a SQLite file may come into being.
+        """A transaction. *create*: whether a SQLite file may be created.
 
-        :raises PatternProcessorError: the database does not answer, or not as it should
+        :raises PatternProcessorError: the database does not respond, or responds with an error
         """
         try:
             if not create:
                 self._must_exist()
             with self._engine.begin() as connection:
                 if self.is_sqlite:
-                    # What is not UTF-8 is refused with its row, and does not make the table unreadable.
+                    # A value that is not UTF-8 is refused with its row, and does not make the table unreadable.
                     dbapi: Any = connection.connection.dbapi_connection
                     dbapi.text_factory = _decoded
                 yield connection
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
             raise PatternProcessorError(problem, hint="`asterism rules create` makes one") from None
-        except (SQLAlchemyError, OSError, UnicodeError) as error:  # a driver may not be able to write what a shell gave
-            # Whatever it was, the next attempt begins anew.
+        except (
+            SQLAlchemyError,
+            OSError,
+            UnicodeError,
+        ) as error:  # a driver may be unable to encode what a shell passed
+            # The next attempt opens a new connection, whatever the error was.
             self.close()
             raise self._failure(error) from None
 
     def _must_exist(self) -> None:
-        # To connect would make an empty one.
+        # Connecting would create an empty file.
         name = str(self.url.database)
         if self.is_sqlite and not name.startswith("file:") and not Path(name).exists():
             raise PatternProcessorError(f"there is no database {name}")

@@ -1,6 +1,6 @@
-"""Reading from sockets until a point in time.
+"""Reading from sockets until a deadline.
 
-The timeout of a socket is for each of its reads: who sends a byte now and then keeps a reader for as long as it likes.
+The timeout of a socket applies to each read, so a peer that sends a byte now and then could block a reader indefinitely.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 class Deadline:
-    """When something must have been read.
+    """The time by which everything must have been read.
 
-    :param silence: seconds that any one read may take
+    :param silence: the maximum duration of a single read in seconds
     """
 
     def __init__(self, silence: float) -> None:
@@ -23,13 +23,13 @@ class Deadline:
         self._seconds = self._until = math.inf
 
     def begin(self, seconds: float) -> None:
-        """From now on, all must be there in so many seconds."""
+        """Set the deadline to *seconds* from now."""
         self._seconds, self._until = seconds, time.monotonic() + seconds
 
     def wait(self) -> float:
-        """How many seconds the next read may take.
+        """The maximum duration of the next read in seconds.
 
-        :raises TimeoutError: none
+        :raises TimeoutError: the deadline has passed
         """
         left = self._until - time.monotonic()
         if left <= 0:
@@ -37,7 +37,7 @@ class Deadline:
         return min(left, self.silence)
 
     def watch(self, file: io.BufferedReader, connection: socket.socket) -> io.BufferedReader:
-        """*file*, which reads from *connection*, so that it keeps to the deadline."""
+        """Make *file*, which reads from *connection*, observe the deadline."""
         return io.BufferedReader(_Watched(file.detach(), connection, self))
 
 
@@ -53,7 +53,7 @@ class _Watched(io.RawIOBase):
         try:
             return self._raw.readinto(buffer)
         except TimeoutError:
-            self._deadline.wait()  # says it better, if that is it
+            self._deadline.wait()  # raises a clearer error if the deadline has passed
             raise
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Pattern processors as text, in JSON or YAML: ``docs/rules.md`` tells the format.
+"""Pattern processors as text, in JSON or YAML; ``docs/rules.md`` describes the format.
 
-A document has a list of processors, an object ``{"processors": [...]}``, or one processor.
+A document contains a list of processors, an object ``{"processors": [...]}``, or one processor.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ MAX_TOTAL = 100_000_000  # of all files of a folder, in bytes, and of all rows o
 YAML = (".yaml", ".yml")
 SUFFIXES = (".json", *YAML)
 WHOLE = "the whole file"
-"""Stands for the id where a file cannot be read at all."""
+"""Replaces the id if a file cannot be read at all."""
 _PROCESSORS = "processors"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The items of a document, each of which may be a processor, and where they stand.
+    """The items of a document, each of which may be a processor, and their positions.
 
-    :param pointers: of each item, from the root of the document
+    :param pointers: for each item, its JSON pointer from the root of the document
     """
 
     items: Sequence[Any]
     pointers: Sequence[str]
     text: str = ""
     root: YamlPlace | None = None
-    """Where everything stands, in YAML."""
+    """The positions of all values, in YAML."""
 
     def place(self, pointer: str) -> tuple[int, int]:
-        """Line and column, from 1, of the value to which a JSON pointer leads; as far as it leads."""
+        """Line and column, from 1, of the value at a JSON pointer, or of the last value on its path that exists."""
         offset = offset_of(self.text, pointer) if self.root is None else self.root.at(pointer).start
         return line_and_column(self.text, offset)
 
 
 def read_document(source: bytes, name: str | Path = "") -> Document:
-    """The items of a document.
+    """Parse a document into items.
 
     :param source: its text in UTF-8
-    :param name: of the file; ``.yaml`` and ``.yml`` are YAML, everything else is JSON
-    :raises PatternProcessorError: it cannot be read as a whole
+    :param name: the file name; ``.yaml`` and ``.yml`` are YAML, everything else is JSON
+    :raises PatternProcessorError: the document as a whole cannot be read
 
     >>> read_document(b"- id: a\\n  version: 1\\n", "rules.yaml").items
     [{'id': 'a', 'version': 1}]
@@ -80,7 +80,7 @@ def read_document(source: bytes, name: str | Path = "") -> Document:
 
 
 def written(items: Sequence[Any], *, yaml: bool = False) -> bytes:
-    """A document with *items*, for people to read, too.
+    """Write a readable document with *items*.
 
     >>> print(written([{"id": "a"}], yaml=True).decode(), end="")
     processors:
@@ -93,12 +93,12 @@ def written(items: Sequence[Any], *, yaml: bool = False) -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """What is in a file; of one that is too large for a document, the beginning.
+    """Read a file, or only the beginning if it is too large for a document.
 
     :raises OSError: it cannot be read
     :raises PatternProcessorError: it is not a file
     """
-    # A pipe would be waited for, perhaps for ever.
+    # Otherwise opening a pipe could block forever.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -110,7 +110,7 @@ def read_file(path: Path) -> bytes:
 
 
 def paths_at(path: Path) -> list[Path]:
-    """*path* or, of a folder, the files in it that have rules, by name.
+    """Return *path* or, if it is a folder, the files in it that contain rules, by name.
 
     :raises PatternProcessorError: it cannot be read, or there are too many
     """

@@ -1,4 +1,4 @@
-"""Rules as a person sees and changes them: also those that are not in use."""
+"""Rules as users see and change them, including those that are not in use."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from asterism.rules.processor import PatternProcessor
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
-"""Enabled; not; below a version that is; it cannot be told."""
+"""Enabled; disabled; lower than an enabled version; undetermined."""
 
 Locate = Callable[[str], tuple[int, int]]
-"""Line and column of what a JSON pointer leads to, from a rule on."""
+"""Maps a JSON pointer, relative to a rule, to a line and column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule where it is kept.
+    """One stored rule.
 
     :param where: the file or the table
     :param item: its JSON form
-    :param call: in a table of FLIP-200's form, the name of the class and its parameters instead
+    :param call: in a table of FLIP-200's format, the class name and its parameters instead
     :param error: why there is neither
-    :param twice: why it is not used although it is good: there is another one with its id
+    :param twice: why a valid rule is not used: another one has its id
     """
 
     id: str
@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A rule that was checked, and is to be added."""
+    """A checked rule that is to be added."""
 
     item: Mapping[str, Any]
     processor: PatternProcessor
@@ -70,7 +70,7 @@ class Addition:
         return f"{self.processor.id} version {self.processor.version}"
 
     def is_there(self, item: Any) -> bool:
-        """Is *item*, of the same version, this rule? If it cannot be used, it may be replaced.
+        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used.
 
         :raises PatternProcessorError: it is another rule
         """
@@ -88,10 +88,11 @@ class Addition:
 
 
 class KeptRules(ABC):
-    """A place where rules are kept. What changes them does all or nothing, and returns what was done, in words; ids are distinct.
+    """A place where rules are stored. Methods with several ids, which must be distinct, change all rules or none, and return
+    messages about what was done.
 
-    All methods raise :class:`~asterism.errors.PatternProcessorError` where the place cannot be read or written, or there is no
-    such rule.
+    All methods raise :class:`~asterism.errors.PatternProcessorError` if the place cannot be read or written, or if there is
+    no such rule.
     """
 
     @abstractmethod
@@ -109,13 +110,13 @@ class KeptRules(ABC):
 
     @abstractmethod
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        """Use the highest version of each rule; or *version*, and none above."""
+        """Use the highest version of each rule, or *version* and none above it."""
 
 
 def rules_at(source: str, table: str = TABLE) -> KeptRules:
-    """The rules in a file or a folder, or in the database of a URL.
+    """The rules in a file, in a folder, or in the database of a URL.
 
-    :raises PatternProcessorError: the URL cannot be read, or the name of the table cannot be one
+    :raises PatternProcessorError: the URL cannot be parsed, or the table name is invalid
     """
     if "://" not in source:
         return FileRules(Path(source))
@@ -135,7 +136,7 @@ def _unknown(id: str, version: int | None) -> PatternProcessorError:
 
 
 class FileRules(KeptRules):
-    """In a file, or the files of a folder. A file has one version of a rule."""
+    """Rules in a file, or in the files of a folder. A file has one version of a rule."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -186,7 +187,7 @@ class FileRules(KeptRules):
 
     def disable(self, ids: Sequence[str]) -> list[str]:
         with self._files() as files:
-            # All with an id: otherwise another one would come into use.
+            # All processors with the id are disabled, because otherwise another one would come into use.
             for one in [one for id in ids for one in _find(files, id)]:
                 one.enable(False)
         return [f"{id} disabled" for id in ids]
@@ -209,24 +210,24 @@ class FileRules(KeptRules):
 
     @contextmanager
     def _files(self) -> Iterator[Sequence[_EditedFile]]:
-        """All files, to be changed: when that is done, all are written or, if one of them cannot be, none."""
+        """All files, for editing. At the end all of them are written, or none if one of them cannot be."""
         with alone_in(self._folder()):
             files = [_EditedFile.at(path) for path in paths_at(self.path)]
             yield files
             _write(files)
 
     def _folder(self) -> Path:
-        """Where files are changed."""
+        """The folder in which files are changed."""
         path = Path(os.path.realpath(self.path))
         return path if path.is_dir() else path.parent
 
 
 @dataclass(frozen=True, slots=True)
 class _EditedFile:
-    """A file that is to be changed.
+    """A file that is being edited.
 
-    :param document: what is there; None, if it is not there yet
-    :param items: those that shall be there: :data:`REMOVED` in the place of one that was there
+    :param document: the current content, or None if the file does not exist yet
+    :param items: the new items, with :data:`REMOVED` in place of each removed one
     """
 
     path: Path
@@ -239,7 +240,7 @@ class _EditedFile:
         return cls(path, document, list(document.items))
 
     def content(self) -> bytes | None:
-        """What is to be written; None: nothing.
+        """The new content, or None if nothing has changed.
 
         :raises PatternProcessorError: comments would be lost
         """
@@ -282,14 +283,16 @@ def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> 
 
 
 def _write(files: Sequence[_EditedFile]) -> None:
-    """All, or none if one of them has what would be lost."""
+    """Write all files, or none if comments would be lost in one of them."""
     for file, content in [(file, file.content()) for file in files]:
         if content is not None:
             replace_file(file.path, content)
 
 
 def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
-    """A file that cannot be read is a wrong one among others; *alone*, there is nothing to show."""
+    """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
+    there is then nothing else to show.
+    """
     try:
         text = _bytes_of(path)
     except PatternProcessorError as error:
@@ -343,7 +346,7 @@ def _id_of(item: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A table of the own form, to be changed."""
+    """A table of the library's own format that is being changed."""
 
     connection: sa.Connection
     form: Table
@@ -361,7 +364,7 @@ class _Target:
         return {version_of(row): row for row in self.form.rows(self.connection, [id])}
 
     def insert(self, values: Mapping[str, Any]) -> None:
-        """*values* by the names used here; what is as it would be without its column may have none."""
+        """Insert *values*, by the column names used here. A column may be missing if its value is the default."""
         usual = {"timed_out": False, "enabled": True}
         wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
         columns = {name: self.column(name) for name in wanted}
@@ -376,7 +379,7 @@ class _Target:
 
 
 class SqlRules(KeptRules):
-    """In a table of a database. It may have several versions of a rule."""
+    """Rules in a database table, which may have several versions of a rule."""
 
     def __init__(self, database: Database, table: str) -> None:
         self.database, self.table = database, table
@@ -465,7 +468,7 @@ class SqlRules(KeptRules):
     def disable(self, ids: Sequence[str]) -> list[str]:
         with self._target() as target:
             for id in ids:
-                # All versions: otherwise the one below would come into use.
+                # All versions are disabled, because otherwise a lower one would come into use.
                 if target.enable(False, target.is_rule(id)) == 0:
                     raise _unknown(id, None)
         return [f"{id} disabled" for id in ids]
@@ -503,7 +506,7 @@ class SqlRules(KeptRules):
 
 
 def _place_in(text: str) -> Locate:
-    """In the pattern of a row; the other columns have no lines."""
+    """Find positions in the pattern of a row; the other columns have no lines."""
 
     def place(pointer: str) -> tuple[int, int]:
         path = pointer.removeprefix("/pattern")
@@ -519,7 +522,7 @@ def _place_in(text: str) -> Locate:
 
 
 def _stored(value: Any, column: sa.Column[Any]) -> Any:
-    """A value as a column of its type takes it: tables that others have made may have other types."""
+    """Convert a value to the type of a column, because tables that were created by others may have other types."""
     kind = column.type
     if value is None:
         return sa.null()

@@ -35,13 +35,13 @@ from asterism.rules.interfaces import (
 from asterism.rules.processor import PatternProcessor
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""A scheme of two letters at least: one is a drive."""
+"""A scheme has at least two letters, because a single letter is a drive."""
 AT_REST = timedelta(milliseconds=200)
-"""How long a file must have stayed the same: someone may be in the middle of writing it."""
+"""The time for which a file must not have changed, because it may be in the middle of being written."""
 PATIENCE = 25
-"""How often the first look is taken again if something was written meanwhile."""
+"""How often the first poll is repeated if files change during it."""
 SETTLED = 2.0
-"""Seconds after which another write cannot have left the times of a file as they are, on any usual file system."""
+"""Seconds after which another write cannot leave the times of a file unchanged, on any usual file system."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,15 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     """Watches a file with pattern processors, or a folder of such files.
 
     :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
-        ``*.json``, ``*.yaml`` and ``*.yml`` count whose names do not begin with a dot
-    :param interval: how often to look
+        ``*.json``, ``*.yaml`` and ``*.yml`` are read whose names do not begin with a dot
+    :param interval: the polling interval
     :raises PatternProcessorError: the path is a URL, or the interval is not a positive timedelta
 
-    A file that cannot be read is refused alone: the processors that it held stay. A file that is removed from the folder takes
-    its processors with it; a path that is not there interrupts discovery, and all processors stay. What is being written
-    counts when it has stayed the same for a fifth of a second. Links are followed; one that leads nowhere is a file that cannot
-    be read. Of files with the same id, that counts which had it first, or, of those that come at once, the first by name.
+    A file that cannot be read is refused without affecting others, and its processors stay in force. If a file is removed
+    from the folder, its processors are removed. If the path does not exist, discovery is interrupted, and all processors stay
+    in force. A file that is being written is read once it has not changed for a fifth of a second. Links are followed; a
+    broken link is a file that cannot be read. If several files have the same id, the first one that had it counts; of files
+    that appear at the same time, the first by name.
 
     >>> FilePatternProcessorDiscovererFactory("/etc/rules")
     FilePatternProcessorDiscovererFactory(path=PosixPath('/etc/rules'), interval=datetime.timedelta(seconds=1))
@@ -73,7 +74,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
                 hint="mount it, and give the path without its scheme; for http:// and https:// there is "
                 "UrlPatternProcessorDiscovererFactory",
             )
-        # Where it travels to, the working directory may be another one.
+        # The discoverer may run in another working directory.
         object.__setattr__(self, "path", Path(path).absolute())
         object.__setattr__(self, "interval", checked_interval(interval))
 
@@ -83,9 +84,10 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A file as it was at one moment; equal to another if the bytes are.
+    """The content of a file at one point in time. Two contents are equal if their bytes are.
 
-    :param times: inode, size and times; as long as they stay, so do the bytes, unless they were written just before
+    :param times: inode, size and times; if they are unchanged, so are the bytes, unless the file was written just before it
+        was read
     """
 
     digest: bytes
@@ -95,7 +97,7 @@ class _Content:
     problem: PatternProcessorError | None = field(default=None, compare=False)
 
     def kept(self) -> _Content:
-        """Without the text, which has been read."""
+        """The content without the text, which has been parsed."""
         return replace(self, text=b"") if self.text else self
 
     def is_still(self, times: tuple[int, int, int, int]) -> bool:
@@ -103,11 +105,11 @@ class _Content:
 
     @classmethod
     def of(cls, path: Path, known: _Content | None) -> _Content:
-        """:raises OSError: it is not there any more, or it cannot be told what is there"""
+        """:raises OSError: the file does not exist any more, or its status cannot be determined"""
         now = time.time()
         found = path.stat()
         times = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        # What could not be read is tried again, also if its times are the same: a disk may fail, and work again.
+        # A file that could not be read is tried again even if its times are unchanged, because a disk may recover.
         if known is not None and known.problem is None and known.is_still(times):
             return known
         try:
@@ -130,7 +132,7 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedFile:
-    """What was made of a file, and the ids that it held when it could last be read."""
+    """The processors of a file, and its ids when it was last readable."""
 
     content: _Content
     found: Sequence[Discovered]
@@ -142,24 +144,24 @@ class FileDiscoverer(PollingDiscoverer):
     """See :class:`FilePatternProcessorDiscovererFactory`."""
 
     def __init__(self, path: Path, interval: timedelta) -> None:
-        # To look is cheap: a path that comes back is seen soon.
+        # Polling is cheap, and with a short interval a path that reappears is found soon.
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
         self.path = path
         self._files: dict[str, _WatchedFile] | None = None
         self._holders: dict[str, str] = {}
-        """For each id the file whose processor counts."""
+        """For each id, the file whose processor counts."""
 
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
         taken = {name: file.content for name, file in files.items()}
         before = self._look(taken)
         if self._files is not None and before == taken:
-            # When they were last read matters for the next time.
+            # The next poll needs the times at which they were last read.
             self._files = {name: replace(files[name], content=before[name].kept()) for name in files}
             return None
         self._closed.wait(AT_REST.total_seconds())
         after = self._look(before)
-        for _ in range(PATIENCE if self._files is None else 0):  # nothing is known yet: that is worth a moment
+        for _ in range(PATIENCE if self._files is None else 0):  # for the first set, it is worth waiting a moment
             if before == after:
                 break
             self._closed.wait(AT_REST.total_seconds())
@@ -169,7 +171,7 @@ class FileDiscoverer(PollingDiscoverer):
         for name in before.keys() | after.keys() | taken.keys():
             content = after.get(name)
             if content != before.get(name):
-                continue  # it is being written, and looked at again next time
+                continue  # it is being written, and is read by the next poll
             if content is None:
                 del files[name]
             elif content != taken.get(name):
@@ -180,8 +182,8 @@ class FileDiscoverer(PollingDiscoverer):
         return self._of_all(files)
 
     def _of_all(self, files: Mapping[str, _WatchedFile]) -> list[Discovered]:
-        """What is in all files: of an id that several have, in the file that had it first. Also while it is wrong there:
-        otherwise a mistake would bring another rule into force.
+        """Combine all files. If several files have an id, the first one that had it counts, even while it is invalid there,
+        because otherwise a mistake would bring another rule into force.
         """
         ids = {name: {one.id for one in files[name].found if not _is_unidentified(one)} for name in sorted(files)}
         holders = {id: name for id, name in self._holders.items() if id in ids.get(name, ())}
@@ -196,7 +198,7 @@ class FileDiscoverer(PollingDiscoverer):
         )
 
     def _look(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
-        """The files as they are now; what is *known* and cannot have changed is not read again."""
+        """Read the current files, without those in *known* that cannot have changed."""
         found: dict[str, _Content] = {}
         size = 0
         for path in paths_at(self.path):
@@ -206,8 +208,8 @@ class FileDiscoverer(PollingDiscoverer):
                 if path == self.path:
                     raise unreadable(path, error) from None
                 if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
-                    continue  # only of a file in a folder is it known that it was removed
-                # A link that leads nowhere, or round in a circle.
+                    continue  # only for a file in a folder is it certain that it was removed
+                # A broken or circular link.
                 content = _Content.unreadable(unreadable(path, error))
             size += min(content.times[1], MAX_BYTES)
             if size > MAX_TOTAL:

@@ -1,6 +1,7 @@
-"""What the endpoint answers, without a socket: requests come in, answers go out. ``docs/rules.md`` has the table of them.
+"""The responses of the endpoint, without sockets: a function from requests to responses. ``docs/rules.md`` has a table of
+them.
 
-What is answered with success has been written to the file of the set.
+A response of success is sent only after the change has been written to the file of the set.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import PatternProcessorManager
 
-MAX_LOGGED = 20  # processors of one request that are refused with a line each; the answer has all
+MAX_LOGGED = 20  # refused processors that are logged per request; the response contains all
 _STATUS = {ConflictError: 409, ChangedError: 412, TooLargeError: 413, NotWrittenError: 500}
 _TAG = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f]*"')
 _TAGS = re.compile(rf"{_TAG.pattern}(?:[ \t]*,[ \t]*{_TAG.pattern})*")
@@ -31,9 +32,10 @@ _log = logging.getLogger("asterism.discovery")
 
 
 class Request(NamedTuple):
-    """
-    :param target: path and query, as they are sent
-    :param headers: by their names in lower case; one that is sent several times is joined with commas
+    """One request without its body.
+
+    :param target: path and query as they were sent
+    :param headers: by name in lower case; repeated headers are joined with commas
     """
 
     method: str
@@ -48,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class AnswerError(Exception):
-    """An answer other than success."""
+    """A response other than success."""
 
     def __init__(self, status: int, message: str, hint: str | None = None, **headers: str) -> None:
         super().__init__(status)
@@ -57,25 +59,25 @@ class AnswerError(Exception):
 
 
 class Application:
-    """Sets *changed* when there may be another set."""
+    """Answers requests, and sets *changed* when there may be another set."""
 
     def __init__(self, token: str, rules: RuleSet, manager: PatternProcessorManager, changed: threading.Event) -> None:
         self.rules, self.manager, self._changed = rules, manager, changed
         self.problem: Exception | None = None
-        """Why the manager does not have the newest set."""
+        """The error that prevented the manager from receiving the newest set."""
         self._token = _hash(token)
 
     def authorize(self, request: Request) -> None:
         """:raises AnswerError: the request does not have the token"""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        # Hashes are of one length: how long it takes tells nothing about the token.
+        # Hashes have the same length, so the duration reveals nothing about the token.
         if not hmac.compare_digest(_hash(token.strip()), self._token) or scheme.lower() != "bearer":
             raise AnswerError(401, "the token is missing, or another one", WWW_Authenticate="Bearer")
 
     def needs_body(self, request: Request) -> bool:
-        """Is the body to be read before :meth:`answer`?
+        """Whether the body must be read before :meth:`answer`.
 
-        :raises AnswerError: it cannot be answered, whatever the body is
+        :raises AnswerError: the request fails regardless of the body
         """
         self._route(request)
         length = request.headers.get("content-length", "" if request.method == "PUT" else "0")
@@ -95,15 +97,15 @@ class Application:
         except AnswerError as error:
             return error.answer
         except AsterismError as error:
-            self._changed.set()  # of a file that could not be written to the end, the new content may count
+            self._changed.set()  # the new content of a file that was not completely written may count
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 422)
             return _json({"error": _told(error)}, status)
 
     def _route(self, request: Request) -> Callable[[Request, bytes], Answer]:
-        """:raises AnswerError: there is nothing, or not with this method"""
+        """:raises AnswerError: the resource does not exist, or does not support the method"""
         if "?" in request.target:
             raise AnswerError(400, "nothing is asked with ? here", "in an id it is written %3F")
-        # A slash in an id is written %2F.
+        # A slash in an id is written as %2F.
         try:
             path = [unquote(part, errors="strict") for part in request.target.removeprefix("/").split("/")]
         except UnicodeDecodeError:
@@ -154,7 +156,7 @@ class Application:
     def _put_all(self, request: Request, body: bytes) -> Answer:
         document = read_document(body)
         if document.pointers == [""]:
-            # An id that was forgotten in the path would remove all others.
+            # A request with a forgotten id in the path would remove all other rules.
             raise PatternProcessorError(
                 "a set is expected, and this is one processor",
                 hint='PUT /processors/{id} puts one; a set is [...] or {"processors": [...]}',
@@ -174,7 +176,7 @@ class Application:
         if self.problem:
             found["error"] = str(self.problem)
         found["in_force"] = {one.id: one.version for one in self.manager.current_pattern_processors()}
-        # A manager need not keep a status; that of a query does.
+        # A manager need not have a status, but that of a query does.
         refused = getattr(getattr(self.manager, "status", None), "refused", None)
         if isinstance(refused, Mapping):
             found["refused"] = dict(refused)
@@ -199,7 +201,7 @@ def _told(error: AsterismError) -> dict[str, Any]:
 
 
 def _representation(text: bytes, request: Request) -> Answer:
-    """What is there, or that it is what the client has already."""
+    """Respond with the content, or that the client already has it."""
     headers = {"ETag": _tag(text)}
     if not _holds("If-Match", request, text):
         raise ChangedError("what is there has another ETag", headers["ETag"])
@@ -213,7 +215,9 @@ def _precondition(request: Request) -> Precondition:
 
 
 def _holds(header: str, request: Request, text: bytes | None) -> bool:
-    """Does this precondition (RFC 9110) hold where *text* is, or nothing? One that was not sent does."""
+    """Whether this precondition (RFC 9110) holds for *text*, or for None if there is none. A precondition that was not sent
+    holds.
+    """
     given = request.headers.get(header.lower())
     if given is None:
         return True

@@ -1,4 +1,6 @@
-"""An endpoint that takes pattern processors over HTTP: what it answers is in ``http_application``, how in ``http_server``."""
+"""An HTTP endpoint that receives pattern processors. ``http_application`` defines its responses, and ``http_server`` the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,23 @@ from asterism.rules.interfaces import (
 
 MIN_TOKEN = 16
 RETRY = timedelta(seconds=1)
-"""How soon the endpoint tries again to start, or to hand over what it has got, and looks whether it still listens."""
+"""The interval at which the endpoint tries again to start or to pass the set to the manager, and checks whether it still
+listens.
+"""
 _log = logging.getLogger("asterism.discovery")
 
 
 class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
-    """Listens for pattern processors over HTTP, or HTTPS with a certificate.
+    """Receives pattern processors over HTTP, or over HTTPS with a certificate.
 
-    :param port: to listen on, up to 65535; 0: one that is free, which the log tells
-    :param token: what every request must bring, as ``Authorization: Bearer ...``; at least 16 characters
-    :param state: the file that holds the set, so that it survives a restart; made if there is none
-    :param host: the address to listen on; without a certificate it must be one of this machine alone
-    :param certificate: a file with the chain of certificates, in PEM; with it, the endpoint speaks HTTPS
-    :param private_key: its key, where that is not in the same file
-    :raises PatternProcessorError: h11 is not installed (``pip install 'asterism[http]'``); the token is too short, or it
-        would travel in clear; there is no such port; there is a key without its certificate
+    :param port: the port to listen on, up to 65535; 0: a free port, which is logged
+    :param token: the token that every request must send, as ``Authorization: Bearer ...``; at least 16 characters
+    :param state: the file that stores the set, so that it survives a restart; created if it does not exist
+    :param host: the address to listen on; without a certificate it must be a loopback address
+    :param certificate: a PEM file with the certificate chain; with it, the endpoint uses HTTPS
+    :param private_key: the file with its key, if the key is not in the same file
+    :raises PatternProcessorError: h11 is not installed (``pip install 'asterism[http]'``); the token is too short, or would
+        be sent unencrypted; the port is invalid; there is a key without a certificate
 
     >>> HttpPatternProcessorDiscovererFactory(8473, token="a-long-random-secret", state="/var/lib/rules.json")
     HttpPatternProcessorDiscovererFactory('http://127.0.0.1:8473', state='/var/lib/rules.json')
@@ -104,16 +108,16 @@ def _is_loopback(host: str) -> bool:
 
 
 class HttpDiscoverer(PatternProcessorDiscoverer):
-    """See :class:`HttpPatternProcessorDiscovererFactory`. What is put becomes known to the manager in the order of requests."""
+    """See :class:`HttpPatternProcessorDiscovererFactory`. The manager receives changes in the order of requests."""
 
     def __init__(self, options: HttpPatternProcessorDiscovererFactory) -> None:
         self.options = options
         self.address: str | None = None
-        """Where it listens, ``http://127.0.0.1:8473``; None: it does not."""
+        """The address on which it listens, such as ``http://127.0.0.1:8473``; None if it does not listen."""
         self._closed = threading.Event()
         self._changed = threading.Event()
         self._given: bytes | None = None
-        """The set as the manager knows it."""
+        """The set that was last passed to the manager."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         rules = RuleSet(self.options.state)
@@ -133,7 +137,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         self._changed.set()
 
     async def _serve(self, rules: RuleSet, manager: PatternProcessorManager) -> None:
-        # Only who listens needs h11.
+        # Only the endpoint needs h11.
         from asterism.discovery.http_server import MAX_SERVED, HttpServer
 
         options = self.options
@@ -159,7 +163,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
             manager.on_nothing_changed()
             return
         try:
-            # Whatever has come since is newer, and handed over again.
+            # A set that has arrived since then is newer, and is passed again.
             manager.on_pattern_processors_updated(rules.processors())
             self._given, application.problem = text, None
         except Exception as error:

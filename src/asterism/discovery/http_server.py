@@ -1,8 +1,9 @@
-"""An HTTP server for few clients with a token among others without one. h11 knows the protocol, asyncio the sockets.
+"""An HTTP server for few clients with a token, among others without one. h11 implements the protocol, and asyncio the
+sockets.
 
-A connection waits until it has shown the token, and is served from then on. There is room for many that wait, and in the place of
-the oldest comes the newest: who shows the token at once is served, however many others only connect. Each phase has a
-deadline for the whole of it, so that nobody stays by sending a byte now and then.
+A connection waits until it has sent the token, and is then served. If too many connections wait, the newest replaces the
+oldest, so that a client that sends the token at once is served no matter how many others only connect. Each phase has a
+deadline as a whole, so that a client cannot stay connected by sending a byte now and then.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import h11
 from asterism.discovery.http_application import Answer, AnswerError, Application, Request
 from asterism.errors import printable
 
-HEAD_TIMEOUT = 5  # seconds to show the token; and as many before to agree on TLS
-TOTAL_TIMEOUT = 60  # seconds to send a body; and as many to take in an answer
-MAX_WAITING = 128  # connections that have not shown the token
-MAX_SERVED = 32  # connections that have
-MAX_HEAD = 16_384  # bytes that are kept of a head that has not ended
-MAX_DRAINED = 1_000_000  # bytes of a body that nobody wants
+HEAD_TIMEOUT = 5  # seconds to send the token, and as many for the TLS handshake before
+TOTAL_TIMEOUT = 60  # seconds to send a body, and as many to receive a response
+MAX_WAITING = 128  # connections that have not sent the token
+MAX_SERVED = 32  # connections that have sent the token
+MAX_HEAD = 16_384  # bytes that are stored of an incomplete head
+MAX_DRAINED = 1_000_000  # bytes of an unused body that are read
 _CHUNK = 65_536
 _log = logging.getLogger("asterism.discovery")
 
@@ -36,7 +37,7 @@ class HttpServer:
     def __init__(self, application: Application, tls: ssl.SSLContext | None) -> None:
         self._application, self._tls = application, tls
         self._waiting: dict[asyncio.Task[None], None] = {}
-        """Those that have not shown the token, the oldest first."""
+        """The connections that have not sent the token, oldest first."""
         self._served = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +49,7 @@ class HttpServer:
             oldest.cancel()
         try:
             if self._tls is not None:
-                # Only now: who shakes hands waits, too.
+                # The handshake starts only here, so that it counts as waiting.
                 await writer.start_tls(self._tls, ssl_handshake_timeout=HEAD_TIMEOUT)
             await self._serve(_Connection(reader, writer), task)
         except (OSError, asyncio.CancelledError):
@@ -92,17 +93,17 @@ class HttpServer:
 
 
 class _Connection:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._asked = "nothing"
-        # To write means to wait until the socket has taken everything.
+        # Writing then waits until the socket has taken everything.
         writer.transport.set_write_buffer_limits(0)
 
     async def _event(self) -> Any:
-        """:raises AnswerError: this is not HTTP"""
+        """:raises AnswerError: the input is not valid HTTP"""
         try:
             while (event := self._protocol.next_event()) is h11.NEED_DATA:
                 self._protocol.receive_data(await self._reader.read(_CHUNK))
@@ -111,7 +112,7 @@ class _Connection:
         return event
 
     async def request(self) -> Request | None:
-        """Without its body; None, if the client leaves."""
+        """The request without its body, or None if the client has disconnected."""
         event = await self._event()
         if not isinstance(event, h11.Request):
             return None
@@ -153,7 +154,9 @@ class _Connection:
             await self._writer.wait_closed()
 
     async def _discard(self) -> None:
-        """Take in what the client is still sending: closed on it, the connection would break before it reads the answer."""
+        """Read what the client is still sending, because closing the connection before would break it before the client reads
+        the response.
+        """
         if self._writer.can_write_eof():
             self._writer.write_eof()
         left = MAX_DRAINED

@@ -1,4 +1,4 @@
-"""What the discoverers that ask again and again have in common."""
+"""Base classes of polling discoverers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from asterism.rules.interfaces import Discovered, PeriodicPatternProcessorDiscov
 
 
 class Items:
-    """Makes processors of the items of one document, again and again: those that stay as they are are read once."""
+    """Creates processors from the items of one document, repeatedly; unchanged items are read only once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str], Discovered | None] = {}
-        """By a digest of the item: what YAML repeats with aliases is there once, and would be long as text."""
+        """Keyed by a digest of the item, because a YAML value that is repeated with aliases is stored once, and would be long
+        as text.
+        """
 
     def processors(self, items: Sequence[Any], place: str) -> list[Discovered]:
         now: dict[tuple[bytes, str], Discovered | None] = {}
@@ -32,13 +34,13 @@ class Items:
 
 
 class PollingDiscoverer(PeriodicPatternProcessorDiscoverer):
-    """Asks one question: is there something new, and what?"""
+    """A discoverer with a single method, which returns the processors if they have changed."""
 
     _latest: Sequence[Discovered] = ()
 
     @abstractmethod
     def poll(self) -> Sequence[Discovered] | None:
-        """All processors; None, if nothing has changed since they were last returned."""
+        """All processors, or None if nothing has changed since they were last returned."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         self.check_pattern_processor_update()

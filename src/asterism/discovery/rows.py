@@ -1,4 +1,4 @@
-"""Pattern processors in rows of a table: every value is a text, or None for NULL."""
+"""Pattern processors in rows of a table: every value is a string, or None for NULL."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ COLUMNS = (
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
 LONG = {"pattern", "key", "select", "constructor_params"}
-"""The columns that may have long texts."""
-MAX_SHORT = 1_000  # characters in the others
+"""The columns that may contain long strings."""
+MAX_SHORT = 1_000  # characters in the other columns
 
 Row = Mapping[str, str | None]
 
 _INTEGERS = {"byte": 2**7, "short": 2**15, "int": 2**31, "integer": 2**31, "long": 2**63}
-"""Java's, by the first number that is too large."""
+"""The integer types of Java, with the first number that is too large."""
 _FLOATS = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
-"""Java's, by the largest number."""
+"""The floating-point types of Java, with the largest number."""
 _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
 def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
-    """What the rows of one id are: the highest version that is enabled, and what cannot be read."""
+    """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read."""
     refused: list[Discovered] = []
     enabled: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -60,7 +60,7 @@ def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discove
 
 
 def discovered_in(row: Row, place: str | None = None) -> Discovered:
-    """The processor in a row, whether or not it is enabled; or why there is none."""
+    """The processor in a row, enabled or not, or the reason why there is none."""
     version = None
     try:
         version = version_of(row)
@@ -73,9 +73,9 @@ def discovered_in(row: Row, place: str | None = None) -> Discovered:
 
 
 def item_of(row: Row) -> dict[str, Any]:
-    """A row in the JSON form of a processor.
+    """Convert a row to the JSON form of a processor.
 
-    :raises PatternProcessorError: a column has what cannot be in it
+    :raises PatternProcessorError: a column has an invalid value
     """
     for name, value in row.items():
         try:
@@ -125,7 +125,7 @@ def flag(row: Row, name: str, *, default: bool) -> bool:
 
 
 def _expressions(row: Row, name: str) -> Any:
-    """A JSON list of SQL expressions; or one expression as it is."""
+    """Parse a JSON list of SQL expressions, or a single expression."""
     text = row.get(name)
     if text is None or not text.strip():
         return None
@@ -141,7 +141,7 @@ def _json(text: str, name: str) -> Any:
 
 
 def called(row: Row) -> tuple[str, list[Any]]:
-    """The class name and the parameters in a row of FLIP-200's form."""
+    """The class name and the parameters in a row of FLIP-200's format."""
     parameters = _json(row["constructor_params"] or "[]", "constructorParams")
     wanted = '[{"type": "int", "value": 0}]'
     if not isinstance(parameters, list):
@@ -160,19 +160,19 @@ def called(row: Row) -> tuple[str, list[Any]]:
                 f"parameter {number} is of type {kind}, and its value is {shown:.60}", _bounds(known)
             )
         values.append(float(value) if known in _FLOATS else value)
-    # In the FLIP, class names are shown in quotation marks.
+    # FLIP-200 shows class names in quotation marks.
     return (row["class_name"] or "").strip('"'), values
 
 
 def _is_of(kind: str, value: Any) -> bool:
-    """Is *value* one of the type *kind*, in lower case, of FLIP-200's constructor parameters?"""
+    """Whether *value* is of the type *kind* (in lower case) of FLIP-200's constructor parameters."""
     if kind in _OTHERS:
         return isinstance(value, _OTHERS[kind])
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if kind in _INTEGERS:
         return isinstance(value, int) and -_INTEGERS[kind] <= value < _INTEGERS[kind]
-    return abs(value) <= _FLOATS[kind]  # 1e400 is infinite
+    return abs(value) <= _FLOATS[kind]  # 1e400 is parsed as infinity
 
 
 def _bounds(kind: str) -> str | None:

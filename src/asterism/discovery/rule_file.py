@@ -1,4 +1,4 @@
-"""Pattern processors in one file, which only one program changes."""
+"""Pattern processors in a file that only one process changes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from asterism.rules.validation import parse_sql
 
 
 class ConflictError(PatternProcessorError):
-    """There is this version already, with another content."""
+    """The version already exists with another content."""
 
 
 class ChangedError(PatternProcessorError):
-    """A change was made for something else than what is there."""
+    """A change was made for a content that is not the current one."""
 
 
 class TooLargeError(PatternProcessorError):
@@ -38,12 +38,12 @@ class TooLargeError(PatternProcessorError):
 
 
 Precondition = Callable[[bytes | None], bool]
-"""May a change be made where this text is, or nothing?"""
+"""Whether a change may be made to this content, or to None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a new set."""
+    """The result of putting a set."""
 
     accepted: Sequence[str]
     refused: Sequence[RefusedProcessor]
@@ -51,11 +51,13 @@ class Report:
 
 
 class RuleSet:
-    """The processors in a file. A change is on disk before it counts, and made only if what is there meets its condition.
+    """The processors in a file. A change takes effect after it has been written to disk, and is made only if the current
+    content satisfies its condition.
 
-    Beside it, ``.<name>.versions`` has what each version was: a version does not come back as something else.
+    The file ``.<name>.versions`` beside it has a digest of each version, so that a version cannot be reused with another
+    content.
 
-    :raises PatternProcessorError: there is a file, and it cannot be read
+    :raises PatternProcessorError: the file exists and cannot be read
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,10 +65,10 @@ class RuleSet:
         self._versions = path.with_name(f".{path.name}.versions")
         self._lock = threading.Lock()
         self._is_certain = True
-        """Is what is here on disk for certain, also after a power failure?"""
+        """Whether the current content is certain to be on disk, even after a power failure."""
         self._items: dict[str, Any] = {}
         self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
-        """By id, the text of an item that was found usable, and what it is: a whole set is mostly put as it was."""
+        """For each id, the text of a valid item and its processor, because most items of a set are put unchanged."""
         for item in _items_in(path):
             if not _id_of(item) or _id_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id of its own")
@@ -78,7 +80,7 @@ class RuleSet:
         return len(self._items)
 
     def get(self, id: str) -> bytes | None:
-        """Its text; None, if it is not there."""
+        """The text of a processor, or None if it does not exist."""
         item = self._items.get(id)
         return None if item is None else _text_of(item)
 
@@ -88,7 +90,7 @@ class RuleSet:
         return processors_from(items, str(self.path))
 
     def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
-        """Put one processor; is it new?
+        """Put one processor, and return whether it is new.
 
         :raises AsterismError: it cannot be used; nothing has changed
         """
@@ -105,13 +107,15 @@ class RuleSet:
         return new
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
-        """Put a set; what is refused stays as it was. Items beyond the limit of a set are refused as one, and none is removed."""
+        """Put a set. Refused items keep their current version. Items beyond the limit of a set are refused as one, and
+        nothing is removed.
+        """
         accepted: dict[str, Any] = {}
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
         items = items[:MAX_PROCESSORS]
-        # It may take long, and depends on nothing that is there.
+        # Validation may take long and does not depend on the current content, so it needs no lock.
         tried = [self._tried(item) for item in items]
         with self._lock:
             _require(condition, self.text)
@@ -131,7 +135,7 @@ class RuleSet:
             if too_many:
                 rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
                 refused.append(RefusedProcessor("…", rest, unidentified=True))
-            # Whatever an unreadable one was meant to be, it is not removed.
+            # An unreadable item may be any processor, so none is removed.
             all_stay = any(one.unidentified for one in refused)
             stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
             items_ = {id: item for id, item in self._items.items() if id in stay} | accepted
@@ -140,7 +144,7 @@ class RuleSet:
         return Report(list(accepted), refused, removed)
 
     def remove(self, id: str, condition: Precondition = lambda text: True) -> bool:
-        """Was it there?"""
+        """Remove a processor, and return whether it existed."""
         with self._lock:
             if id not in self._items:
                 return False
@@ -150,11 +154,11 @@ class RuleSet:
 
     def _good(self) -> Iterator[PatternProcessor]:
         for item in self._items.values():
-            with suppress(AsterismError):  # it is refused where it is used
+            with suppress(AsterismError):  # it is refused when it is used
                 yield _processor(item)
 
     def _check(self, found: PatternProcessor) -> None:
-        """:raises ConflictError: this version is there, and it is another one"""
+        """:raises ConflictError: the version was used for another definition"""
         if self._used.check(found) is not None:
             there = self._items.get(found.id)
             is_there = there is not None and there.get("version") == found.version
@@ -194,7 +198,7 @@ class RuleSet:
             except NotWrittenError:
                 self._is_certain = False
                 with suppress(OSError):
-                    if self.path.read_bytes() == text:  # after a restart this is what is there, so it is from now on
+                    if self.path.read_bytes() == text:  # a restart would read this content, so it is the current one
                         self._items, self.text, self._used = items, text, used
                 raise
         self._items, self.text, self._used = items, text, used
@@ -203,7 +207,7 @@ class RuleSet:
 
     @staticmethod
     def _written(items: Mapping[str, Any]) -> bytes:
-        """Without indents: a set as large as one that is sent must fit, too. Each has a line of its own."""
+        """Write items without indentation, one per line, so that a set of the maximum request size fits."""
         return b'{"processors": [' + b",".join(b"\n" + _text_of(items[id]) for id in sorted(items)) + b"\n]}\n"
 
 
@@ -236,7 +240,7 @@ def _used_in(path: Path) -> UsedVersions:
 
 
 def _text_of(item: Any) -> bytes:
-    # Half of a surrogate pair can be written in JSON, and not in UTF-8.
+    # JSON can represent an unpaired surrogate, but UTF-8 cannot.
     return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
 
 
@@ -254,13 +258,13 @@ def _processor(item: Any) -> PatternProcessor:
     return PatternProcessor.from_dict(without_flag(item)[0])
 
 
-# ---------------------------------------------------------------------- what can be used
+# ---------------------------------------------------------------------- validation
 
 
 def _usable(item: Any) -> PatternProcessor:
-    """:raises AsterismError: it cannot be used, whatever columns the events may have"""
+    """:raises AsterismError: it cannot be used with any columns of events"""
     found = _processor(item)
-    # What Flink ignores is refused by the queries that do so.
+    # Queries with the default semantics refuse what Flink ignores.
     compile_pattern(found.pattern, Semantics.FLINK)
     stages = tuple(stage.name for stage in found.pattern.atoms())
     texts = [
@@ -270,7 +274,7 @@ def _usable(item: Any) -> PatternProcessor:
     ]
     for what, kind, text in texts:
         try:
-            # Only the query knows the columns.
+            # The columns are known only to the query.
             tree = parse_sql(text, kind)
             if kind == "select":
                 check_measure(tree, stages, text)

@@ -1,4 +1,4 @@
-"""Pattern processors in a table of a database, through SQLAlchemy."""
+"""Pattern processors in a database table, through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ from asterism.text.strict_json import MAX_BYTES
 
 TABLE = "pattern_processors"
 MAX_ROWS = 100_000
-AT_ONCE = 500  # ids in one query; for more, the whole table is read
+AT_ONCE = 500  # ids per query; for more, the whole table is read
 
 
 class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
-    """Watches a table of a database.
+    """Watches a database table.
 
-    :param url: as SQLAlchemy writes it: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``
-    :param table: its name, or ``schema.table``; it is a table as :func:`create_pattern_processor_table` makes, or one with
-        FLIP-200's columns ``uid``, ``className``, ``constructorParams``
-    :param interval: how often to look; after a failure twice as long each time, up to a minute
-    :param registry: the classes that a table of FLIP-200's form may name
+    :param url: an SQLAlchemy URL: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``
+    :param table: its name, or ``schema.table``; either a table in the format of :func:`create_pattern_processor_table`, or
+        one with FLIP-200's columns ``uid``, ``className``, ``constructorParams``
+    :param interval: the polling interval; it doubles after each failure, up to a minute
+    :param registry: the classes that a table in FLIP-200's format may name
     :param connect_args: further arguments for the driver
-    :raises PatternProcessorError: the URL cannot be read, or the interval is not a positive timedelta
+    :raises PatternProcessorError: the URL cannot be parsed, or the interval is not a positive timedelta
 
-    Of several versions of an id, the highest that is enabled counts. A row that cannot be used is refused alone.
+    Of several versions of an id, the highest enabled one counts. A row that cannot be used is refused without affecting
+    others.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
     SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
@@ -78,11 +79,11 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
 
 def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> None:
-    """Make the table that :class:`SqlPatternProcessorDiscovererFactory` reads; a SQLite file too, if there is none.
+    """Create the table that :class:`SqlPatternProcessorDiscovererFactory` reads, and the SQLite file if it does not exist.
 
-    :param url: as there
+    :param url: an SQLAlchemy URL
     :param table: its name, or ``schema.table``
-    :raises PatternProcessorError: there is such a table already, or it cannot be made
+    :raises PatternProcessorError: the table already exists, or it cannot be created
     """
     expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
     made = rule_table(table)
@@ -97,14 +98,14 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
 
 
 def rule_table(name: str) -> sa.Table:
-    """The table of rules; ``docs/rules.md`` tells its columns."""
+    """The table of rules; ``docs/rules.md`` describes its columns."""
     schema, table = split_name(name)
     return sa.Table(
         table,
         sa.MetaData(),
         sa.Column("id", sa.String(200), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("timestamp", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),  # it has no such type
+        sa.Column("timestamp", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),  # SQLite has no such type
         sa.Column("key", sa.Text),
         sa.Column("pattern", sa.Text, nullable=False),
         sa.Column("select", sa.Text),
@@ -129,14 +130,14 @@ def split_name(name: str) -> tuple[str | None, str]:
 
 
 Digests = dict[str | None, tuple[bytes, ...]]
-"""Of all rows of an id. As long as they stay, so do the rows."""
+"""For each id, the digests of its rows. If they are unchanged, so are the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of either form.
+    """A table in either format.
 
-    :param names: of its columns in the database, by the names used here
+    :param names: maps the column names used here to those in the database
     """
 
     source: sa.TableClause
@@ -144,7 +145,7 @@ class Table:
 
     @classmethod
     def of(cls, connection: sa.Connection, name: str) -> Table:
-        """:raises PatternProcessorError: it has the columns of neither form"""
+        """:raises PatternProcessorError: it does not have the columns of either format"""
         schema, table = split_name(name)
         columns = [column["name"] for column in sa.inspect(connection).get_columns(table, schema)]
         plain = {_plain(column): column for column in columns}
@@ -169,16 +170,16 @@ class Table:
 
     @property
     def identity(self) -> str:
-        """The column by which rows belong together."""
+        """The column by which rows are grouped."""
         return "uid" if self.is_flip else "id"
 
     def text(self, name: str) -> sa.ColumnElement[Any]:
-        """A column as text of bounded length: no value can be one that the driver cannot read."""
+        """A column as text of bounded length, so that the driver can read every value."""
         limit = MAX_BYTES if name in LONG else MAX_SHORT
         return sa.func.substr(sa.cast(self.source.c[self.names[name]], sa.Text), 1, limit + 1)
 
     def check_size(self, connection: sa.Connection) -> None:
-        """:raises PatternProcessorError: it has more text than may be read at once"""
+        """:raises PatternProcessorError: the table has more text than may be read in one poll"""
         lengths = (sa.func.coalesce(sa.func.length(self.text(name)), 0) for name in self.names)
         length = functools.reduce(operator.add, lengths).label("length")
         each = sa.select(length).limit(MAX_ROWS + 1).subquery()
@@ -189,21 +190,21 @@ class Table:
             )
 
     def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
-        """All rows, or those of *ids*."""
+        """Read all rows, or those of *ids*."""
         query = sa.select(*(self.text(name).label(name) for name in self.names)).limit(MAX_ROWS + 1)
         if ids is not None:
             query = query.where(self.text(self.identity).in_([id for id in ids if id is not None]))
         return self._bounded([dict(row) for row in connection.execute(query).mappings()])
 
     def digests(self, connection: sa.Connection) -> Digests:
-        """Computed by PostgreSQL."""
+        """Compute the digests in PostgreSQL."""
         whole = sa.cast(self.source.table_valued(), sa.Text)
         digest = sa.func.sha256(sa.func.convert_to(whole, "UTF8"))
         query = sa.select(self.text(self.identity), digest).limit(MAX_ROWS + 1)
         return _by_id((row[0], bytes(row[1])) for row in self._bounded(connection.execute(query).all()))
 
     def digests_of(self, rows: Iterable[Row]) -> Digests:
-        """Computed here."""
+        """Compute the digests in this process."""
         return _by_id((row[self.identity], _digest(row)) for row in rows)
 
     def _bounded(self, rows: Sequence[Any]) -> list[Any]:
@@ -213,7 +214,7 @@ class Table:
 
 
 def _plain(name: str) -> str:
-    """className, classname and class_name are one."""
+    """Normalize a column name, so that className, classname and class_name are equal."""
     return name.replace("_", "").lower()
 
 
@@ -239,8 +240,8 @@ def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
 class SqlDiscoverer(PollingDiscoverer):
     """See :class:`SqlPatternProcessorDiscovererFactory`.
 
-    What has changed is found by a digest of every row. PostgreSQL computes it, so that only the rows of changed ids are sent;
-    other databases, which may have no such function, send all rows.
+    Changes are found by a digest of every row. PostgreSQL computes the digests itself, so that only the rows of changed ids
+    are transferred. Other databases may have no such function, so all rows are transferred.
     """
 
     def __init__(self, database: Database, table: str, interval: timedelta, registry: ProcessorRegistry) -> None:
@@ -250,13 +251,13 @@ class SqlDiscoverer(PollingDiscoverer):
         self._digests: Digests | None = None
         self._found: dict[str | None, list[Discovered]] = {}
         self._made: dict[str | None, tuple[str, ...]] = {}
-        """In FLIP-200's form: the ids of the processors that the rows of a uid made when they last did."""
+        """In FLIP-200's format: maps a uid to the ids of the processors that its rows last produced."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         try:
             return super().initial_pattern_processors()
         finally:
-            # The thread that watches has a connection of its own, and closes it.
+            # The watching thread has its own connection and closes it.
             self.database.close()
 
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
@@ -283,13 +284,13 @@ class SqlDiscoverer(PollingDiscoverer):
 
     def _from_postgresql(self, connection: sa.Connection) -> _Changes | None:
         form = self._form or Table.of(connection, self.table)
-        self._form = None  # to be looked at again if this fails
+        self._form = None  # to be determined again if this fails
         digests = form.digests(connection)
         changed = self._changed(digests)
         if changed is None:
             self._form = form
             return None
-        form = Table.of(connection, self.table)  # a row changes with the columns, too
+        form = Table.of(connection, self.table)  # adding or removing a column also changes a row
         form.check_size(connection)
         return form, digests, changed, form.rows(connection, changed if len(changed) <= AT_ONCE else None)
 
@@ -302,7 +303,7 @@ class SqlDiscoverer(PollingDiscoverer):
         return None if changed is None else (form, digests, changed, rows)
 
     def _changed(self, digests: Digests) -> set[str | None] | None:
-        """The ids whose rows are not as they were; None: no row has changed."""
+        """The ids whose rows have changed; None if no row has changed."""
         before = self._digests
         if before is None:
             return set(digests)
@@ -332,4 +333,4 @@ class SqlDiscoverer(PollingDiscoverer):
 
 
 _Changes = tuple[Table, Digests, set[str | None], list[Row]]
-"""The form of the table, the digests, the ids that have changed, and their rows, maybe among others."""
+"""The format of the table, the digests, the changed ids, and their rows, possibly among others."""

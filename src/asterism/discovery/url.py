@@ -1,4 +1,4 @@
-"""Pattern processors from a web server, which is asked again and again."""
+"""Pattern processors from a web server, by polling."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ from asterism.rules.interfaces import (
 from asterism.text.printable import one_line
 
 SCHEMES = ("http", "https")
-TIMEOUT = 10  # seconds of silence
-TOTAL_TIMEOUT = 60  # seconds for a whole answer, with all redirects on the way to it
+TIMEOUT = 10  # seconds without data
+TOTAL_TIMEOUT = 60  # seconds for a whole response, including all redirects
 MAX_REDIRECTS = 5
-MAX_REASON = 200  # characters of what a server says
+MAX_REASON = 200  # characters of a server's error message
 _CHUNK = 65_536
 
 
 class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
-    """Asks a web server for a document with pattern processors; with its ETag or date, if it gives one.
+    """Polls a web server for a document with pattern processors, with conditional requests if the server sends an ETag or a
+    date.
 
-    :param url: ``http`` or ``https``; the document is in YAML if the path ends in ``.yaml`` or ``.yml``, or its media type says
-        so, otherwise in JSON
-    :param headers: of every request, for example ``{"Authorization": "Bearer ..."}``; they are not sent on to other hosts
-    :param interval: how often to ask; after a failure twice as long each time, up to a minute
-    :raises PatternProcessorError: the URL is of another kind, a header has several lines, or the interval is not a
-        positive timedelta
+    :param url: ``http`` or ``https``; the document is in YAML if the path ends in ``.yaml`` or ``.yml`` or the media type is
+        YAML, otherwise in JSON
+    :param headers: headers of every request, for example ``{"Authorization": "Bearer ..."}``; they are not sent to other
+        hosts
+    :param interval: the polling interval; it doubles after each failure, up to a minute
+    :raises PatternProcessorError: the URL has another scheme, a header has several lines, or the interval is not a positive
+        timedelta
 
     >>> UrlPatternProcessorDiscovererFactory("https://example.com/rules.json", headers={"Authorization": "Bearer secret"})
     UrlPatternProcessorDiscovererFactory('https://example.com/rules.json', headers=['Authorization'])
@@ -87,7 +89,7 @@ def _checked(url: str) -> SplitResult:
 
 
 def _shown(parts: SplitResult) -> str:
-    """Without the query, which may have a secret in it."""
+    """The URL without the query string, which may contain a secret."""
     return f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?…" if parts.query else "")
 
 
@@ -99,7 +101,7 @@ class UrlDiscoverer(PollingDiscoverer):
         self.url, self.headers = url, dict(headers)
         self.shown = _shown(urlsplit(url))
         self._known: dict[str, str] = {}
-        """What the next request says of the document that is here."""
+        """The headers with which the next request identifies the current document."""
         self._digest: bytes | None = None
         self._items = Items()
         self._deadline = Deadline(TIMEOUT)
@@ -154,19 +156,21 @@ class UrlDiscoverer(PollingDiscoverer):
             raise PatternProcessorError(f"{self.shown}: {error.message}", error.detail, error.hint) from None
 
     def _failure(self, reason: str) -> PatternProcessorError:
-        # Much of it are the words of the server.
+        # Most of the text comes from the server.
         return PatternProcessorError(f"{self.shown} cannot be read", one_line(reason, MAX_REASON))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """To another web server, but never from HTTPS to HTTP, and without the headers that are for the first."""
+    """Follows redirects to other web servers, but never from HTTPS to HTTP, and without the headers meant for the first
+    server.
+    """
 
     max_redirections = MAX_REDIRECTS
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        fp.close()  # what it says besides is not read, however much it is
+        fp.close()  # the body is not read, whatever its size
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in SCHEMES or (before.scheme == "https" and after.scheme != "https"):
             raise PatternProcessorError(
@@ -201,7 +205,7 @@ class _Https(urllib.request.HTTPSHandler):
 def _connection(
     kind: type[http.client.HTTPConnection], deadline: Deadline, host: str, **options: Any
 ) -> http.client.HTTPConnection:
-    """One that reads whatever is answered until the deadline, from the first line on."""
+    """Create a connection that reads the whole response, from the first line on, until the deadline."""
 
     class Response(http.client.HTTPResponse):
         fp: io.BufferedReader
@@ -216,7 +220,7 @@ def _connection(
 
 
 def _opener(deadline: Deadline) -> urllib.request.OpenerDirector:
-    """For HTTP and HTTPS only; the usual one opens files, too."""
+    """An opener for HTTP and HTTPS only, since the default opener also opens files."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

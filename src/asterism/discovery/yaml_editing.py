@@ -1,4 +1,4 @@
-"""Changes in the text of a YAML document: all that is not changed stays as it is, with comments, order and quoting."""
+"""Edits the text of a YAML document. Everything that is not changed stays as it is, with comments, order and quoting."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from asterism.errors import PatternProcessorError
 from asterism.text.strict_yaml import YamlPlace, written_yaml
 
 REMOVED = object()
-"""Stands where an item was."""
+"""Replaces a removed item."""
 
 
 def edited(document: Document, wanted: Sequence[Any]) -> str | None:
-    """The text of a YAML document, with other items; None, if they cannot be put there without touching something else.
+    """The text of a YAML document with other items, or None if this would affect anything else.
 
-    :param wanted: in the place of each item, the same one, another one or :data:`REMOVED`; behind these, what is added
+    :param wanted: for each item, the same item, another one or :data:`REMOVED`, followed by the added items
 
     >>> document = read_document(b"# Ours\\n- id: a  # first\\n- {id: b}\\n", "rules.yaml")
     >>> print(edited(document, [{"id": "a", "enabled": False}, REMOVED, {"id": "c"}]), end="")
@@ -32,13 +32,13 @@ def edited(document: Document, wanted: Sequence[Any]) -> str | None:
         if text is None:
             return None
         found = read_document(text.encode(), "edited.yaml").items
-    except (KeyError, PatternProcessorError):  # it is an alias, or stands behind one
+    except (KeyError, PatternProcessorError):  # an alias, or a value behind one
         return None
     return text if _in_words(found) == _in_words([item for item in wanted if item is not REMOVED]) else None
 
 
 def _in_words(items: Sequence[Any]) -> str:
-    # Not compared as they are: 1 is True, and 1.0, to Python.
+    # Not compared as Python values, for which 1, 1.0 and True are equal.
     return json.dumps(items, sort_keys=True)
 
 
@@ -48,9 +48,9 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
     text = document.text if document.text.endswith("\n") else document.text + "\n"
     whole = root.inside.get("processors", root)
     dash = " " * (whole.start - _line_start(text, whole.start)) + "-"
-    is_list = text[whole.start] == "-"  # not one in brackets, and not one rule alone
+    is_list = text[whole.start] == "-"  # neither a list in brackets nor a single rule
     changes: list[tuple[int, int, str]] = []
-    """From where to where, and what is there instead; in the order of the text."""
+    """Start, end and replacement, in the order of the text."""
     for item, new, pointer in zip(items, wanted, document.pointers, strict=False):
         place = root.at(pointer)
         if new is item:
@@ -60,11 +60,11 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
         elif not is_list:
             return None
         else:
-            # From the line of its dash; between the two there may be comments.
+            # The change begins at the line of the dash, because there may be comments between the dash and the item.
             begin = text.rfind("\n" + dash, 0, place.start) + 1
             changes.append((begin, _next_line(text, place.end), "" if new is REMOVED else _written([new], dash)))
     added = wanted[len(items) :]
-    if not items and added:  # in the place of []
+    if not items and added:  # replaces []
         begin = len(text[: whole.start].rstrip(" "))
         before = "\n" if _line_start(text, begin) < begin else ""
         changes.append((begin, whole.end, before + _written(added, "-").removesuffix("\n")))
@@ -83,7 +83,7 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
 
 
 def _flag(text: str, place: YamlPlace, value: Any) -> tuple[int, int, str]:
-    """Where the field ``enabled`` of a rule is, or is to be: below its id."""
+    """The change that sets the field ``enabled`` of a rule, or adds it below the id."""
     there = place.inside.get("enabled")
     flag = "true" if value else "false"
     if there is not None:
@@ -108,5 +108,5 @@ def _line_start(text: str, offset: int) -> int:
 
 
 def _next_line(text: str, offset: int) -> int:
-    """Where the first line begins that does not begin before *offset*."""
+    """The start of the first line that does not begin before *offset*."""
     return offset if _line_start(text, offset) == offset else text.index("\n", offset) + 1

@@ -1,1 +1,1 @@
-"""Pattern processors (FLIP-200): rules that change while the stream runs, and who coordinates them."""
+"""Pattern processors (FLIP-200): rules that change while the stream runs, and the coordinator that manages them."""

@@ -1,4 +1,4 @@
-"""Pattern processors bound to a stream's schema: what each asks of events, by which key it groups them, what it answers.
+"""Pattern processors bound to the schema of a stream: their conditions, keys and outputs.
 
 Source: FLIP-200.
 """
@@ -27,16 +27,16 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 
 NO_KEY = "!"
-"""In place of the key text of an event whose key could not be computed."""
+"""Replaces the key text of an event whose key could not be computed."""
 
 
 def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> tuple[str, ...]:
-    """The expressions that a processor groups by: its own, or the stream's key columns."""
+    """The expressions by which a processor groups events: its own key, or the key columns of the stream."""
     return processor.key if processor.key is not None else tuple(map(_column_as_sql, keys))
 
 
 def _column_as_sql(name: str) -> str:
-    """As a rule would write it, so that both have the same copies of events."""
+    """Write a column as a rule would write it, so that both share the copies of events."""
     try:
         found = parse(name)
     except ExpressionError:
@@ -46,7 +46,7 @@ def _column_as_sql(name: str) -> str:
 
 
 def number_of(*texts: str) -> int:
-    """A 64-bit number that stands for texts; the same in every process.
+    """A 64-bit hash of strings that is the same in every process.
 
     >>> number_of("user_id")
     3704046387848550483
@@ -58,10 +58,10 @@ def number_of(*texts: str) -> int:
 class BoundProcessor:
     """A processor bound to the schema of the events.
 
-    :param selector: the expressions that it groups by, and *number* of them
-    :param conditions: for each condition bit of its pattern the number of what it asks; equal conditions of all processors
-        have one number
-    :param needs_all: must it see events that meet none of its conditions?
+    :param selector: the key expressions; *number* is their hash
+    :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
+        have the same number
+    :param needs_all: whether the processor must see events that satisfy none of its conditions
     """
 
     processor: PatternProcessor
@@ -73,7 +73,7 @@ class BoundProcessor:
     needs_all: bool
 
     def stages_with(self, number: int) -> str:
-        """The stages that ask for a condition."""
+        """The stages that use a condition."""
         names = self.pattern.stages_with(self.conditions.index(number))
         return " and ".join(f'stage "{name}"' for name in names)
 
@@ -83,11 +83,12 @@ class BoundProcessor:
 
 
 class ProcessorCompiler:
-    """Binds processors to a stream's schema; the same object for the coordinator, which refuses what it cannot bind.
+    """Binds processors to the schema of a stream. The coordinator uses the same object, and refuses what cannot be bound.
 
-    :param keys: the stream's own key
-    :param functions: what processors may name as their function: from a table of matches to a table of as many rows
-    :param max_partial_matches: how many partial matches a key may have of a processor, which may ask for fewer; None: any number
+    :param keys: the key of the stream
+    :param functions: the functions that processors may name; each maps a table of matches to a table with as many rows
+    :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
+        lower value; None: unlimited
     """
 
     def __init__(
@@ -107,10 +108,11 @@ class ProcessorCompiler:
         self.definition = repr((semantics, self.keys, time, columns, max_partial_matches))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`, of a processor that was tried out; kept for as long as the process lives, for processors that are
-        one object.
+        """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object
+        for the lifetime of the process.
 
-        (:func:`asterism.rules.sets.processor_of` makes equal ones one object, and to compare patterns takes time.)
+        (:func:`asterism.rules.sets.processor_of` returns the same object for equal processors, because comparing patterns
+        takes time.)
         """
         key = (self.definition, id(processor))
         found = _BOUND.get(key)
@@ -122,7 +124,7 @@ class ProcessorCompiler:
         return found
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
-        """:raises AsterismError: the pattern, a key or a measure means nothing for these events"""
+        """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
         check_pattern(processor.pattern)
         selector = selector_of(processor, self.keys)
         self.key_expressions(selector)
@@ -161,11 +163,11 @@ class ProcessorCompiler:
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`, and its expressions are computed for a few made-up events.
+        """As :meth:`compile`, and evaluate the expressions for a few generated events.
 
-        :raises AsterismError: also if that takes longer than a rule may take
+        :raises AsterismError: also if the evaluation takes longer than a rule may take
         """
-        with tried_before():  # all at once, below
+        with tried_before():  # evaluated together below
             bound = self.compile(processor)
         expressions = [bound.pattern.vectorized, self.key_expressions(bound.selector)[0]]
         for output in bound.outputs.values():
@@ -177,7 +179,7 @@ class ProcessorCompiler:
         return bound
 
     def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
-        """A selector's expressions, and the number of each among the distinct ones."""
+        """Return the distinct expressions of a selector, and for each of its expressions the index among them."""
         if selector not in self._selectors:
             expressions, scope = Vectorized(self.schema), Scope(self.schema)
             numbers = [expressions.add(scope.resolve(parse(text), text), text) for text in selector]

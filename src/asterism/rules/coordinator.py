@@ -1,7 +1,8 @@
-"""The coordinator: takes what a discoverer found, refuses what cannot be used, numbers the sets, keeps them where all can read.
+"""The coordinator checks what a discoverer found, refuses what cannot be used, numbers the sets and stores them.
 
-It runs on Spark's driver, beside the source that announces the sets (FLIP-200: the operator's coordinator). The store is a
-folder: a set is written there before it is announced, so whoever acts on a number can read it, also after a failure.
+It runs on Spark's driver, together with the source that announces the sets (FLIP-200: the operator's coordinator). The store
+is a folder. A set is written there before it is announced, so that every reader of its number can read the set, even after a
+failure.
 """
 
 from __future__ import annotations
@@ -34,53 +35,55 @@ from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import ProcessorSet, stored
 
 MAX_REASON = 2000
-"""Characters of an error that are told."""
+"""Maximum number of characters of a reported error."""
 LOOK_AT_KILLED = 2.0
-"""Seconds between two looks at the list of killed processors, and at what could not be written."""
+"""Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
-"""Seconds until a discoverer that has failed is made anew: at first, and at most."""
+"""Seconds until a failed discoverer is replaced: the first delay and the longest."""
 MAX_LOOK = 120.0
-"""Seconds after which a look that has not returned is told of. Their own timeouts, of at most a minute, come before."""
+"""Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
+earlier.
+"""
 _log = logging.getLogger("asterism.rules.processor")
 
 
 class Coordinator(PatternProcessorManager):
-    """The manager of FLIP-200: its set is what was discovered last, less what was refused.
+    """The manager of FLIP-200. Its set contains what was discovered last, without what was refused.
 
-    :param without: names of processors (``id`` or ``id@version``) that this run leaves out: they are not looked at
+    :param without: names of processors (``id`` or ``id@version``) that this run leaves out and does not check
     """
 
     def __init__(self, compiler: ProcessorCompiler, store: FolderStore, without: Iterable[str] = ()) -> None:
         self.compiler, self.store = compiler, store
         self._without = dict.fromkeys(without, WITHOUT)
         self._lock = threading.RLock()
-        """For what is told and changed at once; nobody has it for long."""
+        """Protects the state that is reported and changed together; it is held only briefly."""
         self._updating = threading.Lock()
-        """For one update after the other, which may take long; taken before the other lock."""
+        """Serializes updates, which may take long; it is acquired before the other lock."""
         self._name = uuid4().hex
         store.claim(self._name)
         self._closed = threading.Event()
         self._discoverer: PatternProcessorDiscoverer | None = None
         self._watcher: threading.Thread | None = None
         self._ended = False
-        """Has the discoverer said that nothing more will come?"""
+        """Whether the discoverer has returned, so that no further updates follow."""
         self._look: float | None = None
-        """When the look that is under way began, by the monotonic clock; None also after it was told as too long."""
+        """When the current poll began, by the monotonic clock; None also after it was reported as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
         self._used, self._knows_used = store.used_versions()
         self._killed = store.killed()
         self._published_with: KillList | None = None
-        """The list by which this run has looked what the newest set must say is killed."""
+        """The kill list with which this run last checked the killed names of the newest set."""
         self._discovered: Sequence[Discovered] | None = None
-        """What was found last,"""
+        """The processors that were found last."""
         self._taken_with = self._killed
-        """and what was killed when a set was made of it."""
+        """The kill list with which they were made into a set."""
         self._checked: dict[str, AsterismError | None] = {}
-        """By their texts, what is wrong with the processors that were found last."""
+        """The errors of the processors that were found last, by their texts."""
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
-        """What cannot be done now, and has been told."""
+        """Operations that currently fail, and whose failure has been reported."""
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
@@ -89,12 +92,12 @@ class Coordinator(PatternProcessorManager):
             since=now_text(),
             heartbeat=HEARTBEAT,
         )
-        # The first look may never return, or kill this process: what is there is of an earlier run.
+        # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.
         self._write_status()
 
     @property
     def version(self) -> int:
-        """The number of the newest set; it can be read from the store."""
+        """The number of the newest set, which can be read from the store."""
         with self._lock:
             return self._set.version
 
@@ -105,7 +108,7 @@ class Coordinator(PatternProcessorManager):
     def committed(self, number: int) -> None:
         """The micro-batch that announced this set, or a later one, has been committed.
 
-        What is not needed any more and cannot be removed now is removed after another micro-batch.
+        Sets that are not needed any more and cannot be removed now are removed after another micro-batch.
         """
         with self._lock, self._tried("remove sets that are not needed any more"):
             self._check_owner()
@@ -116,7 +119,7 @@ class Coordinator(PatternProcessorManager):
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
 
-        :raises PatternProcessorError: discovery fails, or does not answer, and there is no set from an earlier run to go on with
+        :raises PatternProcessorError: discovery fails or does not respond, and there is no set of an earlier run
         """
         self._factory = factory
         looked, taken = threading.Event(), Future[None]()
@@ -126,7 +129,7 @@ class Coordinator(PatternProcessorManager):
         )
         self._watcher.start()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
-        # What is looked at may never answer. To take what was found may last as long as it needs.
+        # The poll may never return. Processing its result may take as long as necessary.
         error = taken.exception() if looked.wait(MAX_LOOK) else _too_long()
         if error is not None:
             if not self.version:
@@ -138,23 +141,23 @@ class Coordinator(PatternProcessorManager):
             self._look_at_killed()
 
     def _first_look(self) -> Sequence[Discovered]:
-        """Of a new discoverer."""
+        """Create a discoverer and poll it."""
         self._discoverer = self._factory.create_pattern_processor_discoverer()
         return self._discoverer.initial_pattern_processors()
 
     def _begin(self, looked: threading.Event, taken: Future[None]) -> None:
-        """The first look, and then all others. *looked* is set when the look has returned."""
+        """Poll for the first time, and then watch. *looked* is set when the first poll has returned."""
         try:
             try:
                 found = self._first_look()
             finally:
                 looked.set()
-            if not self._closed.is_set():  # else nobody waits for it any more
+            if not self._closed.is_set():  # else start() has given up
                 self.on_pattern_processors_updated(found)
-        except BaseException as error:  # also where a discoverer calls sys.exit
+        except BaseException as error:  # a discoverer may call sys.exit
             try:
                 if not self.version:
-                    self._closed.set()  # the query does not begin, so nobody is to look again
+                    self._closed.set()  # the query does not start, so polling ends
                     return
                 self.on_discovery_failed(error)
             finally:
@@ -164,7 +167,7 @@ class Coordinator(PatternProcessorManager):
         self._watch()
 
     def keep_watching(self) -> None:
-        """Replace the thread that looks for updates, if it is dead: whatever it died of, updates are not to stay away."""
+        """Replace the thread that watches for updates if it has died, for whatever reason."""
         with self._lock, self._tried("look for updates", Exception):
             dead = self._watcher is not None and not self._watcher.is_alive()
             if self._ended or self._closed.is_set() or (self._watcher is not None and not dead):
@@ -175,7 +178,7 @@ class Coordinator(PatternProcessorManager):
             self._watcher.start()
 
     def _watch(self) -> None:
-        """One discoverer after another: one that raises has failed, one that returns has ended."""
+        """Run one discoverer after another: if it raises an error it has failed, and if it returns discovery has ended."""
         wait = RESTART
         while not self._closed.is_set():
             began = time.monotonic()
@@ -188,7 +191,7 @@ class Coordinator(PatternProcessorManager):
                     self._discoverer.discover_pattern_processor_updates(self)
                 self._ended = True
                 return
-            except BaseException as error:  # also where a discoverer calls sys.exit
+            except BaseException as error:  # a discoverer may call sys.exit
                 if self._closed.is_set():
                     return
                 self.on_discovery_failed(error)
@@ -202,7 +205,7 @@ class Coordinator(PatternProcessorManager):
             wait = min(2 * wait, MAX_RESTART)
 
     def _tend(self) -> None:
-        """What is to be done from time to time, whatever the discoverer does."""
+        """Do periodic tasks, independently of the discoverer."""
         while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
             self.keep_watching()
             self._watch_look()
@@ -222,10 +225,10 @@ class Coordinator(PatternProcessorManager):
         self._look = time.monotonic()
 
     def _watch_look(self) -> None:
-        """Discovery is interrupted where the look that is under way lasts too long. It goes on, in its thread."""
+        """Report discovery as interrupted if the current poll takes too long. The poll continues in its thread."""
         with self._lock:
             if self.version and self._look is not None and time.monotonic() - self._look >= MAX_LOOK:
-                self.on_discovery_failed(_too_long())  # which forgets the look: it is told once
+                self.on_discovery_failed(_too_long())  # resets the start time, so that it is reported once
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
         self._look = None
@@ -243,7 +246,7 @@ class Coordinator(PatternProcessorManager):
         self._enter(VALID, looked=True)
 
     def on_discovery_failed(self, error: BaseException) -> None:
-        """It raises nothing: whoever calls it has an error already."""
+        """Record the failure. The method raises no errors, because its caller already handles one."""
         self._look = None
         text = printable(described(error)[:MAX_REASON])
         if self.status.error != text:
@@ -254,13 +257,13 @@ class Coordinator(PatternProcessorManager):
         with self._tried("take out what was killed", Exception):
             with self._lock:
                 killed = self.store.killed()
-                if not self._set.version:  # the first set will be made without it
+                if not self._set.version:  # the first set will be made without the killed processors
                     self._killed = killed
                     return
                 if killed != self._published_with:
                     self._publish(self._set.processors, None, killed)
                     self._write_status()
-            # What may come in again; an update that is under way sees to it itself.
+            # Processors that are not killed any more may be added again. An update in progress does that itself.
             if self._taken_with != killed and self._updating.acquire(blocking=False):
                 try:
                     if self._discovered is not None:
@@ -271,9 +274,10 @@ class Coordinator(PatternProcessorManager):
                     self._write_status()
 
     def _take(self, found: Sequence[Discovered]) -> None:
-        """Make a set of what was found, and of what was killed. The caller holds *_updating*.
+        """Make a set of the processors found, without those that were killed. The caller holds *_updating*.
 
-        To try out thousands of rules takes minutes, in which others ask for the newest set, or kill one of its processors.
+        Checking thousands of rules takes minutes, during which other threads may read the newest set, or kill one of its
+        processors.
         """
         while True:
             with self._lock:
@@ -289,7 +293,7 @@ class Coordinator(PatternProcessorManager):
     def _publish(
         self, after: Sequence[PatternProcessor], refused: Sequence[RefusedProcessor] | None, killed: KillList
     ) -> None:
-        """Make a set, if it is another one. *refused* is None where nothing was looked at."""
+        """Publish a set if it differs from the current one. *refused* is None if no processor was checked."""
         before = {processor.id: processor for processor in self._set.processors}
         reasons = self.status.refused
         if refused is not None:
@@ -321,8 +325,9 @@ class Coordinator(PatternProcessorManager):
         return {name: one.reason for name, one in self._killed.items()} | self._without
 
     def _named_by(self, killed: KillList, processors: Iterable[PatternProcessor]) -> tuple[str, ...]:
-        """The names on the list that mean one of *processors*, or one of an older set: that may be in force until the time of its
-        successor. A name that the newest set has stays, so that it is not told as let in again when that time has come.
+        """The names on the list that match one of *processors*, or one of an older set, which may be in force until the time
+        of its successor. A name that the newest set contains stays, so that it is not reported as removed from the list when
+        that time has come.
         """
         if not killed:
             return ()
@@ -346,7 +351,9 @@ class Coordinator(PatternProcessorManager):
 
     @contextmanager
     def _tried(self, what: str, *more: type[Exception]) -> Iterator[None]:
-        """Something that is tried again: that the store fails, or what is said besides, is told once."""
+        """Run an operation that is retried later, and report its failure once. *more*: errors to catch besides those of the
+        store.
+        """
         failures: tuple[type[Exception], ...] = (OSError, NotWrittenError, *more)
         try:
             yield
@@ -361,7 +368,7 @@ class Coordinator(PatternProcessorManager):
         with self._lock:
             status = self.status
             if status.state == OFF:
-                return  # the thread that watches may end later, and a query be started again before it has
+                return  # the watching thread may end later, after the query has been started again
             changed = (status.state, status.error) != (state, error)
             if changed:
                 status.since = now_text()
@@ -372,7 +379,7 @@ class Coordinator(PatternProcessorManager):
                 self._write_status()
 
     def _write_status(self) -> None:
-        """What cannot be written now is written later."""
+        """Write the status. If that fails, it is written later."""
         with self._tried("write the status", Exception):
             status = self.status
             status.version, status.log, status.alive = self._set.version, list(self._lines), now_text()
@@ -380,19 +387,19 @@ class Coordinator(PatternProcessorManager):
             if self.store.belongs_to(self._name):
                 self.store.write_status(status)
 
-    # ------------------------------------------------------------------ what is accepted
+    # ------------------------------------------------------------------ validation
 
     def _accepted(
         self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]
     ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
-        """The processors of the next set, and what was refused; of an id the last."""
+        """The processors of the next set and the refused ones. For each id, the last refusal counts."""
         after: dict[str, PatternProcessor] = {}
         refused: dict[str, RefusedProcessor] = {}
         for item in found:
             if isinstance(item, PatternProcessor) and item.id in after:
                 item = duplicate(item, after[item.id].place)
             if isinstance(item, PatternProcessor) and is_named(item, left_out):
-                # It stays in the set, killed; a version that came since is looked at when it may come in.
+                # It stays in the set as killed. A newer version is checked when it is allowed again.
                 if item.id in before:
                     after[item.id] = before[item.id]
                 continue
@@ -402,12 +409,12 @@ class Coordinator(PatternProcessorManager):
                 after[item.id] = item
                 continue
             refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place)
-            if item.id in before:  # the last good version stays
+            if item.id in before:  # the last valid version stays in force
                 after.setdefault(item.id, before[item.id])
         texts = {item.text for item in found if isinstance(item, PatternProcessor)}
         self._checked = {text: error for text, error in self._checked.items() if text in texts}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
-            after = {**before, **after}  # it may have been any of those that are missing
+            after = {**before, **after}  # the item may be any of the missing processors
         return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
@@ -418,7 +425,7 @@ class Coordinator(PatternProcessorManager):
                 hint="raise the version; the partial matches of the old one are dropped then",
             )
         if same and (new.function is None or new.function in self.compiler.functions):
-            return None  # it was good when it was taken, perhaps by an earlier run
+            return None  # it was valid when it was accepted, perhaps by an earlier run
         if new.text not in self._checked:
             try:
                 self.compiler.try_out(new)
@@ -429,12 +436,14 @@ class Coordinator(PatternProcessorManager):
 
 
 def _are_equal(one: PatternProcessor, other: PatternProcessor) -> bool:
-    # An earlier release may have written another text.
+    # An earlier release may have written a different text.
     return one.text == other.text or one == other
 
 
 def _as_data(one: Discovered) -> Discovered:
-    """What comes back from the store: without what a class of the user's own adds, and with conditions that are text."""
+    """Convert a processor to the form that the store returns: without additions of a user-defined subclass, and with
+    conditions as strings.
+    """
     if isinstance(one, RefusedProcessor):
         return one
     try:
@@ -444,7 +453,7 @@ def _as_data(one: Discovered) -> Discovered:
 
 
 def _told(error: Exception) -> AsterismError:
-    """Whatever a rule from outside brings about, it is alone in it."""
+    """Wrap any exception, so that a failing rule does not affect others."""
     if isinstance(error, AsterismError):
         return error
     return PatternProcessorError("it cannot be used", described(error))
@@ -457,7 +466,7 @@ def _too_long() -> TimeoutError:
 def _changes(
     version: int, before: Mapping[str, PatternProcessor], after: Mapping[str, PatternProcessor]
 ) -> Iterator[str]:
-    """A line for each."""
+    """One log line for each change."""
     for name in [*after, *(name for name in before if name not in after)]:
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None and old.version == new.version:

@@ -1,4 +1,4 @@
-"""How the discovery of pattern processors is, as a coordinator writes it and others read it."""
+"""The status of the discovery of pattern processors, which the coordinator writes and other processes read."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from datetime import UTC, datetime, timedelta
 
 INITIALIZING, VALID, INTERRUPTED, STALE, OFF = "initializing", "valid", "interrupted", "stale", "off"
 HEARTBEAT = 10.0
-"""Seconds between two signs of life."""
+"""The interval in seconds at which the status is written."""
 MISSED = 3
-"""Signs of life that may be missing: a store, too, may be slow."""
+"""The number of heartbeats that may be missing, because a store may be slow."""
 MAX_LOG = 20
-"""Lines of the log that a status has."""
+"""The number of log lines in a status."""
 
 
 @dataclass(slots=True)
 class Status:
-    """How discovery is.
+    """The status of discovery.
 
-    :param state: initializing; valid: the last look succeeded; interrupted: it failed, the last set goes on; stale: there was no
-        sign of life for three times *heartbeat*: the query was killed, hangs, or cannot reach its store; or the last one is as
-        far in the future: clocks differ, and it says nothing; off: closed
+    :param state: initializing; valid: the last poll succeeded; interrupted: it failed, and the last set stays in force;
+        stale: there was no heartbeat for three times *heartbeat*, because the query was killed, hangs or cannot reach its
+        store, or the last heartbeat is as far in the future, because clocks differ and it is meaningless; off: closed
     :param version: the number of the newest set
-    :param processors: id to version of what is in it; a version with a timestamp may still wait for its time
-    :param refused: id to reason and place, of what was found and cannot be used
-    :param killed: ``id`` or ``id@version`` to reason, of what a person has taken out
-    :param error: of the last look, if it failed
-    :param since: when the state was entered (ISO 8601, UTC, as all times here)
-    :param looked: when a look last succeeded
-    :param alive: when this was written last
-    :param heartbeat: after how many seconds at most it is written again
+    :param processors: maps the ids of its processors to versions; a version with a timestamp may not be in force yet
+    :param refused: maps ids to reason and place, for processors that were found and cannot be used
+    :param killed: maps ``id`` or ``id@version`` to the reason, for processors that a person has excluded
+    :param error: the error of the last poll, if it failed
+    :param since: when the state was entered (ISO 8601 in UTC, as all times here)
+    :param looked: when a poll last succeeded
+    :param alive: when the status was last written
+    :param heartbeat: the maximum number of seconds until it is written again
     :param log: the last lines of the log ``asterism.rules.processor``
     """
 
@@ -51,14 +51,14 @@ class Status:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Status:
-        """:raises ValueError: it is not what :meth:`to_bytes` wrote"""
+        """:raises ValueError: the value was not written by :meth:`to_bytes`"""
         found = json.loads(value)
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
         status = cls()
         for each in fields(cls):
             if each.name not in found:
-                continue  # an earlier release had no such field
+                continue  # a field that earlier releases do not write
             given, kind = found[each.name], type(getattr(status, each.name))
             good = isinstance(
                 given, (str, type(None)) if each.name == "error" else (int, float) if kind is float else kind
@@ -71,7 +71,7 @@ class Status:
         return status
 
     def seen_at(self, now: datetime) -> Status:
-        """As it is to be taken at a time: a process that was killed cannot write that it has ended."""
+        """The status as seen at a time, which may be stale: a process that was killed cannot write that it has ended."""
         if self.state == OFF or not self.heartbeat or not self.alive:
             return self
         alive = datetime.fromisoformat(self.alive)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole: a reader sees the old content or the new one, also after a power failure."""
+"""Files that are replaced as a whole: a reader sees the old or the new content, even after a power failure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from pathlib import Path
 from asterism.errors import PatternProcessorError
 
 LOCK = ".asterism-rules.lock"
-"""In a folder while a file in it is changed; its name begins with a dot, so that it is no file of rules."""
+"""The lock file that exists in a folder while a file in it is changed. Its name begins with a dot, so that it is not read as
+a file of rules.
+"""
 
 
 class NotWrittenError(PatternProcessorError):
-    """A file cannot be written. It has the old content; or the new one, of which it is not certain that it would survive a power
+    """A file cannot be written. It has the old content, or the new content without certainty that it would survive a power
     failure.
     """
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment, also after a failure, it has either the old content or the new.
+    """Write a file so that at any time, even after a failure, it has either the old or the new content.
 
-    A file beside it that an earlier attempt has left, because its process was killed, does no harm.
+    A temporary file that an earlier attempt left because its process was killed does no harm.
 
-    :raises NotWrittenError: it cannot be written
+    :raises NotWrittenError: the file cannot be written
     """
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        temporary.unlink(missing_ok=True)  # of a process that had this number: in a container it is mostly 1
+        temporary.unlink(missing_ok=True)  # of a process with the same id, which in a container is mostly 1
         with temporary.open("xb") as file:
             if path.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
@@ -47,9 +49,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """A folder and its parents, which are there after a power failure, too.
+    """Create a folder and its parents so that they survive a power failure.
 
-    :raises NotWrittenError: it cannot be made
+    :raises NotWrittenError: the folder cannot be created
     """
     if path.is_dir():
         return
@@ -72,9 +74,9 @@ def _sync_folder(path: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other command changes files in *folder*, where the system has locks for that.
+    """Wait until no other command changes files in *folder*, if the system supports locks for that.
 
-    :raises NotWrittenError: the lock cannot be made
+    :raises NotWrittenError: the lock cannot be created
     """
     try:
         import fcntl
@@ -90,13 +92,15 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # one that stays there is taken by the next
+        with suppress(OSError):  # the next command takes over a lock file that remains
             lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _locked(lock: Path, flock: Callable[[int, int], None], exclusive: int) -> int | None:
-    """The descriptor of *lock*, locked; None: whoever had it before has removed it, and nobody else would find it any more."""
+    """Return the descriptor of *lock*, locked, or None if the previous holder has removed the file, so that no other process
+    would find it.
+    """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     is_there = False
     try:

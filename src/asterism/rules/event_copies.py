@@ -1,7 +1,8 @@
-"""Before the exchange: an event is copied for each key by which some pattern processor groups, if it can matter to one of them.
+"""Copies events before the exchange: one copy for each key by which some pattern processor groups, if the event is relevant
+to it.
 
-A copy belongs to a *selector*, the list of key expressions, and says which conditions it meets, by number: so every distinct
-condition is evaluated once, over many events at a time, whatever the number of processors and of key groups.
+A copy belongs to a *selector*, the list of key expressions, and contains the numbers of the conditions that it satisfies. So
+each distinct condition is evaluated once, for many events at a time, no matter how many processors and key groups there are.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from asterism.rules.binding import NO_KEY, BoundProcessor, ProcessorCompiler
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
-"""Columns of copies, beside KEY: the selector's number; the set in force at arrival; is it the first copy of its event? the
-numbers of the conditions that the event meets, and of those that could not be computed (of the selector, if the key could not).
-The first copy has the numbers of all conditions, whichever selector they go with: it tells alone whether an event is late.
+"""Columns of copies besides KEY: the number of the selector; the set in force at arrival; whether it is the first copy of its
+event; the numbers of the conditions that the event satisfies, and of those that could not be computed (the number of the
+selector if the key could not). The first copy has the numbers of all conditions, of any selector, because it alone determines
+whether an event is late.
 """
 MAX_FAILURES = 16
-"""So many events at which an evaluation breaks off (there is no memory, say) are told apart in a batch; those that are left over
-count as failed, too."""
+"""The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
+of memory). The remaining ones also count as failed.
+"""
 _NUMBERS = pa.list_(pa.int64())
 
 
@@ -104,7 +107,7 @@ def copies_of(
 
 
 def _timeless(events: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Events without a time go by one copy each to those that come too late, whoever may ask for them."""
+    """Events without a time are treated as late, with one copy each, no matter which processors require them."""
     rows = events.num_rows
     none = _lists(np.zeros(rows + 1, np.int64), np.empty(0, np.int64))
     zeros = pa.array(np.zeros(rows, np.int64))
@@ -114,7 +117,7 @@ def _timeless(events: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _taken(own: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
-    """For each of *rows* its numbers in *own*; for those that are *first* in *every*."""
+    """For each of *rows* its numbers in *own*, or in *every* if the row is *first*."""
     both = pa.concat_arrays([_lists(*own), _lists(*every)])
     return both.take(pa.array(np.where(first, len(own[0]) - 1 + rows, rows)))
 
@@ -124,7 +127,7 @@ def _lists(at: Ints, numbers: Ints) -> pa.ListArray:
 
 
 def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
-    """For each row the numbers whose mask holds: where they begin, and they."""
+    """For each row the numbers whose mask is true, as offsets and values."""
     held = [np.flatnonzero(mask) for mask in masks.values()]
     row_of = np.concatenate([*held, np.empty(0, np.int64)])
     numbers = np.repeat(np.array(list(masks), np.int64), [len(some) for some in held])
@@ -134,20 +137,21 @@ def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
 
 
 def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
-    """Of a column of lists the values one after the other: the row of each, and they."""
+    """Flatten a column of lists: the row of each value, and the values."""
     array = lists.combine_chunks()
     rows = np.repeat(np.arange(len(array)), pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False))
     return rows, array.flatten().to_numpy(zero_copy_only=False)
 
 
-# ---------------------------------------------------------------------------------------------------- behind the exchange
+# ---------------------------------------------------------------------------------------------------- after the exchange
 
 
 class Asked:
-    """What processors ask of copies, behind the exchange.
+    """Filters copies after the exchange by the requirements of processors.
 
-    Before it, nobody knows exactly which processors a micro-batch has: events are copied for more than these, and for others
-    when a micro-batch is repeated. What is left of the copies here depends on nothing but the events and the processors.
+    Before the exchange, the processors of a micro-batch are not known exactly: events are copied for more processors than
+    these, and for different ones when a micro-batch is repeated. The remaining copies depend only on the events and the
+    processors.
     """
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
@@ -159,7 +163,7 @@ class Asked:
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> Asked:
-        """What these ask; the last ones are kept for as long as the process lives."""
+        """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, processors))
         if key not in _ASKED:
             while len(_ASKED) >= MAX_ASKED:
@@ -168,8 +172,9 @@ class Asked:
         return _ASKED[key]
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
-        """The copies that somebody asks for, with the set *version* as their SINCE, and of the events at or before *time*, which
-        come too late, one copy each. MET and FAILED are what the processors of the selector ask for, and FIRST tells who is late.
+        """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
+        *time*, one copy each remains. MET and FAILED contain what the processors of the selector use, and FIRST is whether
+        the event is late.
         """
         times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
         late = times <= time
@@ -204,7 +209,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
-    """Which events processors want: all, or those that meet one of these conditions, or on which one of them fails."""
+    """The events that processors require: all, or those that satisfy one of these conditions or for which one of them fails."""
 
     needs_all: bool
     conditions: Ints
@@ -216,7 +221,7 @@ class _Requirement:
 
 
 def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
-    """As :func:`flattened` told."""
+    """The inverse of :func:`flattened`."""
     return _lists(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), numbers)
 
 
@@ -224,7 +229,9 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 
 
 def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
-    """Which events meet each condition, by its number, and of the conditions that fail, on which events."""
+    """For each condition, by its number, the events that satisfy it; for each condition that fails, the events for which it
+    does.
+    """
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
     for one in processors:
@@ -245,9 +252,10 @@ def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple
 
 
 def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[Mask, Mask]:
-    """On which events an expression holds, and on which it fails, of each event alone: so neither depends on the others.
+    """The events for which an expression is true, and those for which it fails. Each event is evaluated independently of the
+    others.
 
-    :param template: what is asked of the expression, ``{}``; it is 1 where the expression holds, and never NULL
+    :param template: SQL around the expression ``{}``; it is 1 where the expression is true, and never NULL
     """
     (text,) = expression.texts
     tried = f"TRY({template.replace('{}', _without_error(text))})"
@@ -261,7 +269,7 @@ def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[
             (answers,) = asked.evaluate(events.slice(begin, end - begin))
             bad[begin:end] = answers.is_null().to_numpy()
             met[begin:end] = pc.fill_null(answers, 0).to_numpy() == 1
-        except InvalidEventError:  # it is not one event's value that is wrong
+        except InvalidEventError:  # the error is not caused by the values of a single event
             if end - begin == 1 or not told:
                 bad[begin:end] = True
                 told = max(told - 1, 0)
@@ -276,7 +284,7 @@ _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\berror\(|[()]|[^'"()]+?(
 
 
 def _without_error(text: str) -> str:
-    """An expression with casts that fail in place of ``error(text)``, of which DuckDB's TRY takes none.
+    """Replace ``error(text)`` by a failing cast, because DuckDB's TRY does not support it.
 
     >>> _without_error("CASE WHEN (c0 = 0) THEN error('by (0)') ELSE 1 / c0 END")
     "CASE WHEN (c0 = 0) THEN list_extract([NULL], CAST('!' || 'by (0)' AS INTEGER)) ELSE 1 / c0 END"
@@ -299,7 +307,7 @@ def _keys(
     selector: tuple[str, ...],
     compiler: ProcessorCompiler,
 ) -> tuple[pa.Array, Mask]:
-    """The key texts, and for which events there is none."""
+    """The key texts, and the events for which the key could not be computed."""
     rows = events.num_rows
     none = np.zeros(rows, np.bool_)
     if not selector:
@@ -319,7 +327,7 @@ def _keys(
 
 
 def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
-    """What is wrong with an event for which *number*, as FAILED has it, could not be computed."""
+    """The error for an event for which *number*, as in FAILED, could not be computed."""
     what, expression = "its key", compiler.key_expressions(one.selector)[0]
     if number != one.number:
         what = f"a condition of {one.stages_with(number)}"
@@ -331,7 +339,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
         return InvalidEventError(
             f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
         )
-    # It is one of those that were left over.
+    # It is one of the events that were not evaluated separately.
     return InvalidEventError(f"{what} could not be computed", "It fails on many events.")
 
 

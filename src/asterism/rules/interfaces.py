@@ -1,6 +1,7 @@
-"""What finds pattern processors, and whom it tells: discoverers, their factories and their manager, and helpers for discoverers.
+"""Interfaces for the discovery of pattern processors: discoverers, their factories and their manager, with helpers for
+discoverers.
 
-Source: FLIP-200, ``PatternProcessorManager``, ``PatternProcessorDiscoverer`` and their kin.
+Source: FLIP-200, ``PatternProcessorManager``, ``PatternProcessorDiscoverer`` and related interfaces.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ MAX_INTERVAL = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class RefusedProcessor:
-    """What a discoverer found and cannot use. The last good version of this id stays in force.
+    """A processor that a discoverer found and that cannot be used. The last valid version of this id stays in force.
 
-    :param id: of the processor; where that cannot be read, a word for the thing that was found
+    :param id: the id of the processor or, if it cannot be read, a name for the item
     :param place: where it was found: a file, a row, an address
-    :param unidentified: the id of the processor is not known, so it may be any that is in force: because of a list with such
-        an item, none is removed
+    :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
+        removes none.
     """
 
     id: str
@@ -37,7 +38,7 @@ class RefusedProcessor:
     unidentified: bool = False
 
     def __str__(self) -> str:
-        """In one line, for logs."""
+        """Format the refusal as one line, for logs."""
         named = self.id if self.version is None else f"{self.id} version {self.version}"
         lines = [line for line in str(self.error).splitlines() if line.strip(" ^")]
         why = "; ".join(line.strip() for line in lines)
@@ -48,40 +49,44 @@ Discovered = PatternProcessor | RefusedProcessor
 
 
 class PatternProcessorManager(ABC):
-    """Handles updates, and knows the processors in force."""
+    """Handles updates and provides the processors in force."""
 
     @abstractmethod
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
-        """The list is the whole truth: an id that is not in it is removed, unless an item of it is *unidentified*."""
+        """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item."""
 
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
 
     def on_look_begun(self) -> None:  # noqa: B027 - a manager may ignore it
-        """A look has begun. It ends with one of the other calls; where none comes, what is looked at does not answer."""
+        """A poll has begun. One of the other calls ends it; if none comes, the source does not respond."""
 
     def on_nothing_changed(self) -> None:  # noqa: B027 - a manager may ignore it
-        """A look has succeeded, and has found what was found last: discovery is not interrupted, or not any more."""
+        """A poll has succeeded without a change, so discovery is not interrupted (any more)."""
 
     def on_discovery_failed(self, error: Exception) -> None:  # noqa: B027 - a manager may ignore it
-        """Discovery is interrupted: the last set stays in force."""
+        """Discovery is interrupted, and the last set stays in force."""
 
 
 class PatternProcessorDiscoverer(ABC):
-    """Finds pattern processors somewhere, and tells the manager when they change. It runs on Spark's driver, in a process of its
-    own: it shares nothing with the program that started the query.
+    """Finds pattern processors and notifies the manager of changes. It runs on Spark's driver, in a separate process that
+    shares nothing with the program that started the query.
     """
 
     @abstractmethod
     def initial_pattern_processors(self) -> Sequence[Discovered]:
-        """What the query begins with. Where it raises, that is not known: the set of the checkpoint stays in force."""
+        """The processors with which the query starts. If this method raises an error, the set of the checkpoint stays in
+        force.
+        """
 
     @abstractmethod
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
-        """Watch, until :meth:`close`: call ``manager.on_pattern_processors_updated`` when something has changed, and
-        ``manager.on_discovery_failed`` when it cannot be known. One that tells ``manager.on_look_begun`` is taken for
-        interrupted where the look does not return. Runs in a thread of its own. One that raises is closed, and
-        another one made, after some seconds; one that returns has ended, and its last set stays.
+        """Watch for changes until :meth:`close`.
+
+        Call ``manager.on_pattern_processors_updated`` after a change, and ``manager.on_discovery_failed`` if the state of the
+        source cannot be determined. If the discoverer calls ``manager.on_look_begun`` and the poll does not return, discovery
+        is considered interrupted. The method runs in a separate thread. If it raises an error, the discoverer is closed and
+        replaced after some seconds; if it returns, discovery has ended and the last set stays in force.
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
@@ -89,16 +94,16 @@ class PatternProcessorDiscoverer(ABC):
 
 
 class PatternProcessorDiscovererFactory(ABC):
-    """Makes the discoverer where it is to run; it travels there, so it must be possible to pickle it."""
+    """Creates the discoverer in the process in which it runs. The factory is sent there, so it must be picklable."""
 
     @abstractmethod
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer: ...
 
 
 def checked_interval(interval: timedelta) -> timedelta:
-    """*interval*, if one can wait so long between two looks.
+    """Return *interval* if it is a valid polling interval.
 
-    :raises PatternProcessorError: it is no timedelta, or not a positive one, or longer than a year
+    :raises PatternProcessorError: it is not a timedelta, not positive, or longer than a year
 
     >>> checked_interval(timedelta(seconds=5))
     datetime.timedelta(seconds=5)
@@ -113,9 +118,9 @@ def checked_interval(interval: timedelta) -> timedelta:
 
 
 class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
-    """Asks again and again (FLIP-200: ``AbstractPeriodicPatternProcessorDiscoverer``).
+    """Polls at an interval (FLIP-200: ``AbstractPeriodicPatternProcessorDiscoverer``).
 
-    :param interval: how often; after a failure twice as long each time, up to *max_interval*
+    :param interval: the time between two polls; it doubles after each failure, up to *max_interval*
     :raises PatternProcessorError: an interval is not a positive timedelta
     """
 
@@ -131,11 +136,11 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
 
     @abstractmethod
     def check_pattern_processor_update(self) -> bool:
-        """Has anything changed since the last :meth:`latest_pattern_processors`?"""
+        """Whether anything has changed since the last call of :meth:`latest_pattern_processors`."""
 
     @abstractmethod
     def latest_pattern_processors(self) -> Sequence[Discovered]:
-        """All processors, as they are now."""
+        """All current processors."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         return self._initial
@@ -146,7 +151,7 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
         while not self._closed.wait(wait.total_seconds()):
             try:
                 manager.on_look_begun()
-                # A change that the manager could not take is handed to it again.
+                # If the manager failed to handle a change, it is passed again.
                 changed = self.check_pattern_processor_update() or changed
                 if changed:
                     manager.on_pattern_processors_updated(self.latest_pattern_processors())
@@ -164,10 +169,10 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
 
 @dataclass(slots=True)
 class ProcessorRegistry:
-    """Names that rules may use, and what they stand for. Nothing is ever imported by name.
+    """The classes that rules may name. Nothing is ever imported by name.
 
-    :param factories: for FLIP-200's own form (className, constructorParams): class name to a function that makes a processor
-        of the parameters, or a class derived from :class:`PatternProcessor`
+    :param factories: for FLIP-200's own form (className, constructorParams): maps a class name to a function that creates a
+        processor from the parameters, or to a subclass of :class:`PatternProcessor`
     """
 
     factories: dict[str, Callable[..., PatternProcessor]] = field(default_factory=dict)
@@ -200,12 +205,13 @@ def processors_from(
     place: str | None = None,
     make: Callable[[Any, str, str | None], Discovered | None] | None = None,
 ) -> list[Discovered]:
-    """Each of *items* (JSON objects) on its own: a processor, or why it is not one. Of equal ids only the first is good.
+    """Convert each of *items* (JSON objects) independently to a processor or a refusal. Of items with equal ids, only the
+    first is accepted.
 
-    An item may say ``"enabled": false``: then it is not in the set.
+    An item with ``"enabled": false`` is not in the set.
 
-    :param place: where they were found
-    :param make: what is made of each, as :func:`processor_from` does
+    :param place: where the items were found
+    :param make: the function that converts an item; by default :func:`processor_from`
     """
     make = make or processor_from
     found: list[Discovered] = []
@@ -220,7 +226,9 @@ def processors_from(
 
 
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:
-    """A processor, or why *item* is not one, or None where it is disabled. *name* is for one without an id."""
+    """Return a processor, the reason why *item* is not one, or None if it is disabled. *name* is used for an item without an
+    id.
+    """
     fields = item if isinstance(item, Mapping) else {}
     version = fields.get("version")
     told = fields["id"] if isinstance(fields.get("id"), str) else ""
@@ -229,7 +237,7 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
         return found_at(PatternProcessor.from_dict(item), place) if enabled else None
     except AsterismError as error:
         if told:
-            # As it is, if there can be a processor of that name.
+            # The id stays as it is if a processor can have it.
             name = told if len(told) <= MAX_ID and told.isprintable() else one_line(told, MAX_ID)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
@@ -237,9 +245,9 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:
-    """An item without what it may say in ``enabled``, and that.
+    """Return the item without the field ``enabled``, and the value of that field.
 
-    :raises PatternProcessorError: it is neither true nor false
+    :raises PatternProcessorError: the value is not a Boolean
 
     >>> without_flag({"id": "a", "enabled": False})
     ({'id': 'a'}, False)
@@ -252,9 +260,9 @@ def without_flag(item: Any) -> tuple[Any, bool]:
 
 
 def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
-    """Of several processors with one id, those after the first are refused.
+    """Refuse all but the first of several processors with the same id.
 
-    The good ones are first: what is refused cannot take the place of a good one with its id.
+    Accepted processors come first, so that a refused one cannot replace an accepted one with its id.
     """
     kept: list[Discovered] = []
     places: dict[str, str | None] = {}
@@ -269,7 +277,7 @@ def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
 
 
 def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
-    """*one*, whose id a processor in the place *other* has already."""
+    """Refuse *one*, because a processor at the place *other* already has its id."""
     where = None if other in (None, one.place) else f"The other is in {other}."
     return RefusedProcessor(
         one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place

@@ -1,4 +1,4 @@
-"""Which events which pattern is to see: compiled loops for :mod:`asterism.rules.shares`."""
+"""Compiled loops that determine which events each pattern sees, for :mod:`asterism.rules.shares`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WORD_BITS = 63
 
 @njit(cache=True)
 def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
-    """The positions of the events that meet each of *count* conditions, ascending: where they begin, and they.
+    """For each of *count* conditions, the ascending positions of the events that satisfy it, as offsets and values.
 
-    Event *i* meets ``met[met_at[i]:met_at[i + 1]]``; negative numbers are of conditions that nobody asks for.
+    Event *i* satisfies ``met[met_at[i]:met_at[i + 1]]``; negative numbers are conditions that no pattern uses.
     """
     at = np.zeros(count + 1, np.int64)
     for condition in met:
@@ -39,10 +39,12 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
 def shares(
     patterns: Any, asks: Any, at: Any, positions: Any, since: Any, times: Any, words: int
 ) -> tuple[Any, Any, Any]:
-    """Pattern after pattern the events that it is to see: their positions, their condition bits, and how many there are.
+    """For one pattern after another, the events that it sees: their positions, their condition bits, and the number of
+    events.
 
-    *patterns* has a row for each: its asks, does it need events that meet none of them, the set that brought it, and for which
-    times it is in force; *asks* are (condition, bit). An event is seen if it arrived since that set, in these times.
+    *patterns* has a row for each pattern: the range of its asks, whether it needs events that satisfy none of them, the set
+    that added it, and the times for which it is in force. *asks* are pairs (condition, bit). A pattern sees an event if it
+    arrived since that set and its time is within those times.
     """
     n_events = len(times)
     room = 0

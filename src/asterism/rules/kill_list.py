@@ -1,10 +1,12 @@
-"""Pattern processors that a person has taken out of a query: by ``id``, which means all versions, or by ``id@version``.
+"""Pattern processors that a person has excluded from a query: by ``id``, which means all versions, or by ``id@version``.
 
-An id may have an ``@`` in it. A name that ends in ``@`` and a number always means that version, so an id that ends so itself, or
-in an ``@``, is written with another ``@`` behind it: ``victim@3`` is version 3 of ``victim``, ``victim@3@`` all of ``victim@3``.
+An id may contain ``@``. A name that ends in ``@`` and a number always means that version, so an id that itself ends in this
+way, or in ``@``, is written with another ``@`` at the end: ``victim@3`` is version 3 of ``victim``, and ``victim@3@`` is all
+versions of ``victim@3``.
 
-A rule that fails can bring down the query, and its set is then part of the micro-batch that is repeated: to remove the rule where
-it came from does not help. Its name in ``killed.json`` of the query's store does, and so does ``run(..., without=[name])``.
+A rule that fails can stop the query, and its set is part of the micro-batch that is then repeated, so removing the rule at
+its source does not help. Adding its name to ``killed.json`` in the query's store does, and so does ``run(...,
+without=[name])``.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from asterism.rules.durable_files import alone_in
 from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor
 
 MAX_REASON = 1000
-"""Characters."""
+"""Maximum length in characters."""
 MAX_NAME = MAX_ID + len("@2147483647")
 ALWAYS = 2**63 - 1
-"""In place of the number of a set: for all sets."""
+"""In place of the number of a set: all sets."""
 _LIKE_A_VERSION = re.compile(r"@[0-9]*\Z")
 NO_REASON = "no reason was given"
 WITHOUT = "left out by run(without=...)"
@@ -40,11 +42,11 @@ class Killed:
 
 
 KillList = dict[str, Killed]
-"""By name."""
+"""Maps names to the reason and time."""
 
 
 class KillListStore(Protocol):
-    """Where a query keeps its kill list."""
+    """Stores the kill list of a query."""
 
     def killed(self) -> KillList: ...
 
@@ -54,7 +56,7 @@ class KillListStore(Protocol):
 
 
 def is_named(processor: PatternProcessor, names: Collection[str]) -> bool:
-    """Is one of *names* its id, or its id and version?
+    """Whether *names* contain the id of the processor, or its id and version.
 
     >>> from asterism import Pattern
     >>> [is_named(PatternProcessor("a", 2, Pattern.begin("x")), [name]) for name in ("a", "a@2", "a@1")]
@@ -64,7 +66,7 @@ def is_named(processor: PatternProcessor, names: Collection[str]) -> bool:
 
 
 def names_of(processor: PatternProcessor) -> frozenset[str]:
-    """What it is called on a kill list.
+    """The names by which a kill list can refer to a processor.
 
     >>> from asterism import Pattern
     >>> sorted(names_of(PatternProcessor("a@3", 2, Pattern.begin("x"))))
@@ -95,12 +97,12 @@ def _is_name(name: object) -> bool:
 
 def to_bytes(killed: Mapping[str, Killed]) -> bytes:
     found = {"killed": {name: asdict(one) for name, one in killed.items()}}
-    # Half of a surrogate pair, which a shell makes of a byte that is not UTF-8, can be written in JSON, and not in UTF-8.
+    # JSON can represent an unpaired surrogate, which a shell creates for a byte that is not UTF-8, but UTF-8 cannot.
     return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
 
 
 def from_bytes(value: bytes) -> KillList:
-    """:raises ValueError: it is not what :func:`to_bytes` wrote"""
+    """:raises ValueError: the value was not written by :func:`to_bytes`"""
     found = json.loads(value)
     if not isinstance(found, dict) or not isinstance(found.get("killed"), dict):
         raise ValueError('it has no object "killed"')
@@ -117,10 +119,10 @@ def from_bytes(value: bytes) -> KillList:
 
 
 def kill(store: KillListStore, names: Iterable[str], reason: str | None = None) -> None:
-    """Take processors out of the query that has *store*: at once, if it runs; otherwise from its next start on.
+    """Exclude processors from the query that has *store*: immediately if it runs, otherwise from its next start.
 
     :raises StreamDefinitionError: these are not names
-    :raises PatternProcessorError: there would be too many, or the list cannot be written
+    :raises PatternProcessorError: the list would be too long, or it cannot be written
     """
     given = (reason or NO_REASON)[:MAX_REASON]
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -129,9 +131,9 @@ def kill(store: KillListStore, names: Iterable[str], reason: str | None = None) 
 
 
 def unkill(store: KillListStore, names: Iterable[str]) -> None:
-    """Let processors in again, with their next version.
+    """Allow processors again, from their next version on.
 
-    :raises PatternProcessorError: one of them is not on the list, or the list cannot be written
+    :raises PatternProcessorError: a name is not on the list, or the list cannot be written
     """
     gone = checked_names(names)
 

@@ -1,9 +1,9 @@
-"""Many patterns that change while the stream runs, as one operator.
+"""Matches many patterns, which can change while the stream runs, in one operator.
 
-The events are a keyed input, the sets of pattern processors a broadcast one. Before the exchange an event is copied for each
-key that some processor groups by (:mod:`asterism.rules.event_copies`). In a key group every processor in force sees the
-copies of its selector that arrived since the set that brought it and whose times it covers; all of them are matched in one
-call (:mod:`asterism.rules.shares`).
+The events are a keyed input, and the sets of pattern processors are a broadcast input. Before the exchange, an event is
+copied for each key by which some processor groups (:mod:`asterism.rules.event_copies`). In a key group, each processor in
+force sees the copies of its selector that arrived since the set that added it and whose times it covers. All processors are
+matched in one call (:mod:`asterism.rules.shares`).
 
 Source: FLIP-200.
 """
@@ -61,20 +61,21 @@ from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
 BY_PROCESSOR = "matches_by_processor"
-"""The metrics that count the matches of each processor: this, a slash, its id."""
+"""Prefix of the metrics that count the matches of each processor; a slash and the id follow."""
 SETS_PAGE = 256
-"""The page of state that has the entries."""
+"""The page of state that contains the entries."""
 MAX_PARTIAL_MATCHES = 10_000
-"""How many partial matches of a processor a key may have, unless something else is said."""
+"""The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
-"""Bytes of partial matches and their events in a key group, at the end of a call. It is there to keep the query alive, Spark can
-keep no more than twice that: beyond it, the processor with the most partial matches is disabled.
+"""The maximum size in bytes of the partial matches of a key group and their events, at the end of a call. Beyond it, the
+processor with the most partial matches is disabled. The limit protects the query, because Spark cannot store more than twice
+that.
 """
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _TEXTS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
 _Made = tuple[str, pa.Table, dict[str, int]]
-"""An output, rows of it, and how many of them each processor made."""
+"""The name of an output, its rows, and the number of rows of each processor."""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -82,18 +83,20 @@ class DynamicCepOperator(KeyGroupOperator):
     """Pattern processors over one stream of events.
 
     :param schema: the columns of the events
-    :param keys: the stream's own key: columns or SQL expressions; none: processors without a key see one key
+    :param keys: the key of the stream: columns or SQL expressions; if empty, processors without a key have one key for all
+        events
     :param time: the event-time column; None: processing time
-    :param source: where :meth:`prepare` finds the sets
+    :param source: provides the sets for :meth:`prepare`
     :param functions: see :class:`~asterism.rules.binding.ProcessorCompiler`
-    :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event on at which it
-        did, and reported in the output ``errors``; otherwise the query fails
-    :param wants_late: is the output ``late`` taken? There events without a time are told; otherwise they fail the query
-    :param max_partial_matches: how many partial matches a key may have of a processor after each of its events, None: any number;
-        what one event may cost is limited with it, see docs/limits.md
-    :param disable_on_limit: a processor that goes beyond a limit is disabled, likewise
-    :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group, and for which nothing is
-        compiled or evaluated; each with the number of the last set for which that is so
+    :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event at which it
+        failed, and reported in the output ``errors``; otherwise the query fails
+    :param wants_late: whether the output ``late`` is consumed; it then receives events without a time, which otherwise make
+        the query fail
+    :param max_partial_matches: the maximum number of partial matches of a processor per key after each of its events, None:
+        unlimited; it also limits the cost of a single event, see docs/limits.md
+    :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
+    :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
+        is compiled or evaluated; each with the number of the last set to which this applies
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class DynamicCepOperator(KeyGroupOperator):
         }
         definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
-        # Of the key group at hand, during a call: the number of the newest set and the entries, now and before the call.
+        # For the current key group, during a call: the number of the newest set and the entries, now and before the call.
         self._version, self._entries = self._before = _entries_from(None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class DynamicCepOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ before the exchange
 
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
-        # Of all events, also those that can matter to no processor.
+        # Includes events that are relevant to no processor.
         if self.processing_time or name != EVENTS:
             return NO_TIME
         found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)).as_py()
@@ -190,7 +193,7 @@ class DynamicCepOperator(KeyGroupOperator):
             yield result
             result = following
         replaced = _replaced_later(self._entries)
-        # One that is replaced within the call, too.
+        # Includes one that is replaced within the call.
         timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
         if replaced != _replaced_later(self._before[1]) or (timed and self._version != self._before[0]):
             self.source.replaced_later(self._version, replaced)
@@ -202,8 +205,8 @@ class DynamicCepOperator(KeyGroupOperator):
         yield result
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
-        """The newest set, and of the events what somebody asks for: what was copied for sets that are not announced yet, or
-        that an earlier attempt at this call did not know, is left out.
+        """Apply the newest set, and return the copies of events that a processor requires. Copies for sets that are not
+        announced yet, or that an earlier attempt at this call did not know, are left out.
         """
         sets = [
             _set_from(value)
@@ -225,7 +228,7 @@ class DynamicCepOperator(KeyGroupOperator):
         ]
 
     def must_advance(self, group: Group) -> bool:
-        # What belongs to processors that are gone must go.
+        # The state of removed processors must be deleted.
         return (self._version, self._entries) != self._before
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
@@ -246,7 +249,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _match(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
     ) -> Generator[None, None, dict[int, RuleFailure]]:
-        """Show *copies* to the processors; those that failed, by number."""
+        """Match *copies* against the processors, and return the failures by the index of the processor."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
         shares = Shares.of(bound)
         old = group.read_page(0)
@@ -257,7 +260,7 @@ class DynamicCepOperator(KeyGroupOperator):
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
                 self._note(bound, failures, failed)
-                # A processor that fails at some time has been in force until then, wherever the micro-batch began.
+                # A processor that fails at some time is in force until then, no matter where the micro-batch began.
                 limited = [
                     replace(span, until=failures[number].time) if number in failures else span
                     for number, span in enumerate(spans)
@@ -265,7 +268,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 step, made, failed = self._tried(bound, shares.advance(page, copies, limited, horizon))
                 if not failed:
                     break
-            if made is None:  # too much to keep: now that nothing fails, the results are made again, and handed on
+            if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
                 for each in shares.advance(page, copies, limited, horizon):
                     assert isinstance(each, Step)
                     step = each
@@ -297,7 +300,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _tried(
         self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[RuleFailure]]
     ) -> tuple[Step | None, list[_Made] | None, list[RuleFailure]]:
-        """Whether all slices can be made: the last one, its results if it is the only one, and the failures."""
+        """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
         found: list[RuleFailure] = []
         step, made = None, None
         for number, each in enumerate(slices):
@@ -321,12 +324,14 @@ class DynamicCepOperator(KeyGroupOperator):
     def _note(
         self, bound: Sequence[BoundProcessor], failures: dict[int, RuleFailure], new: Sequence[RuleFailure]
     ) -> None:
-        """Add the first failure of each processor to *failures*, or fail, where processors are not disabled."""
+        """Add the first failure of each processor to *failures*, or raise an error if processors are not disabled."""
         known = {number: failure.time for number, failure in failures.items()}
         for failure in sorted(new, key=attrgetter("time"), reverse=True):
             self._check_disabling(bound[failure.entry], failure)
             before = known.get(failure.entry, END_OF_TIME)
-            failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))  # so that it comes to an end
+            failures[failure.entry] = replace(
+                failure, time=min(failure.time, before - 1)
+            )  # ensures that the loop terminates
 
     def _check_disabling(self, one: BoundProcessor, failure: RuleFailure) -> None:
         error = failure.error
@@ -339,7 +344,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _failed_before(
         self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]
     ) -> list[RuleFailure]:
-        """The processors of which a condition or the key could not be computed, with the time of the first such event."""
+        """Find the processors for which a condition or the key could not be computed, with the time of the first such event."""
         failed_rows, failed = flattened(copies.column(FAILED))
         if not len(failed):
             return []
@@ -351,7 +356,7 @@ class DynamicCepOperator(KeyGroupOperator):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
             asks = np.isin(failed, one.conditions)
             if not one.needs_all:
-                # The key of an event that it does not ask for may fail.
+                # The key may fail for an event that the processor does not require.
                 wanted = np.zeros(len(times), np.bool_)
                 wanted[failed_rows[asks]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
                 sees &= wanted
@@ -378,8 +383,8 @@ class DynamicCepOperator(KeyGroupOperator):
     def _outputs(
         self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
     ) -> tuple[list[_Made], list[RuleFailure]]:
-        """Matches and timed-out partial matches, in the form that is the same for all processors, with how many each made; and
-        the processors that fail. *only_try*: make only what may fail.
+        """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
+        processor, and the processors that fail. *only_try*: compute only what may fail.
         """
         made: list[_Made] = []
         failed: list[RuleFailure] = []
@@ -418,7 +423,9 @@ class DynamicCepOperator(KeyGroupOperator):
     def _first_failure(
         self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
     ) -> RuleFailure:
-        """The first time at which nothing can be made of the matches until then; *error*: what is wrong with all of them."""
+        """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
+        of them.
+        """
         times = np.unique(found.emitted)
         low, high = 0, len(times) - 1
         while low < high:
@@ -451,7 +458,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return pa.table(columns, schema=schema)
 
     def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
-        """The default record: for each match its events in order of acceptance, each with the name of its stage."""
+        """The default output: for each match its events in order of acceptance, each with the name of its stage."""
         names = [one.pattern.nfa.stages for one in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
         entries = step.keys.column(ENTRY).to_numpy()[found.key]
@@ -463,7 +470,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return lists.cast(self.output_schemas[MATCHES].field("events").type)
 
     def _own_columns(self, one: BoundProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
-        """What a processor's measures or its function make of its matches."""
+        """Compute the measures or the function of a processor for its matches."""
         made = one.outputs[name].build(step, found)
         if one.processor.select:
             names = made.column_names
@@ -481,7 +488,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
 
 def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
-    """Some of the matches."""
+    """Select some of the matches."""
     counts = np.diff(found.offsets)
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
@@ -490,7 +497,7 @@ def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
 
 
 def _as_json(value: Any) -> Any:
-    """A value as Spark's ``to_json`` would write it, where JSON has no such values."""
+    """Convert a value to what Spark's ``to_json`` writes, if JSON has no such value."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -518,7 +525,7 @@ def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def float_text(value: np.floating[Any]) -> str:
-    """A floating point number as Spark writes it.
+    """Format a floating-point number as Spark does.
 
     >>> [float_text(np.float64(x)) for x in (650, 0.5, -0.0, 1e7, 1.25e-5, float("inf"))]
     ['650.0', '0.5', '-0.0', '1.0E7', '1.25E-5', 'Infinity']
@@ -533,8 +540,8 @@ def float_text(value: np.floating[Any]) -> str:
 
 
 def prepared_set(stored: bytes) -> pa.Table:
-    """A set, as it is stored, as an element of the broadcast input. Rules are much alike: compressed they are a tenth of their
-    size.
+    """Convert a stored set to an element of the broadcast input. It is compressed to about a tenth, because rules are
+    similar.
     """
     return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=_SETS)
 
@@ -543,7 +550,7 @@ def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
     return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
 
 
-# Key groups have the same sets, and mostly the same entries: in a process each is written, and read, once.
+# Key groups have the same sets and mostly the same entries, so that a process writes and reads each only once.
 @lru_cache(maxsize=MAX_SETS)
 def _set_from(value: bytes) -> ProcessorSet:
     return ProcessorSet.from_bytes(zlib.decompress(value))
@@ -569,13 +576,13 @@ def _entries_to(version: int, entries: tuple[Entry, ...]) -> bytes:
 
 
 def _page_to(page: Page, entries: Sequence[Entry]) -> bytes:
-    """A page, after the names of the processors by whose numbers its keys go."""
+    """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
     names = json.dumps([entry.name for entry in entries], ensure_ascii=False).encode()
     return _LENGTH.pack(len(names)) + names + page.to_bytes()
 
 
 def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.Schema) -> Page:
-    """What :func:`_page_to` wrote, by the numbers of *entries*, without the keys of processors that are gone."""
+    """Read the result of :func:`_page_to`, with indexes into *entries* and without the keys of removed processors."""
     if value is None:
         return Page.empty(KEYS, event_schema)
     (length,) = _LENGTH.unpack_from(value)
@@ -592,13 +599,13 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
 
 
 def _of_entries(page: Page) -> npt.NDArray[np.int64]:
-    """How many partial matches each processor has."""
+    """The number of partial matches of each processor."""
     entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
     return np.bincount(entries[page.run_rows[:, 1] >= 0], minlength=1)
 
 
 def _without(page: Page, entry: int) -> Page:
-    """A page without a processor."""
+    """The page without the keys of a processor."""
     from asterism.matching.kernels import compact
 
     live = page.keys.column(ENTRY).to_numpy() != entry
@@ -620,7 +627,7 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
-    """The processor with the most partial matches."""
+    """Describe the processor with the most partial matches."""
     counts = _of_entries(page)
     if not counts.any():
         return f"{copies.num_rows:,} copies of events, and no partial matches before them"

@@ -1,4 +1,4 @@
-"""Pattern processors: a pattern, how events are grouped for it, and what to do with its matches; data, that can change.
+"""Pattern processors: a pattern, the key of its events and the output of its matches, as data that can change.
 
 Source: FLIP-200, ``PatternProcessor``.
 """
@@ -37,20 +37,20 @@ _FIELDS = ("id", "version", "timestamp", "key", "pattern", "select", "function",
 class PatternProcessor:
     """One rule.
 
-    :param id: its name, up to 200 characters; a set has it once
-    :param version: a number from 0; another one under the same id replaces the processor and drops its partial matches
-    :param pattern: what to look for
-    :param timestamp: the event time at which it comes into effect; None: with the micro-batch that brings it. A datetime
-        without a zone is in UTC.
+    :param id: its name, up to 200 characters; ids are distinct within a set
+    :param version: an integer from 0; another version of the same id replaces the processor and drops its partial matches
+    :param pattern: the pattern to match
+    :param timestamp: the event time from which the processor is in force; None: from the micro-batch that adds it. A datetime
+        without a time zone is in UTC.
     :param key: SQL expressions over an event that group the events for this pattern (FLIP-200: ``KeySelector``); None: the
-        stream's own key, or, where it has none, one key for all
-    :param select: measures of a match, ``LAST(b.price) AS last``
-    :param function: the name of a function that the query knows, which makes a row of each match
-    :param timed_out: give out timed-out partial matches too
-    :param max_partial_matches: how many partial matches a key may have, up to a billion; the query's own limit holds as well.
-        Over it the processor is disabled, see docs/limits.md
-    :param place: where it was found (a file, a table, an address), for those who read why it was refused; None: unknown. It
-        is no part of the processor: equal ones may be found in different places.
+        key of the stream or, if it has none, one key for all events
+    :param select: measures of a match, such as ``LAST(b.price) AS last``
+    :param function: the name of a function of the query that computes one row for each match
+    :param timed_out: whether timed-out partial matches are also written
+    :param max_partial_matches: the maximum number of partial matches per key, up to a billion; the limit of the query also
+        applies. A processor that exceeds it is disabled, see docs/limits.md
+    :param place: where the processor was found (a file, a table, an address), shown if it is refused; None: unknown. Equality
+        ignores it, because equal processors may be found in different places.
     :raises PatternProcessorError: a field is out of bounds
 
     >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
@@ -68,12 +68,12 @@ class PatternProcessor:
     max_partial_matches: int | None = None
     place: str | None = field(default=None, compare=False, repr=False)
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
-    """Was the pattern read from JSON? Then it can be written as it is."""
+    """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
-    """What :attr:`text` is, once it has been asked for."""
+    """The cached value of :attr:`text`."""
 
     def __hash__(self) -> int:
-        # A set has an id once; to hash a pattern takes as long as to write it.
+        # Ids are distinct within a set, and hashing a pattern takes as long as writing it.
         return hash((self.id, self.version))
 
     def __post_init__(self) -> None:
@@ -108,12 +108,13 @@ class PatternProcessor:
 
     @property
     def effective_from(self) -> int | None:
-        """*timestamp* in microseconds."""
+        """The *timestamp* in microseconds."""
         return None if self.timestamp is None else (self.timestamp - EPOCH) // timedelta(microseconds=1)
 
     @property
     def text(self) -> str:
-        """Its JSON form as text, by which it is known in sets and in state; the same for processors that are equal.
+        """The JSON form as a string, which identifies the processor in sets and in state; equal processors have equal
+        strings.
 
         :raises PatternError: the pattern cannot be written as JSON
 
@@ -126,7 +127,7 @@ class PatternProcessor:
         return self._text
 
     def as_data(self) -> PatternProcessor:
-        """As it comes back when it has been written as JSON and read again: with each condition as one SQL text.
+        """The processor as it is after it has been written as JSON and read again: each condition is a single SQL string.
 
         :raises PatternError: the pattern cannot be written as JSON
 
@@ -136,7 +137,7 @@ class PatternProcessor:
         return self if self._is_data else _read(replace(self, pattern=Pattern.from_json(_pattern_text(self.pattern))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form, the same for processors that are equal: the timestamp is in UTC, in whatever zone it was given.
+        """The JSON form, which is the same for equal processors: the timestamp is converted to UTC.
 
         :raises PatternError: the pattern cannot be written as JSON
         """
@@ -159,10 +160,10 @@ class PatternProcessor:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """A processor from its JSON form, which is not trusted.
+        """Create a processor from its JSON form, which is not trusted.
 
         :raises PatternProcessorError: a field is missing, unknown or of another type
-        :raises PatternError: the pattern is wrong
+        :raises PatternError: the pattern is invalid
         """
         if not isinstance(fields, Mapping):
             raise PatternProcessorError(
@@ -199,7 +200,7 @@ _P = TypeVar("_P", bound=PatternProcessor)
 
 
 def _read(processor: _P) -> _P:
-    """*processor*, whose pattern has been read from JSON."""
+    """Mark *processor* as one whose pattern was read from JSON."""
     object.__setattr__(processor, "_is_data", True)
     return processor
 
@@ -209,22 +210,24 @@ def _pattern_text(pattern: Pattern) -> str:
 
 
 def canonical_text(fields: Mapping[str, Any]) -> str:
-    """JSON, the same for objects that are equal."""
+    """Write JSON such that equal objects have equal strings."""
     return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def from_text(text: str) -> PatternProcessor:
-    """What :attr:`PatternProcessor.text` was. It keeps that text: an earlier release may have written another one."""
+    """Create a processor from its :attr:`PatternProcessor.text`. It keeps this string, because an earlier release may have
+    written the same processor differently.
+    """
     found = PatternProcessor.from_dict(json.loads(text))
     object.__setattr__(found, "_text", text)
     return found
 
 
 def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
-    """*processor*, found at *place*, with the fields that are stored, and no others.
+    """A copy of *processor* with this *place* and only the fields that are stored.
 
-    One of a class of the user's own becomes like any other: such a class may have another constructor, and what comes back
-    from the store, to be compared with what is found again, is not of that class.
+    An instance of a user-defined subclass becomes a plain :class:`PatternProcessor`: the subclass may have another
+    constructor, and processors from the store, which are compared with it, are not instances of the subclass.
     """
     if type(processor) is PatternProcessor and processor.place == place:
         return processor
@@ -244,7 +247,7 @@ def _unknown_field(name: Any) -> PatternProcessorError:
 
 
 def _is_text(value: Any) -> bool:
-    """Bounded, and made of characters: half of a surrogate pair could not be written anywhere."""
+    """Whether *value* is a string of bounded length that can be encoded, which excludes unpaired surrogates."""
     try:
         return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.encode())
     except UnicodeEncodeError:
@@ -254,12 +257,12 @@ def _is_text(value: Any) -> bool:
 def _in_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
-    except OverflowError:  # within hours of the first or the last year that there is
+    except OverflowError:  # within hours of the first or last supported year
         return time
 
 
 def _timestamp(value: Any) -> datetime | None:
-    """ISO 8601, or milliseconds since the epoch. FLIP-200's lowest number means: at once."""
+    """Parse ISO 8601 or milliseconds since the epoch. The lowest number of FLIP-200 means that there is no timestamp."""
     if value is None or (isinstance(value, int) and value <= -(2**63)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where a query keeps its sets of pattern processors, and what belongs to them: a folder that all who act on a set can read."""
+"""The folder in which a query stores its sets of pattern processors and related data; all processes of the query can read it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,29 @@ from asterism.rules.sets import ProcessorSet, digest_of
 from asterism.rules.used_versions import UsedVersions
 
 KEPT_FILES = 100
-"""Sets whose files stay, so that one can go back as many micro-batches at least: Spark keeps its own logs of that many."""
+"""The number of sets whose files are kept, so that a query can be reset by at least as many micro-batches. Spark keeps as
+many of its own logs.
+"""
 STORE = "pattern_processors"
-"""The store's folder in the checkpoint."""
+"""The name of the store's folder in the checkpoint."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
 _RESTORE = "restore the folder as it was beside the checkpoint"
 _T = TypeVar("_T")
 
 
 class FolderStore:
-    """Sets of processors in a folder: a path, or a URI that Arrow knows (``hdfs://``, ``s3://``, ``gs://``).
+    """Stores sets of processors in a folder: a path, or a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``).
 
-    ``sets/<number>.json`` are the sets; ``retained.json`` the numbers of those that may still be in force; ``replaced.json``
-    which processors of older sets are, as key groups said last; ``versions.json`` what each version was; ``killed.json`` what a
-    person has taken out; ``status.json`` how discovery is. One coordinator writes them: the last that has claimed the folder,
-    which ``owner`` tells. ``replaced.json`` is written by the tasks, and ``killed.json`` by people.
+    * ``sets/<number>.json``: the sets
+    * ``retained.json``: the numbers of the sets that may still be in force
+    * ``replaced.json``: the processors of older sets that are still in force, as last reported by key groups
+    * ``versions.json``: the digest of each version
+    * ``killed.json``: the kill list
+    * ``status.json``: the status of discovery
 
-    A file is replaced whole. On a local path it is there after a power failure, too; elsewhere that is up to the file system.
+    One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
+    ``replaced.json``, and people change ``killed.json``. Files are replaced as a whole. On a local path, a new file survives
+    a power failure; elsewhere, that depends on the file system.
     """
 
     def __init__(self, location: str) -> None:
@@ -61,7 +67,7 @@ class FolderStore:
         return self._files
 
     def local_folder(self) -> str | None:
-        """The folder, if it is on this machine's own file system."""
+        """The folder, if it is on the local file system."""
         return self._folder if isinstance(self._open(), fs.LocalFileSystem) else None
 
     def _read(self, name: str) -> bytes | None:
@@ -77,7 +83,7 @@ class FolderStore:
         return found
 
     def _write(self, name: str, value: bytes) -> None:
-        """A reader sees the old content or the new one, never a part."""
+        """Replace a file, so that a reader sees the old or the new content, never a part."""
         files = self._open()
         path = f"{self._folder}/{name}"
         folder = path.rpartition("/")[0]
@@ -106,12 +112,14 @@ class FolderStore:
     def belongs_to(self, owner: str) -> bool:
         found = self._read("owner")
         if found is None or not _OWNER.fullmatch(found):
-            self.claim(owner)  # it was lost
+            self.claim(owner)  # the file was lost
             return True
         return found == owner.encode()
 
     def numbers(self) -> list[int]:
-        """The numbers of the retained sets, in order. If that list is lost, all sets that are there: too many do no harm."""
+        """The sorted numbers of the retained sets. If the list is lost, the numbers of all stored sets, since additional sets
+        do no harm.
+        """
         value = self._read("retained.json")
         if value is not None:
             with suppress(ValueError, RecursionError):
@@ -143,18 +151,18 @@ class FolderStore:
         return value
 
     def digest(self, number: int) -> bytes:
-        """By which :meth:`stored` knows a set again.
+        """The digest by which :meth:`stored` identifies a set.
 
-        :raises StateError: it cannot be read
+        :raises StateError: the set cannot be read
         """
         value = self._stored(number)
         self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
         return digest_of(value)
 
     def stored(self, number: int, digest: bytes) -> bytes:
-        """A set as it was written, unread: whoever told its *digest* has read it.
+        """The bytes of a set, which are not parsed again, because they were when *digest* was computed.
 
-        :raises StateError: it is another one
+        :raises StateError: the set has another digest
         """
         value = self._stored(number)
         if digest_of(value) != digest:
@@ -167,7 +175,7 @@ class FolderStore:
         return [self.get(number) for number in numbers]
 
     def put(self, new: ProcessorSet) -> None:
-        """Durably, before anybody is told of it."""
+        """Store a set durably, before it is announced."""
         numbers = self.numbers()
         self._cache.pop(new.version, None)  # of an attempt that failed
         self._write(f"sets/{new.version}.json", new.to_bytes())
@@ -178,8 +186,8 @@ class FolderStore:
                 self._open().delete_file(f"{self._folder}/sets/{old}.json")
 
     def committed(self, number: int) -> None:
-        """No micro-batch will announce a set up to this one any more: those before it go, unless they have processors that are
-        in force until the time of their successor.
+        """No micro-batch will announce this set or an earlier one any more, so earlier sets are removed, unless they have
+        processors that are in force until the time of their successor.
         """
         numbers = self.numbers()
         if len(numbers) < 2:
@@ -190,18 +198,18 @@ class FolderStore:
             self._write("retained.json", json.dumps(kept).encode())
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        with suppress(OSError, NotWrittenError):  # then more is retained than is needed
+        with suppress(OSError, NotWrittenError):  # more sets than needed are then retained
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
     def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
-        """The sets with a processor that a later one replaces at a time, unless key groups have said that it is not in force any
-        more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the sets after it;
-        those of a later one have not begun yet.)
+        """The sets with a processor that a later one replaces at a time, unless key groups have reported that it is not in
+        force any more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the later
+        sets; those of a later one have not started yet.)
         """
         said, in_force = 0, set[tuple[str, int]]()
         value = self._read("replaced.json")
         if value is not None:
-            with suppress(ValueError, KeyError, TypeError, RecursionError):  # what cannot be read says nothing
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # an unreadable file is ignored
                 told = json.loads(value)
                 said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
         found: dict[str, dict[int, PatternProcessor]] = {}
@@ -225,7 +233,7 @@ class FolderStore:
         }
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
-        """What each version was, and whether the store knows it: one that an earlier release has made does not."""
+        """The digests of all versions, and whether they are stored, which they are not in a store of an earlier release."""
         value = self._read("versions.json")
         if value is None:
             return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
@@ -236,14 +244,14 @@ class FolderStore:
         self._write("versions.json", used.to_bytes())
 
     def _read_or_tell(self, name: str) -> bytes | None:
-        """:raises StateError: it is there, and cannot be read"""
+        """:raises StateError: the file exists and cannot be read"""
         try:
             return self._read(name)
         except OSError as error:
             raise StateError(f"{self.location}/{name} cannot be read", error.strerror or str(error)) from None
 
     def killed(self) -> KillList:
-        """What a person has taken out.
+        """The kill list.
 
         :raises StateError: the list cannot be read
         """
@@ -255,7 +263,7 @@ class FolderStore:
         self._write("killed.json", kill_list.to_bytes(killed))
 
     def read_status(self) -> Status:
-        """How discovery is, as it was told last; ``stale`` if whoever tells it is silent for too long.
+        """The last status of discovery; it is ``stale`` if it has not been written for too long.
 
         :raises StateError: it cannot be read
         """
@@ -270,7 +278,7 @@ class FolderStore:
 
 
 class OneSet(FolderStore):
-    """In place of a folder where a run sees one set, which travels to the workers with it: over a table."""
+    """Replaces the folder in runs over a table, which have a single set that is sent to the workers with the query."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -280,7 +288,7 @@ class OneSet(FolderStore):
         return self.__dict__ | {"_cache": {}}
 
     def claim(self, owner: str) -> None:
-        """Nobody else has it."""
+        """Do nothing, since the set has only one owner."""
 
     def belongs_to(self, owner: str) -> bool:
         return True
@@ -298,20 +306,20 @@ class OneSet(FolderStore):
         return UsedVersions(), True
 
     def write_used_versions(self, used: UsedVersions) -> None:
-        """It is the only set."""
+        """Do nothing, since there is only one set."""
 
     def killed(self) -> KillList:
         return {}
 
     def write_status(self, status: Status) -> None:
-        """Nobody will ask."""
+        """Do nothing, since the status is never read."""
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        """Nothing is ever removed."""
+        """Do nothing, since no set is ever removed."""
 
 
 def store_at(place: str) -> FolderStore:
-    """The store of a query, by its checkpoint or by the store's own folder.
+    """The store of a query, given its checkpoint or the folder of the store.
 
     :raises StateError: there is none
     """
@@ -331,7 +339,7 @@ def store_at(place: str) -> FolderStore:
 
 
 def status_of(place: str) -> Status:
-    """How the discovery of a query is, from any process: *place* is its checkpoint, or its ``store``.
+    """The status of a query's discovery, from any process. *place* is its checkpoint or its ``store``.
 
     :raises StateError: there is no such query, or its status cannot be read
     """

@@ -1,7 +1,7 @@
-"""Sets of pattern processors as they travel and as they are in force.
+"""Sets of pattern processors as they are published and as they are in force.
 
-A set has a number; it travels as JSON, whole. A key group keeps *entries*: which processor, since which set, and for which
-event times. Given the sets in order, the entries are the same in every key group.
+A set has a number and is published as a whole, in JSON. A key group keeps *entries*: a processor, the set that added it, and
+the event times for which it is in force. Given the sets in order, the entries are the same in every key group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
-    """All processors from one moment on. *version* counts the sets, from 1; *killed* names those that a person has taken out."""
+    """All processors from one point on. *version* counts the sets, from 1; *killed* has the names of the processors that a
+    person has excluded.
+    """
 
     version: int
     processors: tuple[PatternProcessor, ...]
@@ -37,10 +39,11 @@ class ProcessorSet:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
-        """What :meth:`to_bytes` wrote: every processor in it was checked when it was accepted.
+        """Read the result of :meth:`to_bytes`. Its processors are not checked again, because each was checked when it was
+        accepted.
 
-        Equal bytes are the same object for as long as the process lives, or until there are many others; and so are the
-        processors that sets have in common.
+        Equal bytes return the same object, and so do the processors that sets share. The cache exists as long as the process,
+        and its size is limited.
         """
         key = digest_of(value)
         return _SETS.get(key) or _keep(_SETS, MAX_SETS, key, cls._read(value))
@@ -57,12 +60,12 @@ def digest_of(value: bytes) -> bytes:
 
 
 def processor_of(text: str) -> PatternProcessor:
-    """The processor with that :attr:`~PatternProcessor.text`, which was checked when it was accepted."""
+    """The processor with this :attr:`~PatternProcessor.text`, which was checked when it was accepted."""
     return _PROCESSORS.get(text) or _known(text, from_text(text))
 
 
 def stored(processor: PatternProcessor) -> PatternProcessor:
-    """*processor* as :func:`processor_of` gives it."""
+    """The object that :func:`processor_of` returns for *processor*."""
     text = processor.text
     return _PROCESSORS.get(text) or _known(text, found_at(processor.as_data(), None))
 
@@ -84,16 +87,17 @@ _SETS: dict[bytes, ProcessorSet] = {}
 
 
 class ProcessorSource(Protocol):
-    """Where the stage before the exchange, which is not told of updates, finds out which keys are needed."""
+    """Provides the needed sets to the stage before the exchange, which does not receive updates."""
 
     def retained(self) -> Sequence[ProcessorSet]:
-        """The sets that may be in force in a micro-batch that runs now: the newest, and those that it may replace. Others beside
-        them do no harm.
+        """The sets that may be in force in the current micro-batch: the newest, and those that it may replace. Additional
+        sets do no harm.
         """
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        """Behind the exchange, where event time is known: of what was replaced up to the set *version*, these (id, version) are
-        in force until the time of their successor. It is said again where a micro-batch is repeated, and by every key group.
+        """Report from after the exchange, where event time is known: of the processors that were replaced up to the set
+        *version*, these (id, version) are in force until the time of their successor. Every key group reports it, and again
+        if a micro-batch is repeated.
         """
 
 
@@ -101,11 +105,11 @@ class ProcessorSource(Protocol):
 class Entry:
     """A processor in a key group.
 
-    :param since: the number of the set that brought it: events that arrived before are not for it
-    :param begins: event time in microseconds from which on it is in force; None: always
-    :param until: event time at which its successor takes over; None: there is none
-    :param disabled: it failed, or is *killed*; it waits for its next version
-    :param killed: a person has taken it out: nothing of it is computed
+    :param since: the number of the set that added it; it does not see events that arrived earlier
+    :param begins: the event time in microseconds from which it is in force; None: always
+    :param until: the event time at which its successor replaces it; None: there is no successor
+    :param disabled: whether it failed or is *killed*; it is then disabled until its next version
+    :param killed: whether a person has excluded it; nothing of it is evaluated
     """
 
     processor: PatternProcessor
@@ -117,7 +121,7 @@ class Entry:
 
     @property
     def name(self) -> tuple[str, int, int]:
-        """Id and version, and the set that brought it: a version may come, go, and come again."""
+        """Id, version and the set that added it, because a version may be removed and added again."""
         return self.processor.id, self.processor.version, self.since
 
     @property
@@ -126,7 +130,7 @@ class Entry:
 
     @property
     def end_time(self) -> int:
-        """The first time for which it is not in force any more."""
+        """The first time at which it is not in force any more."""
         return END_OF_TIME if self.until is None else self.until
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,15 +151,15 @@ class Entry:
 
 
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
-    """The entries after a set has arrived, in the order of the set, where event time has come to *horizon* (microseconds).
+    """The entries after a set has arrived, in the order of the set, at the event time *horizon* (microseconds).
 
-    A set is all there is: of the entries before it those stay that it has, and those that are in force until the time of one
-    that it has.
+    A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
+    a successor that it contains.
 
-    * A processor that is in force, or waits for its time, stays as it is, with its partial matches.
-    * A processor without a timestamp, or whose time has come, takes the place of what has its id, at once.
-    * A processor whose time is still to come waits for it; until then the one in force stays.
-    * What waits and is in the set no more is withdrawn: it never was in force.
+    * A processor that is in force, or whose time is in the future, is kept with its partial matches.
+    * A processor without a timestamp, or whose time has passed, immediately replaces the processor with its id.
+    * A processor whose time is in the future is added, and the one in force stays until then.
+    * A processor whose time is in the future and that is not in the set any more is removed; it was never in force.
     """
     chains: dict[str, list[Entry]] = {}
     for entry in passed(entries, horizon):
@@ -180,17 +184,17 @@ def _until(time: int | None, entry: Entry) -> Entry:
 
 
 def _same(one: PatternProcessor, other: PatternProcessor) -> bool:
-    # Those of equal texts are one object, and to compare patterns takes time.
+    # Processors of equal texts are the same object, and comparing patterns takes time.
     return one is other or (one.version == other.version and one == other)
 
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
-    """The entries that are left when event time has come to *time*."""
+    """The entries that have not ended at the event time *time*."""
     return [entry for entry in entries if entry.until is None or entry.until > time]
 
 
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
-    """The entries, of which those that are named (``id`` or ``id@version``) are killed."""
+    """The entries, with those that are named (``id`` or ``id@version``) marked as killed."""
     return [
         replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
     ]

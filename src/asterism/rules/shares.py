@@ -1,11 +1,11 @@
-"""Which copies of events each pattern processor is to see, and all of them in one call of the kernel.
+"""Determines which copies of events each pattern processor sees, and matches all processors in one call of the kernel.
 
-A processor is shown the events that meet one of its conditions (all of them, if it asks for the very next one); what the others
-cost it is nothing.
+A processor sees the events that satisfy one of its conditions, or all events if it has strict contiguity. Other events cost
+it nothing.
 
-In the :class:`~asterism.matching.page.Page` of a set, a key is (ENTRY, KEY): the number of the processor and the key as text.
-An event is kept once, whatever the number of partial matches and processors that it belongs to; states are numbered within
-their pattern, so that a page can be read by another set.
+In the :class:`~asterism.matching.page.Page` of a set, a key is (ENTRY, KEY): the index of the processor and the key text. An
+event is stored once, no matter how many partial matches and processors refer to it. States are numbered within their pattern,
+so that a page can be read with another set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEYS = pa.schema([(ENTRY, pa.int32()), (KEY, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which events a processor sees: those that arrived with the set *since* or later, of the times from *begins* on and before
+    """The events that a processor sees: those that arrived with the set *since* or later, with times from *begins* to before
     *until* (microseconds).
     """
 
@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class RuleFailure:
-    """The processor *entry* failed at *time*; or it went beyond a *limit*."""
+    """The processor with the index *entry* failed at *time*, or exceeded a *limit*."""
 
     entry: int
     time: int
@@ -55,7 +55,7 @@ class RuleFailure:
 
 
 class Shares:
-    """Processors over events of one schema, at least one, numbered as in *bound*, and what each is to see."""
+    """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundProcessor]) -> None:
         schema = bound[0].pattern.scope.schema
@@ -65,7 +65,7 @@ class Shares:
         self._selectors = {number: self._questions(bound, number) for number in {one.number for one in bound}}
 
     def _questions(self, bound: Sequence[BoundProcessor], selector: int) -> tuple[Ints, Ints, Ints]:
-        """The processors of a selector, and the tables *patterns* (but for their spans) and *asks* of :func:`shares`."""
+        """The processors of a selector, and the tables *patterns* (without their spans) and *asks* of :func:`shares`."""
         mine = [number for number, one in enumerate(bound) if one.number == selector]
         asks: list[tuple[int, int]] = []
         patterns = []
@@ -77,7 +77,7 @@ class Shares:
 
     @classmethod
     def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
-        """The shares of these processors; the last ones are kept for as long as the process lives."""
+        """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, bound))
         if key not in _SETS:
             while len(_SETS) >= MAX_SETS:
@@ -88,11 +88,11 @@ class Shares:
     def advance(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int
     ) -> Iterator[Step | list[RuleFailure]]:
-        """Feed *copies* (in order of arrival) to the partial matches of *page*, and advance to *horizon*, or as far as the
-        spans of the processors go; what a processor still holds at the end of its span is dropped.
+        """Match *copies* (in arrival order) with the partial matches of *page*, and advance to *horizon* or to the end of the
+        span of a processor. Partial matches that remain at the end of a span are dropped.
 
-        What comes of it comes in slices. If processors fail, the first failure of each of them comes last, and what came before
-        is of no use.
+        The result is a sequence of slices. If processors fail, the last element is the first failure of each of them, and the
+        previous slices must be discarded.
         """
         shown = self._shown(page, copies, spans, horizon)
         for made in self.matcher.advance(page, shown, go_on=True):
@@ -109,7 +109,7 @@ class Shares:
         state_codes, new_codes = codes[: page.keys.num_rows], codes[page.keys.num_rows :]
         rows, bits, entries = self._shares(copies, new_codes, times, spans)
 
-        # The kernel's keys: first those that have events, in their order, then what else the state knows.
+        # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
         pairs = entries * n_codes + new_codes[rows]
         begins = np.flatnonzero(np.diff(pairs, prepend=-1))
@@ -133,7 +133,7 @@ class Shares:
         )
 
     def _shares(self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
-        """Processor after processor and key after key the events that it is to see: their rows, their bits, the processor."""
+        """By processor and key, the events that each processor sees: their rows, their bits and the index of the processor."""
         from asterism.rules.kernels import BEGINS, SINCE_SET, UNTIL, by_condition, shares
 
         limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
@@ -144,7 +144,7 @@ class Shares:
         found = [(np.empty(0, np.int64), np.empty((0, words), np.int64), np.empty(0, np.int64))]
         for selector in np.unique(selectors).tolist():
             if selector not in self._selectors:
-                continue  # of a processor that is gone
+                continue  # of a removed processor
             mine, patterns, asks = self._selectors[selector]
             rows = np.flatnonzero(selectors == selector)
             rows = rows[np.argsort(codes[rows], kind="stable")]
@@ -171,7 +171,7 @@ def _failure(failure: PatternFailure, keys: pa.Table) -> RuleFailure:
 
 
 def _places(values: Ints, wanted: Ints) -> Ints:
-    """Where each of the *wanted* is among *values*, which are distinct; -1: nowhere."""
+    """The index of each of *wanted* in *values*, which are distinct, or -1 if there is none."""
     order = np.argsort(values, kind="stable")
     at = np.minimum(np.searchsorted(values, wanted, sorter=order), max(len(values) - 1, 0))
     if not len(values):

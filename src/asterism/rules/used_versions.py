@@ -1,7 +1,7 @@
-"""A version of a pattern processor means one thing for the life of a store: digests of all versions that were ever accepted.
+"""Digests of all versions that were ever accepted: a version keeps its definition for the lifetime of a store.
 
-A match tells id and version, and so does its ``match_id``; both would be worth nothing if a version could come back with another
-content.
+A match contains id and version, and its ``match_id`` depends on them. Neither would identify a processor if a version could
+be reused with another definition.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from asterism.errors import PatternProcessorError
 from asterism.rules.processor import PatternProcessor, canonical_text
 
 MAX_VERSIONS = 100_000
-"""Versions of all ids together that are known. Those that were accepted first are forgotten first, but none that is in use."""
+"""The maximum number of remembered versions, of all ids together. The versions that were accepted first are removed first,
+except those in use.
+"""
 _LAYOUT = 1
 _Versions = Mapping[tuple[str, int], str]
 
 
 class UsedVersions:
-    """By id and version a digest of the processor, in the order in which they were accepted."""
+    """A digest of the processor for each id and version, in the order of acceptance."""
 
     def __init__(self, digests: _Versions | None = None) -> None:
         self._digests = dict(digests or {})
@@ -33,9 +35,9 @@ class UsedVersions:
         return len(self._digests)
 
     def check(self, new: PatternProcessor) -> PatternProcessorError | None:
-        """Why *new* is refused: its version was another processor."""
+        """Return the error if the version of *new* was used for another definition."""
         known = self._digests.get((new.id, new.version))
-        # The earlier text is written only where the digest is another one: it is not kept, as the other is.
+        # The earlier text is written only if the digest differs, because it is not cached.
         if known is None or known == _digest(new.text) or known == _digest(_earlier_text_of(new)):
             return None
         return PatternProcessorError(
@@ -45,9 +47,9 @@ class UsedVersions:
         )
 
     def with_(self, accepted: Iterable[PatternProcessor], in_use: Collection[tuple[str, Any]] = ()) -> UsedVersions:
-        """With *accepted*; self, if all are known.
+        """Add *accepted*; return self if all of them are known.
 
-        :param in_use: id and version of others that are not to be forgotten
+        :param in_use: id and version of other processors that must not be removed
         """
         keys = {(one.id, one.version): one for one in accepted}
         new = {key: _digest(one.text) for key, one in keys.items() if key not in self._digests}
@@ -66,7 +68,7 @@ class UsedVersions:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> UsedVersions:
-        """:raises ValueError: it is not what :meth:`to_bytes` wrote"""
+        """:raises ValueError: the value was not written by :meth:`to_bytes`"""
         found = json.loads(value)
         if not isinstance(found, dict) or found.get("layout") != _LAYOUT or not isinstance(found.get("versions"), list):
             raise ValueError(f"these are no versions of layout {_LAYOUT}")
@@ -85,7 +87,7 @@ def _digest(text: str) -> str:
 
 
 def _earlier_text_of(processor: PatternProcessor) -> str:
-    """As earlier releases wrote it: with the timestamp in the zone in which it was given."""
+    """The text that earlier releases wrote: the timestamp keeps its time zone."""
     found = processor.to_dict()
     if processor.timestamp is not None:
         found["timestamp"] = processor.timestamp.isoformat()

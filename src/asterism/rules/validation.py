@@ -1,4 +1,4 @@
-"""Patterns and processors looked at as a whole: what is wrong with them, as much as can be told at once, and where it stands."""
+"""Validation of whole patterns and processors: reports as many problems as possible at once, with their positions."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
 
 MAX_PROBLEMS = 100
-"""More are counted only: who has that many begins with the first."""
+"""Further problems are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and from which line and column (from 1) on."""
+    """A problem and the line and column (from 1) where it begins."""
 
     line: int
     column: int
@@ -49,7 +49,7 @@ class Problem:
     hint: str | None = None
 
     def __str__(self) -> str:
-        """As it is shown on a terminal, which must not obey what stands in the file."""
+        """Format the problem for a terminal, with control characters of the file escaped."""
         lines = [f"{self.line}:{self.column}: {_in_one_line(self.message)}"]
         lines += ["  " + line for line in printable(self.detail or "").split("\n") if line]
         if self.hint:
@@ -59,22 +59,22 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The pattern, or problems in the order of the text."""
+    """The pattern, or the problems in the order of the text."""
 
     pattern: Pattern | None
     problems: Sequence[Problem]
     more: int = 0
-    """How many problems there are besides."""
+    """The number of further problems."""
     warnings: Sequence[Problem] = ()
-    """Where the pattern surely does not mean what it says; it can be used all the same."""
+    """Places where the pattern certainly does not do what it seems to do; the pattern can still be used."""
 
 
 def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Semantics = Semantics.DEFAULT) -> Checked:
-    """Look for everything that is wrong with a pattern in JSON.
+    """Find all problems of a pattern in JSON.
 
     :param source: the text, in UTF-8 if bytes
-    :param schema: of the events: with it, the columns and types of conditions are checked too
-    :param semantics: by which the pattern is to be compiled: the default refuses what Flink ignores
+    :param schema: the schema of the events; with it, the columns and types of conditions are also checked
+    :param semantics: the semantics for compiling the pattern; the default refuses what Flink ignores
 
     >>> [problem] = check('{"type": "COMPOSITE",\\n "nodes": []}').problems
     >>> print(problem)
@@ -95,14 +95,14 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
 
 @dataclass(frozen=True, slots=True)
 class CheckedProcessor:
-    """The processor, or problems in the order of the text."""
+    """The processor, or the problems in the order of the text."""
 
     processor: PatternProcessor | None
     problems: Sequence[Problem]
     more: int = 0
-    """How many problems there are besides."""
+    """The number of further problems."""
     warnings: Sequence[Problem] = ()
-    """As those of :class:`Checked`."""
+    """See :attr:`Checked.warnings`."""
 
 
 def check_processor(
@@ -111,10 +111,10 @@ def check_processor(
     schema: pa.Schema | None = None,
     semantics: Semantics = Semantics.DEFAULT,
 ) -> CheckedProcessor:
-    """Look for everything that is wrong with a processor in its JSON form.
+    """Find all problems of a processor in its JSON form.
 
-    :param place: line and column of what a JSON pointer leads to, from the item on
-    :param schema: of the events: with it, the columns and types of all SQL are checked too
+    :param place: maps a JSON pointer, relative to the item, to a line and column
+    :param schema: the schema of the events; with it, the columns and types of all SQL are also checked
 
     >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
     >>> problem.message
@@ -144,7 +144,7 @@ def check_processor(
 
 
 def summary(pattern: Pattern) -> str:
-    """A pattern in a few words.
+    """Summarize a pattern.
 
     >>> from datetime import timedelta
     >>> summary(Pattern.begin("a").next("b").within(timedelta(minutes=5)))
@@ -159,10 +159,10 @@ def summary(pattern: Pattern) -> str:
     return ", ".join(words)
 
 
-# ---------------------------------------------------------------------- what is looked at
+# ---------------------------------------------------------------------- checks
 
 Found = tuple[str, str, AsterismError]
-"""The path of the JSON value, words before the message, what is wrong."""
+"""The path of the JSON value, a prefix of the message, and the error."""
 _ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
 
 
@@ -174,7 +174,7 @@ def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> 
 def _in_pattern(
     document: Any, schema: pa.Schema | None, semantics: Semantics
 ) -> tuple[Pattern | None, list[Found], list[Found]]:
-    """The pattern, what is wrong, and what is surprising."""
+    """Return the pattern, its problems and its warnings."""
     reading = read_graph(Pattern, document)
     found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
     found += _in_conditions(reading, schema)
@@ -191,7 +191,7 @@ def _in_pattern(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The pattern of a processor. *stages* are known also where it is wrong in another way."""
+    """The pattern of a processor. *stages* may be known even if the pattern is invalid."""
 
     pattern: Pattern | None
     found: list[Found]
@@ -200,7 +200,7 @@ class _Graph:
 
     @classmethod
     def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics) -> _Graph:
-        """As JSON, or as its text."""
+        """:param graph: the pattern in JSON, as a value or as a string"""
         try:
             document = decode(text_of(graph)) if isinstance(graph, str) else graph
         except JsonTextError as error:
@@ -211,7 +211,9 @@ class _Graph:
 
 
 def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
-    """A processor of the fields that are right, with another pattern; each field is looked at beside good ones."""
+    """Create a processor from the valid fields, with a placeholder pattern; each field is checked together with valid values
+    of the required ones.
+    """
     if not isinstance(fields, Mapping):
         PatternProcessor.from_dict(fields)
     good = {"id": "a", "version": 0, "pattern": _ANY}
@@ -236,7 +238,7 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
 def _in_expressions(
     processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics
 ) -> list[Found]:
-    """Keys and measures, one by one: also where the pattern is wrong, if its stages are known."""
+    """Check each key and measure separately, even if the pattern is invalid, provided that its stages are known."""
     found: list[Found] = []
     for name, texts in (("key", processor.key or ()), ("select", processor.select)):
         for number, text in enumerate(texts):
@@ -246,7 +248,7 @@ def _in_expressions(
                 if stages is not None and schema is None:
                     (check_measure if name == "select" else check_names)(tree, stages, text)
                 if schema is not None and (name == "key" or graph.stages is not None):
-                    # What the stages take does not matter to the types of keys and measures.
+                    # The conditions of the stages do not affect the types of keys and measures.
                     pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",)))
                     alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
                     _compiler(schema, semantics).compile(
@@ -266,12 +268,12 @@ def _together(processor: PatternProcessor, schema: pa.Schema, semantics: Semanti
 
 
 def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
-    # Which functions there are, and the event time, the query knows.
+    # The functions and the event-time column are known only to the query.
     return ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
 
 
 def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
-    # Which stages there are is known only if all of them could be read.
+    # The stages are known only if all of them could be read.
     stages = None if reading.pattern is None else [stage.name for stage in reading.pattern.atoms()]
     found: list[Found] = []
     for condition in reading.conditions:
@@ -283,10 +285,10 @@ def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[
 
 
 def parse_sql(text: str, what: str) -> exp.Expr:
-    """The expression in *text*, without the name that a measure may have.
+    """Parse the expression in *text*, and remove the alias of a measure.
 
-    :param what: it is: ``condition``, ``key`` or ``select``
-    :raises AsterismError: it is none, or it has a name and is no measure
+    :param what: the kind of expression: ``condition``, ``key`` or ``select``
+    :raises AsterismError: the text is not an expression, or it has an alias and is not a measure
     """
     tree = parse(text, FUNCTIONS if what == "select" else ())
     if not isinstance(tree, exp.Alias):
@@ -304,7 +306,8 @@ def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) 
         check_names(tree, mentioned if stages is None else stages, text)
         return
     Scope(schema, tuple(mentioned if stages is None else stages)).resolve(tree, text)
-    # Types are checked where a pattern meets a schema. Which of its stages has the condition does not matter to them.
+    # Types are checked when a pattern is bound to a schema. It does not matter for them which of its stages has the
+    # condition.
     first, *others = mentioned or ["any"]
     pattern = Pattern.begin(first).where(text)
     for stage in others:
