@@ -30,9 +30,9 @@ from typing import Any
 FUNCTIONS = {
     "asterism.spark.control_source": {
         "source.offset": ["ControlReader.latestOffset", "DrainReader.latestOffset"],
-        "source.partitions": ["Reader.partitions"],
-        "source.read": ["Reader.read"],
-        "source.commit": ["Reader.commit"],
+        "source.partitions": ["SourceReader.partitions"],
+        "source.read": ["SourceReader.read"],
+        "source.commit": ["SourceReader.commit"],
     },
     "asterism.spark.rule_source": {
         "source.offset": ["ProcessorReader.latestOffset", "ProcessorDrainReader.latestOffset"],
