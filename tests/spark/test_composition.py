@@ -1,8 +1,9 @@
-"""Operators behind operators in one streaming query: every pair, with a restart in the middle, gives what a table gives."""
+"""Two operators in one streaming query, one after the other: with a restart in the middle, a pair gives what a table gives."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -105,6 +106,13 @@ OPERATORS: dict[str, Callable[[DataFrame, Path, bool], Any]] = {
     "pattern": pattern, "processors": processors, "connect": connected, "window": windowed, "join": joined
 }  # fmt: skip
 """Each over a DataFrame with the columns of SCHEMA."""
+NAMES = list(OPERATORS)
+PAIRS = [
+    (first, second)
+    for (n, first), (m, second) in product(enumerate(NAMES), repeat=2)
+    if (m - n) % len(NAMES) in (1, 3) or os.environ.get("ASTERISM_PROPERTY") == "long"
+]
+"""Each operator comes first twice and second twice; the long run has all pairs."""
 MEASURES = ["FIRST(b.v) AS v", "match_time AS t"]
 
 
@@ -195,8 +203,8 @@ def case(spark: SparkSession, tmp_path: Path) -> Case:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("first", "second"), list(product(OPERATORS, repeat=2)))
-def test_every_pair(case: Case, first: str, second: str) -> None:
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_pairs(case: Case, first: str, second: str) -> None:
     def chain(df: DataFrame, drain: bool) -> Any:
         before = rows_of(OPERATORS[first](df, case.folder / "first", drain))
         return OPERATORS[second](before, case.folder / "second", drain)
