@@ -58,6 +58,7 @@ class Shares:
     """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundProcessor]) -> None:
+        self.bound = list(bound)  # alive as long as this is: `of` finds it by their ids
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
         self.matcher = Matcher([one.pattern for one in bound], self.event_schema)
