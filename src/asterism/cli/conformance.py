@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.terminal import errors_explained, stderr, told_if_slow
+from asterism.cli.terminal import errors_explained, semantics_option, stderr, told_if_slow
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 SHORT = 200
 """Maximum length of a reason. With ``--verbose`` it is not cut, and has all expected and actual matches."""
-
-
-# ---------------------------------------------------------------------- asterism conformance
 
 
 @click.command()
@@ -41,13 +38,7 @@ SHORT = 200
     help="How the events between two watermarks arrive: together, one by one, or cut at random.",
 )
 @click.option("--seed", default=0, show_default=True, help="For the random cuts.")
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.FLINK.value,
-    show_default=True,
-    help="Whose answers are computed. They are compared with Flink's in any case.",
-)
+@semantics_option("Whose answers are computed. They are compared with Flink's in any case.", default=Semantics.FLINK)
 @click.option(
     "--spark",
     "on_spark",

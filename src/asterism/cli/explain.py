@@ -8,16 +8,14 @@ from typing import Literal
 import click
 
 from asterism.cli.files import read_pattern_file
-from asterism.cli.terminal import errors_explained
+from asterism.cli.terminal import errors_explained, pattern_argument, semantics_option
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
-# ---------------------------------------------------------------------- asterism explain, asterism trace
-
 
 @click.command()
-@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pattern_argument
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a drawing to this file, instead of the text."
 )
@@ -28,13 +26,7 @@ from asterism.patterns.semantics import Semantics
     show_default=True,
     help="What the drawing shows.",
 )
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.DEFAULT.value,
-    show_default=True,
-    help="Whose automaton.",
-)
+@semantics_option("Whose automaton.")
 def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
     """Explain what a pattern matches, and how.
 

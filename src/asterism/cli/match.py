@@ -12,14 +12,22 @@ import click
 
 from asterism.cli.local_spark import local_spark, temporary_folder
 from asterism.cli.spark_files import Files, files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import Duration, errors_explained, status_line, stdout
+from asterism.cli.terminal import (
+    Duration,
+    errors_explained,
+    order_by_option,
+    pattern_argument,
+    semantics_option,
+    status_line,
+    stdout,
+    time_option,
+)
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asterism.patterns.pattern import Pattern
     from asterism.spark.patterns import PatternStream
 
 COUNTED = {
@@ -40,7 +48,7 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
 
 
 @click.command()
-@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pattern_argument
 @click.option(
     "--input",
     "source",
@@ -49,14 +57,8 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     help="Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format.",
 )
 @click.option("--key", "keys", multiple=True, help="Key column; can be repeated. Without one, all events have one key.")
-@click.option(
-    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
-)
-@click.option(
-    "--order-by",
-    multiple=True,
-    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
-)
+@time_option
+@order_by_option
 @click.option(
     "--max-out-of-orderness",
     type=Duration(),
@@ -77,13 +79,7 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     show_default=True,
     help="What is asked for.",
 )
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.DEFAULT.value,
-    show_default=True,
-    help="The library's own, or Flink's to the letter.",
-)
+@semantics_option("The library's own, or Flink's to the letter.")
 @click.option("--stream", is_flag=True, help="Run as a streaming query over what is there, then end the stream.")
 @click.option(
     "--checkpoint",

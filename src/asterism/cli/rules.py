@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.terminal import Column, distinct, errors_explained, stdout
+from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout
 from asterism.errors import AsterismError, PatternProcessorError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
@@ -48,9 +48,6 @@ def _rules_at(source: str, table: str) -> KeptRules:
     from asterism.discovery.editing import rules_at
 
     return rules_at(source, table)
-
-
-# ---------------------------------------------------------------------- asterism rules list
 
 
 @rules.command(name="list")
@@ -99,9 +96,6 @@ def _row(rule: Rule) -> tuple[str, ...]:
     return *head, rule.state, begins, key, "; ".join([summary(found.pattern), *gives])
 
 
-# ---------------------------------------------------------------------- asterism rules validate
-
-
 @rules.command()
 @_at_source
 @click.option(
@@ -111,13 +105,7 @@ def _row(rule: Rule) -> tuple[str, ...]:
     type=Column(),
     help="A column of the events and its Spark type, as price:double; repeat it for each that SQL reads.",
 )
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.DEFAULT.value,
-    show_default=True,
-    help="The library's own, which refuses what Flink ignores, or Flink's.",
-)
+@semantics_option("The library's own, which refuses what Flink ignores, or Flink's.")
 def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str) -> None:
     """Validate all rules; the exit status is 1 if one is invalid.
 
@@ -180,9 +168,6 @@ def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> Chec
     if rule.error is not None:
         return CheckedProcessor(None, [Problem(1, 1, rule.error.message, rule.error.detail, rule.error.hint)])
     return check_processor(rule.item, rule.place, schema, semantics)
-
-
-# ---------------------------------------------------------------------- asterism rules create, add, remove, enable, disable
 
 
 @rules.command()
@@ -269,9 +254,6 @@ def _change(
     with errors_explained():
         for done in change(_rules_at(source, table), list(dict.fromkeys(ids))):
             click.echo(printable(done))
-
-
-# ---------------------------------------------------------------------- asterism rules status, kill, unkill, killed
 
 
 def _store_at(checkpoint: str) -> FolderStore:

@@ -7,18 +7,21 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from asterism.errors import AsterismError, printable
+from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 PIPED_WIDTH = 160
 """Width of a table in characters, if the output is not a terminal."""
 
@@ -102,9 +105,6 @@ SLOW = 3.0
 """Seconds after which a message explains a slow start. A compiled kernel is loaded within one second."""
 
 
-# ---------------------------------------------------------------------- progress
-
-
 def stderr() -> Console:
     from rich.console import Console
 
@@ -120,9 +120,6 @@ def told_if_slow(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-# ---------------------------------------------------------------------- asterism match
 
 
 class Duration(click.ParamType[timedelta]):
@@ -146,3 +143,20 @@ class Duration(click.ParamType[timedelta]):
 def status_line(text: str) -> AbstractContextManager[Any]:
     console = stderr()
     return console.status(text) if console.is_terminal else nullcontext()
+
+
+pattern_argument = click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+time_option = click.option(
+    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
+)
+order_by_option = click.option(
+    "--order-by",
+    multiple=True,
+    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
+)
+
+
+def semantics_option(help: str, default: Semantics = Semantics.DEFAULT) -> Callable[[_F], _F]:
+    """The option ``--semantics``; its value is that of a member of :class:`Semantics`."""
+    names = [semantics.value for semantics in Semantics]
+    return click.option("--semantics", type=click.Choice(names), default=default.value, show_default=True, help=help)

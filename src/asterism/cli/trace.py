@@ -9,13 +9,21 @@ from typing import Any
 import click
 
 from asterism.cli.files import read_pattern_file
-from asterism.cli.terminal import Duration, errors_explained, status_line
+from asterism.cli.terminal import (
+    Duration,
+    errors_explained,
+    order_by_option,
+    pattern_argument,
+    semantics_option,
+    status_line,
+    time_option,
+)
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 
 @click.command()
-@click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pattern_argument
 @click.option(
     "--input",
     "source",
@@ -27,27 +35,15 @@ from asterism.patterns.semantics import Semantics
 @click.option(
     "--key-column", "columns", multiple=True, help="Key column; can be repeated. Without one, all events have one key."
 )
-@click.option(
-    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
-)
-@click.option(
-    "--order-by",
-    multiple=True,
-    help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
-)
+@time_option
+@order_by_option
 @click.option(
     "--max-out-of-orderness",
     type=Duration(),
     help="Events arrive in the order of the files, and what is later than this is late, as in a stream: 500ms, 5s, 10m,"
     " 2h, 1d. Default: events are sorted by time.",
 )
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.DEFAULT.value,
-    show_default=True,
-    help="The library's own, or Flink's to the letter.",
-)
+@semantics_option("The library's own, or Flink's to the letter.")
 @click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
 @click.option("--only-dropped", is_flag=True, help="Show only what was dropped, held back, late or a match.")
 @click.option("--limit", type=click.IntRange(min=0), default=200, show_default=True, help="Lines about single steps.")

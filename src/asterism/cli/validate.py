@@ -13,14 +13,11 @@ import click
 from asterism.cli.files import read_pattern_file
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import Column, distinct, errors_explained
+from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-# ---------------------------------------------------------------------- asterism validate
 
 
 @click.command()
@@ -41,13 +38,7 @@ if TYPE_CHECKING:
     help="Take the columns from events: files as for `asterism match`, which are read by Spark.",
 )
 @click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
-@click.option(
-    "--semantics",
-    type=click.Choice([semantics.value for semantics in Semantics]),
-    default=Semantics.DEFAULT.value,
-    show_default=True,
-    help="The library's own, which refuses what Flink ignores, or Flink's.",
-)
+@semantics_option("The library's own, which refuses what Flink ignores, or Flink's.")
 def validate(
     files: Sequence[Path],
     columns: Sequence[tuple[str, Any]],

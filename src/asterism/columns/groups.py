@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask, one_chunk
 
 KEY_HASH = "__key_hash"
 """Column with the 64-bit hash of the key, added by the host."""
@@ -19,11 +18,11 @@ def offsets_of(counts: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
-def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def mask_of(values: pa.ChunkedArray) -> Mask:
     """A Boolean mask of the rows where a condition is TRUE; NULL is not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
         return np.zeros(len(values), np.bool_)
-    return cast("npt.NDArray[np.bool_]", pc.fill_null(values, False).to_numpy())
+    return cast("Mask", pc.fill_null(values, False).to_numpy())
 
 
 def as_int64(array: pa.Array) -> Ints:
@@ -36,7 +35,7 @@ def as_int64(array: pa.Array) -> Ints:
     return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def positions_among_equals(codes: Ints, times: Ints, seen: npt.NDArray[np.bool_]) -> Ints:
+def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
     """For each event, the number of *seen* events before it with the same key and time. Events are sorted by key and time.
 
     >>> positions_among_equals(np.array([0, 0, 0, 0, 1]), np.array([5, 5, 5, 6, 6]), np.array([True, False, True, True, True]))
@@ -58,9 +57,7 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
     codes: Ints | None = None
     count = 0
     for column in keys.columns:
-        encoded = pc.dictionary_encode(
-            column.combine_chunks() if column.num_chunks != 1 else column.chunk(0), null_encoding="encode"
-        )
+        encoded = pc.dictionary_encode(one_chunk(column), null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

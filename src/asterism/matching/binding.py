@@ -178,7 +178,7 @@ class BoundPattern:
         values = self.vectorized.evaluate(events)
         words = np.zeros((self.words, events.num_rows), np.int64)
         for bit, source in enumerate(self._bits):
-            mask = _python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
+            mask = python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
         columns = [
             pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
@@ -249,7 +249,11 @@ class BoundPattern:
         return MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
 
 
-def _python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
+def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
+    """Call a vectorised condition.
+
+    :raises InvalidEventError: it failed, or did not return one Boolean per event
+    """
     name = getattr(condition.function, "__qualname__", repr(condition.function))
     try:
         answer = condition.function(events)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import as_int64, offsets_of
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import BoundPattern
@@ -84,7 +84,7 @@ class Linked:
         texts: dict[int, pa.Array] = {}
         for name, slot in self._slots.items():
             column = computed[int(name)] if name.isdecimal() else pool.column(name)
-            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            array = one_chunk(column)
             kind = kind_of(array.type)
             values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
             if kind is ValueKind.STRING:

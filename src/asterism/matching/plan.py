@@ -8,14 +8,12 @@ from typing import Any
 
 from asterism.errors import LimitExceededError
 from asterism.patterns.automaton import Nfa
-from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.compiler import compile_pattern, identity_of
 from asterism.patterns.conditions import (
     AndCondition,
     Condition,
-    IterativeCondition,
     NotCondition,
     OrCondition,
-    PythonCondition,
 )
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, PatternSequence, Stage
@@ -96,9 +94,11 @@ class MatchPlan:
     ) -> MatchPlan:
         """Compile a pattern; *options* are the other fields."""
         nfa = compile_pattern(pattern, semantics)
-        numbers = {_identity(condition): number for number, condition in enumerate(nfa.conditions)}
+        numbers = {identity_of(condition): number for number, condition in enumerate(nfa.conditions)}
         asked = {
-            stage.name: tuple(dict.fromkeys(numbers[_identity(c)] for c in _leaves(stage) if _identity(c) in numbers))
+            stage.name: tuple(
+                dict.fromkeys(numbers[identity_of(c)] for c in _leaves(stage) if identity_of(c) in numbers)
+            )
             for stage in _all_stages(pattern)
         }
         return cls(nfa=nfa, conditions_of=asked, skip=pattern.skip, semantics=semantics, **options)
@@ -126,10 +126,3 @@ def _leaves(stage: Stage) -> Iterator[Condition]:
                 todo.append(inner)
             case _:
                 yield condition
-
-
-def _identity(condition: Condition) -> Any:
-    """Functions are distinguished by identity because they need not be hashable."""
-    if isinstance(condition, PythonCondition | IterativeCondition):
-        return type(condition), id(condition.function), getattr(condition, "columns", None)
-    return condition

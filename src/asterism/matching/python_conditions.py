@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import reprlib
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -145,11 +146,11 @@ class _PartialMatchContext:
     @property
     def timestamp(self) -> datetime:
         calls = self._open()
-        return _moment(int(calls.times[self._at[1]]), calls.zone)
+        return moment_of(int(calls.times[self._at[1]]), calls.zone)
 
     @property
     def current_processing_time(self) -> datetime:
-        return _moment(self._open().processing_time, "UTC")
+        return moment_of(self._open().processing_time, "UTC")
 
     def events_for_pattern(self, name: str) -> list[Event]:
         calls = self._open()
@@ -159,12 +160,18 @@ class _PartialMatchContext:
         if stage is None:
             if calls.forgiving:
                 return []
-            raise ColumnNotFoundError(
-                f"unknown stage {name!r}", f"Stages: {', '.join(calls.stages)}", "stage names are case-sensitive"
-            )
+            raise unknown_stage(name, calls.stages)
         return [calls.event(condition, number) for number in calls.accepted(stage, node, nodes, n_nodes)]
 
 
-def _moment(micros: int, zone: str | None) -> datetime:
+def moment_of(micros: int, zone: str | None) -> datetime:
+    """A time as Python conditions get it."""
     moment: datetime = pa.scalar(min(micros, LATEST), pa.timestamp("us", zone)).as_py()
     return moment
+
+
+def unknown_stage(name: str, stages: Iterable[str]) -> ColumnNotFoundError:
+    """The error for a stage that the pattern does not have."""
+    return ColumnNotFoundError(
+        f"unknown stage {name!r}", f"Stages: {', '.join(stages)}", "stage names are case-sensitive"
+    )

@@ -151,6 +151,13 @@ def _refuse_endless_loops(states: list[NfaState]) -> None:
                 todo.append((target, iter(follows[target])))
 
 
+def identity_of(condition: Condition) -> Any:
+    """Equal for conditions with the same number. Functions are distinguished by identity because they need not be hashable."""
+    if isinstance(condition, PythonCondition | IterativeCondition):
+        return type(condition), id(condition.function), getattr(condition, "columns", None)
+    return condition
+
+
 @dataclass(frozen=True, slots=True)
 class _Position:
     """The position in the definition: stage *at* of the chain *stages*, inside *group*, in its first or a later repetition."""
@@ -257,9 +264,7 @@ class _Builder:
                 return Either(self.guard(left), self.guard(right))
             case NotCondition(inner):
                 return Not(self.guard(inner))
-        same: Any = condition
-        if isinstance(condition, PythonCondition | IterativeCondition):
-            same = type(condition), id(condition.function), getattr(condition, "columns", None)
+        same = identity_of(condition)
         if same not in self.numbers:
             self.numbers[same] = len(self.conditions)
             self.conditions.append(condition)

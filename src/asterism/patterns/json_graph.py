@@ -36,6 +36,7 @@ from asterism.expressions.parsing import MAX_DEPTH, parse
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
 from asterism.patterns.sequence import (
     MAX_DURATION,
+    MAX_GROUP_DEPTH,
     AfterMatchSkipStrategy,
     Contiguity,
     PatternSequence,
@@ -49,7 +50,6 @@ from asterism.patterns.wording import condition_text, operands
 from asterism.text.strict_json import JsonTextError, decode, pointer_part, text_of
 
 VERSION = 1
-MAX_GROUP_DEPTH = 50
 MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and is limited to this number
 
 _UNITS = {

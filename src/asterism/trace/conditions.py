@@ -14,26 +14,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
-from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError
+from asterism.errors import AsterismError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
-from asterism.expressions.types import spark_type
+from asterism.expressions.types import aggregate_type, spark_type
+from asterism.matching.binding import python_mask
+from asterism.matching.python_conditions import moment_of, unknown_stage
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
 from asterism.patterns.conditions import Condition, Event, IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.wording import condition_text
 from asterism.text.printable import one_line
 from asterism.trace.steps import Check, Partial
 
-Mask = npt.NDArray[np.bool_]
 MAX_TEXT = 200
 """The maximum length of a condition in an explanation."""
 AT_ONCE = 2**26
@@ -117,19 +117,16 @@ class Conditions:
             f"{function}({stage}.{inner})" if isinstance(argument, exp.Column) else f"{function}({inner}) over {stage}"
         )
         values = self._values(argument, text)
-        kind = values.type
-        if function == "COUNT" or (function == "SUM" and pa.types.is_integer(kind)):
-            kind = pa.int64()
-        elif function in ("SUM", "AVG"):
-            kind = pa.float64()
-        return _StageAggregate(label, function, stage, values, offset, kind)
+        return _StageAggregate(
+            label, function, stage, values, offset, aggregate_type(function, values.type) or values.type
+        )
 
     def _question(
         self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]], text: str = ""
     ) -> _ConditionQuestion:
         text = one_line(text or condition_text(condition), MAX_TEXT)
         if isinstance(condition, PythonCondition):
-            return _ConditionQuestion(text, self._python_mask(condition))
+            return _ConditionQuestion(text, python_mask(condition, self.events))
         if isinstance(condition, IterativeCondition):
             return _ConditionQuestion(text, function=condition)
         assert isinstance(condition, SqlCondition)
@@ -224,19 +221,6 @@ class Conditions:
                 self._known[key] = bool(mask_of(column)[0])
         return self._known[key]
 
-    def _python_mask(self, condition: PythonCondition) -> Mask:
-        name = getattr(condition.function, "__qualname__", repr(condition.function))
-        try:
-            answer = condition.function(self.events)
-        except Exception as error:
-            raise InvalidEventError(f"condition {name} failed", described(error)) from error
-        if isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type):
-            answer = pc.fill_null(answer, False)
-        mask = np.asarray(answer)
-        if mask.dtype != np.bool_ or mask.shape != (self.events.num_rows,):
-            raise InvalidEventError(f"condition {name} did not return one Boolean per event")
-        return mask
-
     def _asked(self, condition: IterativeCondition, partial: Partial) -> bool:
         name = getattr(condition.function, "__qualname__", repr(condition.function))
         chosen = self.events.column_names if condition.columns is None else condition.columns
@@ -330,9 +314,7 @@ class _RecordedContext:
 
     @property
     def timestamp(self) -> datetime:
-        micros = pa.scalar(int(self._conditions.times[self._row]), pa.int64())
-        moment: datetime = micros.cast(pa.timestamp("us", self._conditions.zone)).as_py()
-        return moment
+        return moment_of(int(self._conditions.times[self._row]), self._conditions.zone)
 
     @property
     def current_processing_time(self) -> datetime:
@@ -340,6 +322,5 @@ class _RecordedContext:
 
     def events_for_pattern(self, name: str) -> list[Event]:
         if name not in self._conditions.stages and not self._conditions.forgiving:
-            stages = ", ".join(self._conditions.stages)
-            raise ColumnNotFoundError(f"unknown stage {name!r}", f"Stages: {stages}", "stage names are case-sensitive")
+            raise unknown_stage(name, self._conditions.stages)
         return [Event(self._columns, row) for row in self._partial.rows(name)]
