@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import logging
@@ -694,6 +695,28 @@ def test_who_does_not_take_the_answer_is_not_waited_for(tmp_path: Path, monkeypa
         slow.sendall(f"GET /processors HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         until(lambda: client.health() == 503)
         until(lambda: client.health() == 200)
+
+
+def test_a_connection_is_closed_if_the_server_stops_before_it_is_served(tmp_path: Path) -> None:
+    async def serve() -> socket.socket:
+        rules = RuleSet(tmp_path / "set.json")
+        handle = server.HttpServer(application.Application(TOKEN, rules, Manager(), threading.Event()), None)
+        connected = asyncio.Event()
+
+        def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            before = asyncio.all_tasks()
+            handle(reader, writer)
+            for task in asyncio.all_tasks() - before:
+                task.cancel()  # as asyncio.run does at its end
+            connected.set()
+
+        async with await asyncio.start_server(connect, "127.0.0.1", 0) as listening:
+            client = socket.create_connection(listening.sockets[0].getsockname(), timeout=30)
+            await connected.wait()
+        return client
+
+    with asyncio.run(serve()) as client, suppress(ConnectionResetError):
+        assert client.recv(1) == b""
 
 
 def test_requests_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def rule(id: Any = "fraud-7", version: Any = 3, pattern: Pattern = PATTERN, **fi
     return PatternProcessor(id, version, pattern, **fields)
 
 
+LARGE = {
+    "type": "COMPOSITE",
+    "nodes": [{"name": f"{n}", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}} for n in range(15_000)],
+    "edges": [{"source": f"{n}", "target": f"{n + 1}", "type": "STRICT"} for n in range(14_999)],
+}
+"""Within all other limits."""
+
+
 def item(**fields: Any) -> PatternProcessor:
     return PatternProcessor.from_dict(rule().to_dict() | fields)
 
@@ -139,6 +147,7 @@ REFUSED: dict[str, Sequence[Discovered]] = {
     "refused_id_twice_in_two_places": without_duplicates([rule(place="a.json"), rule(version=4, place="b.json")]),
     "refused_definition_changed": [rule(key=("price",))],
     "refused_version_of_another": [rule(key=("price",))],
+    "refused_too_large": [item(pattern=LARGE)],
     "refused_too_many": processors_from([rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json")[-1:],
 }
 

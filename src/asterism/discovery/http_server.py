@@ -36,31 +36,41 @@ class HttpServer:
 
     def __init__(self, application: Application, tls: ssl.SSLContext | None) -> None:
         self._application, self._tls = application, tls
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All connections. The event loop itself keeps only weak references to tasks."""
         self._waiting: dict[asyncio.Task[None], None] = {}
         """The connections that have not sent the token, oldest first."""
         self._served = 0
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task: Any = asyncio.current_task()
+    def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._handle(reader, writer))
+        self._tasks.add(task)
         self._waiting[task] = None
+
+        def close(task: asyncio.Task[None]) -> None:
+            # Not in the task, because a task that is cancelled before it starts does not run at all.
+            writer.transport.abort()
+            self._waiting.pop(task, None)
+            self._tasks.discard(task)
+
+        task.add_done_callback(close)
         if len(self._waiting) > MAX_WAITING:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.cancel()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._tls is not None:
                 # The handshake starts only here, so that it counts as waiting.
                 await writer.start_tls(self._tls, ssl_handshake_timeout=HEAD_TIMEOUT)
-            await self._serve(_Connection(reader, writer), task)
+            await self._serve(_Connection(reader, writer))
         except (OSError, asyncio.CancelledError):
             _log.debug("connection of %s failed", writer.get_extra_info("peername"), exc_info=True)
         except Exception:
             _log.exception("request of %s failed", writer.get_extra_info("peername"))
-        finally:
-            self._waiting.pop(task, None)
-            writer.transport.abort()
 
-    async def _serve(self, connection: _Connection, task: asyncio.Task[None]) -> None:
+    async def _serve(self, connection: _Connection) -> None:
         try:
             async with asyncio.timeout(HEAD_TIMEOUT):
                 request = await connection.request()
@@ -72,6 +82,7 @@ class HttpServer:
         except AnswerError as error:
             await connection.send(error.answer)
             return
+        task: Any = asyncio.current_task()
         self._waiting.pop(task, None)
         self._served += 1
         try:

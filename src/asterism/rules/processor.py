@@ -17,6 +17,7 @@ from asterism.columns.time import EPOCH
 from asterism.errors import PatternProcessorError
 from asterism.patterns.json_graph import graph_of
 from asterism.patterns.pattern import Pattern
+from asterism.text.strict_json import MAX_BYTES
 
 MAX_PROCESSORS = 10_000
 MAX_ID = 200
@@ -130,18 +131,29 @@ class PatternProcessor:
         """The processor as it is after it has been written as JSON and read again: each condition is a single SQL string.
 
         :raises PatternError: the pattern cannot be written as JSON
+        :raises PatternProcessorError: the processor is too large
 
         >>> PatternProcessor("a", 1, Pattern.begin("x").where("y > 1").where("z")).as_data().pattern.stages[0].condition
         SqlCondition(text='(y > 1) AND (z)')
         """
-        return self if self._is_data else _read(replace(self, pattern=Pattern.from_json(_pattern_text(self.pattern))))
+        data = self if self._is_data else _read(replace(self, pattern=self._pattern_as_data()))
+        if len(data.text) > MAX_BYTES:
+            raise PatternProcessorError(
+                f"the processor is too large: {len(data.text)} characters of JSON (limit {MAX_BYTES})"
+            )
+        return data
+
+    def _pattern_as_data(self) -> Pattern:
+        if self._is_data:
+            return self.pattern
+        return Pattern.from_json(json.dumps(graph_of(self.pattern), ensure_ascii=False))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, which is the same for equal processors: the timestamp is converted to UTC.
 
         :raises PatternError: the pattern cannot be written as JSON
         """
-        pattern = self.as_data().pattern
+        pattern = self._pattern_as_data()
         found: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
             found["timestamp"] = _in_utc(self.timestamp).isoformat()
@@ -203,10 +215,6 @@ def _read(processor: _P) -> _P:
     """Mark *processor* as one whose pattern was read from JSON."""
     object.__setattr__(processor, "_is_data", True)
     return processor
-
-
-def _pattern_text(pattern: Pattern) -> str:
-    return json.dumps(graph_of(pattern), ensure_ascii=False)
 
 
 def canonical_text(fields: Mapping[str, Any]) -> str:

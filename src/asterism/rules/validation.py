@@ -137,7 +137,7 @@ def check_processor(
             found += _in_expressions(processor, graph, schema, semantics)
             if pattern is not None and not found:
                 processor = replace(processor, pattern=pattern)
-                found = [] if schema is None else _together(processor, schema, semantics)
+                found = _together(processor, schema, semantics)
     problems = _placed(found, place)
     warnings = _placed(surprising, place)
     return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
@@ -259,9 +259,11 @@ def _in_expressions(
     return found
 
 
-def _together(processor: PatternProcessor, schema: pa.Schema, semantics: Semantics) -> list[Found]:
+def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics) -> list[Found]:
     try:
-        _compiler(schema, semantics).try_out(replace(processor, function=None))
+        data = processor.as_data()
+        if schema is not None:
+            _compiler(schema, semantics).try_out(replace(data, function=None))
     except AsterismError as error:
         return [("", "", error)]
     return []
