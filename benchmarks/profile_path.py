@@ -80,9 +80,9 @@ class Stages:
                 Arrival(
                     EVENTS,
                     None if chunk is None else batch_from_bytes(chunk, schema),
-                    BEFORE_TIME if said is None else said,
+                    BEFORE_TIME if latest is None else latest,
                 )
-                for said, chunk in chunks.get(group, [])
+                for latest, chunk in chunks.get(group, [])
             ]
             result = self.operator.process(store, arrivals, Now(watermark))
             found += [chunk for _, chunk, _ in results(result.outputs)]

@@ -169,9 +169,9 @@ def watch(spark: SparkSession, folder: Path, url: str) -> list[dict[str, Any]]:
 def show(console: Console, matches: Iterable[dict[str, Any]]) -> None:
     table = Table("Time", "Rule", "Version", "Key", "Actions")
     for match in matches:
-        told = ", ".join(f"{one['event']['customer']}: {one['stage']}" for one in match["events"])
+        events = ", ".join(f"{one['event']['customer']}: {one['stage']}" for one in match["events"])
         version = str(match["processor_version"])
-        table.add_row(f"{match['end_time']:%H:%M}", match["processor_id"], version, *match["key"], told)
+        table.add_row(f"{match['end_time']:%H:%M}", match["processor_id"], version, *match["key"], events)
     console.print(table)
 
 

@@ -46,8 +46,8 @@ class Golden:
         with pytest.raises(AsterismError) as caught:
             provocation()
         error = caught.value
-        text = told(error)
-        assert told(pickle.loads(pickle.dumps(error))) == text
+        text = message_of(error)
+        assert message_of(pickle.loads(pickle.dumps(error))) == text
         self.check(name, text)
         return error
 
@@ -55,7 +55,7 @@ class Golden:
         return {path.stem for path in self.folder.glob("*.txt")}
 
 
-def told(error: AsterismError) -> str:
+def message_of(error: AsterismError) -> str:
     """The type and the whole text."""
     return f"{type(error).__name__}\n{error}"
 

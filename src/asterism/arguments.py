@@ -55,7 +55,7 @@ def _takes_bool(kind: type | UnionType) -> bool:
     return bool in getattr(kind, "__args__", (kind,))
 
 
-def expect_text(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
+def expect_string(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
     """Refuse a value that is not a string, or that cannot be encoded as UTF-8."""
     expect(error, value, str, what, hint)
     try:
@@ -64,12 +64,12 @@ def expect_text(error: type[AsterismError], value: Any, what: str, hint: str | N
         raise error(f"{what}; {shown(value)} has half of a surrogate pair, which is no character") from None
 
 
-def expect_texts(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
+def expect_strings(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
     """Refuse a value that is not a list of strings; a single string is not a list, although it is iterable."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise error(f"{what}, not {shown(value)}", hint=hint)
     for text in value:
-        expect_text(error, text, what, hint)
+        expect_string(error, text, what, hint)
 
 
 def expect_number(

@@ -110,8 +110,8 @@ def test_every_field_is_kept(source: str, new: Path) -> None:
 def test_a_version_is_added_once(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a", 2)))
     assert done("add", source, new) == "a version 2 was there already\n"
-    told = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
-    assert "a version 2 is there already, and it is another one" in told
+    output = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
+    assert "a version 2 is there already, and it is another one" in output
     assert in_use(source) == {"a": 2}  # b was not added, either
 
 
@@ -132,9 +132,9 @@ def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path)
 
 
 def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
-    told = failed("add", source, written(new, rule("a"), rule("b", -1), rule("a", 2)), status=1)
+    output = failed("add", source, written(new, rule("a"), rule("b", -1), rule("a", 2)), status=1)
     column = new.read_text().index("-1") + 1
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         f"{new}: a version 1: 2 processors have this id",
         f"{new}:1:{column}: b version -1: a version is an integer from 0 to 2147483647, not -1",
         f"{new}: a version 2: 2 processors have this id",
@@ -182,13 +182,13 @@ def test_list_shows_all(source: str, new: Path) -> None:
 def test_validate_says_what_is_wrong(source: str, new: Path) -> None:
     done("add", source, written(new, FULL, rule("off", enabled=False)))
     columns = [part for name in ("user", "item") for part in ("--column", f"{name}:string")]
-    told = done("validate", source, *columns, "--column", "price:double")
-    assert [line.partition(": ")[2] for line in told.splitlines()] == [
+    output = done("validate", source, *columns, "--column", "price:double")
+    assert [line.partition(": ")[2] for line in output.splitlines()] == [
         "full version 3: ok, 1 stage (a), NO_SKIP",
         "off version 1: ok, off, 1 stage (a), NO_SKIP",
     ]
-    told = failed("validate", source, *columns, status=1)
-    assert told.count("pattern: a: condition: unknown column 'price'") == 2
+    output = failed("validate", source, *columns, status=1)
+    assert output.count("pattern: a: condition: unknown column 'price'") == 2
 
 
 # ---------------------------------------------------------------------- databases
@@ -222,8 +222,8 @@ def test_a_table_keeps_older_versions(table: str, new: Path) -> None:
 
 def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
     done("add", table, written(new, rule("a", 5)))
-    told = failed("add", table, written(new, rule("a", 4)))
-    assert told == "Error: a version 4 would not be used, version 5 is there\n  Hint: raise the version\n"
+    output = failed("add", table, written(new, rule("a", 4)))
+    assert output == "Error: a version 4 would not be used, version 5 is there\n  Hint: raise the version\n"
 
 
 def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
@@ -269,8 +269,8 @@ def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) ->
     assert PatternProcessor.from_dict(found["full"].item) == PatternProcessor.from_dict(FULL)
     done("disable", database, "a", "--table", "rules")
     assert [one.state for one in rules_at(database, "rules").all()] == ["off", "on"]
-    told = failed("add", database, written(new, rule("f", function="report")), "--table", "rules")
-    assert told == "Error: the table 'rules' has no column function\n"
+    output = failed("add", database, written(new, rule("f", function="report")), "--table", "rules")
+    assert output == "Error: the table 'rules' has no column function\n"
 
 
 def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: Path) -> None:
@@ -279,9 +279,9 @@ def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: 
         connection.execute(
             """INSERT INTO rules VALUES (1, 'Dummy', '[{"type": "int", "value": 7}]'), (2, 'Dummy', '[5]')"""
         )
-    told = done("list", database, "--table", "rules")
-    assert "Dummy(7)" in told
-    assert "parameter 1 must have a type and a value" in told
+    output = done("list", database, "--table", "rules")
+    assert "Dummy(7)" in output
+    assert "parameter 1 must have a type and a value" in output
     assert failed("validate", database, "--table", "rules", status=1).splitlines()[:2] == [
         "rules: 1: ok, Dummy with 1 parameters",
         "rules:1:1: 2: parameter 1 must have a type and a value",
@@ -296,9 +296,9 @@ def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: 
 
 def test_a_password_is_not_told(postgresql: Server) -> None:
     url = f"{postgresql.address}/nothing"
-    told = failed("list", url)
-    assert postgresql.password not in told
-    assert 'database "nothing" does not exist' in told
+    output = failed("list", url)
+    assert postgresql.password not in output
+    assert 'database "nothing" does not exist' in output
 
 
 # ---------------------------------------------------------------------- files
@@ -364,11 +364,11 @@ def test_the_same_id_in_two_files_is_shown(twice: Path) -> None:
     found = {(one.id, one.version): one.state for one in rules_at(str(twice)).all()}
     assert found == {("x", 1): "on", ("y", 1): "on", ("x", 2): "wrong", ("z", 1): "on"}
     assert in_use(str(twice)) == {"x": 1, "y": 1, "z": 1}
-    told = done("list", twice)
-    assert f"two processors have this id, the other is in {twice / 'a.json'}" in told
-    assert "3 on, 1 wrong" in told
-    told = failed("validate", twice, status=1)
-    assert f"b.json: x version 2: two processors have this id, the other is in {twice / 'a.json'}" in told
+    output = done("list", twice)
+    assert f"two processors have this id, the other is in {twice / 'a.json'}" in output
+    assert "3 on, 1 wrong" in output
+    output = failed("validate", twice, status=1)
+    assert f"b.json: x version 2: two processors have this id, the other is in {twice / 'a.json'}" in output
     # One that is off is no other one, and items without an id are wrong in another way.
     written(twice / "a.json", rule("x", enabled=False), {"version": 1})
     written(twice / "b.json", {"version": 1}, rule("x", 2))
@@ -383,9 +383,9 @@ def test_the_same_id_in_two_files_is_off_in_both(twice: Path) -> None:
     assert done("enable", twice, "x", "--version", 2) == "x enabled\n"
     assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
     for version in ((), ("--version", 1)):
-        told = failed("enable", twice, "x", *version)
-        assert "several processors have the id 'x'" in told
-        assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in told
+        output = failed("enable", twice, "x", *version)
+        assert "several processors have the id 'x'" in output
+        assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in output
     assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
 
 
@@ -407,10 +407,10 @@ def test_a_rule_that_is_twice_in_a_file_is_not_replaced(tmp_path: Path, new: Pat
 def test_what_is_not_a_file_holds_up_no_command(twice: Path, new: Path) -> None:
     os.mkfifo(twice / "pipe.json")
     (twice / "loop.json").symlink_to("loop.json")
-    told = done("list", twice)
-    assert "pipe.json is not a file" in told
-    assert "loop.json cannot be read" in told
-    assert "3 wrong" in told
+    output = done("list", twice)
+    assert "pipe.json is not a file" in output
+    assert "loop.json cannot be read" in output
+    assert "3 wrong" in output
     for path in (twice / "pipe.json", twice / "loop.json"):
         assert ("is not a file" in failed("list", path)) or ("cannot be read" in failed("list", path))
         failed("add", path, written(new, rule("a")))
@@ -466,9 +466,9 @@ def test_ids_cannot_command_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_can_do() -> None:
-    told = done("--help")
+    output = done("--help")
     for command in ("add", "create", "disable", "enable", "list", "remove", "validate"):
-        assert f"  {command} " in told
+        assert f"  {command} " in output
         assert done(command, "--help")
 
 
@@ -481,10 +481,10 @@ def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     assert "set 1: 1 rules\n  ab version 3\n" in done("status", checkpoint)
     assert done("killed", checkpoint) == "no rules\n"
-    told = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
-    assert told == "ab@3 killed\ncd killed; no rule in force has this name, so far it means nothing\n"
+    output = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
+    assert output == "ab@3 killed\ncd killed; no rule in force has this name, so far it means nothing\n"
     assert [line.partition(", since ")[0] for line in done("killed", checkpoint).splitlines()] == ["ab@3", "cd"]
-    manager._look_at_killed()
+    manager._apply_kill_list()
     shown = done("status", checkpoint / "pattern_processors")
     assert "killed: ab@3: too dear\n" in shown
     assert "INFO pattern processors 2: ab@3 killed: too dear" in shown
@@ -504,7 +504,7 @@ def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path
         "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
     )
     assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
-    manager._look_at_killed()
+    manager._apply_kill_list()
     assert manager.store.retained()[-1].killed == ("victim@3@",)
 
 
@@ -514,7 +514,7 @@ def test_a_reason_that_is_not_utf_8_is_no_obstacle(tmp_path: Path) -> None:
     manager.on_pattern_processors_updated([ab(1)])
     assert done("kill", tmp_path, "ab", "--reason", "zu gro\udcdf") == "ab killed\n"
     assert done("kill", tmp_path, "ab@1") == "ab@1 killed\n"  # which reads it, and writes it again
-    manager._look_at_killed()
+    manager._apply_kill_list()
     assert manager.store.retained()[-1].killed == ("ab", "ab@1")
     assert "killed: ab: zu gro\\udcdf\n" in done("status", tmp_path)
     assert r"zu gro\udcdf" in done("killed", tmp_path)
@@ -528,9 +528,9 @@ def test_files_of_a_store_that_cannot_be_read_are_told(tmp_path: Path, name: str
     (tmp_path / name).mkdir()
     commands = {"killed.json": ["killed", "kill", "unkill"], "status.json": ["status"], "retained.json": ["kill"]}[name]
     for command in commands:
-        told = failed(command, tmp_path, *(["ab"] if "kill" in command and command != "killed" else []))
-        assert name in told
-        assert "Is a directory" in told
+        output = failed(command, tmp_path, *(["ab"] if "kill" in command and command != "killed" else []))
+        assert name in output
+        assert "Is a directory" in output
 
 
 @pytest.mark.parametrize("command", ["list", "validate", "create", "remove", "enable", "disable"])

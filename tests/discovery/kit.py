@@ -57,28 +57,28 @@ class Manager(PatternProcessorManager):
     def __init__(self) -> None:
         self.updates: list[Sequence[Discovered]] = []
         self.failures: list[Exception] = []
-        self.looks = 0
+        self.polls = 0
         """At which nothing had changed."""
         self.refuses_next = False
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
-        with self._told:
+        with self._changed:
             if self.refuses_next:
                 self.refuses_next = False
                 raise RuntimeError("the manager cannot take it")
             self.updates.append(list(pattern_processors))
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def on_discovery_failed(self, error: Exception) -> None:
-        with self._told:
+        with self._changed:
             self.failures.append(error)
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def on_nothing_changed(self) -> None:
-        with self._told:
-            self.looks += 1
-            self._told.notify_all()
+        with self._changed:
+            self.polls += 1
+            self._changed.notify_all()
 
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:
         return [one for one in (self.updates or [[]])[-1] if isinstance(one, PatternProcessor)]
@@ -88,8 +88,8 @@ class Manager(PatternProcessorManager):
         return self.updates[-1]
 
     def wait(self, what: Callable[[], object]) -> None:
-        with self._told:
-            if not self._told.wait_for(what, SOON):
+        with self._changed:
+            if not self._changed.wait_for(what, SOON):
                 raise AssertionError(f"updates: {[*map(versions, self.updates[-3:])]}, failures: {self.failures[-3:]}")
 
     def wait_for(self, expected: dict[str, int]) -> Sequence[Discovered]:
@@ -97,10 +97,10 @@ class Manager(PatternProcessorManager):
         self.wait(lambda: bool(self.updates) and versions(self.last) == expected)
         return self.last
 
-    def wait_for_looks(self, number: int = 2) -> None:
+    def wait_for_polls(self, number: int = 2) -> None:
         """At which nothing has changed. With two, the second has begun after this call."""
-        known = self.looks
-        self.wait(lambda: self.looks >= known + number)
+        known = self.polls
+        self.wait(lambda: self.polls >= known + number)
 
     def wait_for_failure(self) -> Exception:
         known = len(self.failures)

@@ -70,7 +70,7 @@ def test_says_nothing_while_nothing_changes(place: Place) -> None:
     discoverer = travelled(place.factory())
     discoverer.initial_pattern_processors()
     with watching(discoverer) as manager:
-        manager.wait_for_looks(5)
+        manager.wait_for_polls(5)
         assert (manager.updates, manager.failures) == ([], [])
 
 

@@ -146,7 +146,7 @@ def test_a_file_that_is_written_all_the_time_holds_up_no_other(folder: Path) -> 
     writer = threading.Thread(target=scribble, daemon=True)
     with watching(one) as manager:
         writer.start()
-        manager.wait_for_looks()
+        manager.wait_for_polls()
         write(folder / "new.json", rule("d"))
         manager.wait_for({"a": 1, "b": 2, "c": 3, "d": 1})
         ended.set()

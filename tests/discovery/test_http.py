@@ -132,9 +132,9 @@ def test_a_set_is_put_and_the_wrong_ones_in_it_are_refused_alone(tmp_path: Path)
             {"accepted": ["a", "b", "c"], "removed": [], "refused": []},
         )
         manager.wait_for({"a": 1, "b": 1, "c": 1})
-        status, told, _ = client.ask("PUT", "/processors", {"processors": [rule("a", 2), rule("b", -1), rule("d")]})
-        assert (status, told["accepted"], told["removed"]) == (207, ["a", "d"], ["c"])
-        [wrong] = told["refused"]
+        status, body, _ = client.ask("PUT", "/processors", {"processors": [rule("a", 2), rule("b", -1), rule("d")]})
+        assert (status, body["accepted"], body["removed"]) == (207, ["a", "d"], ["c"])
+        [wrong] = body["refused"]
         assert (wrong["id"], wrong["version"]) == ("b", -1)
         assert wrong["message"].startswith("a version is an integer from 0")
         # The last good version stays.
@@ -144,8 +144,8 @@ def test_a_set_is_put_and_the_wrong_ones_in_it_are_refused_alone(tmp_path: Path)
 def test_because_of_one_that_cannot_be_identified_none_is_removed(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, manager):
         client.ask("PUT", "/processors", [rule("a"), rule("b")])
-        status, told, _ = client.ask("PUT", "/processors", [rule("a", 2), {"Id": "b"}])
-        assert (status, told["removed"], told["refused"][0]["id"]) == (207, [], "#2")
+        status, body, _ = client.ask("PUT", "/processors", [rule("a", 2), {"Id": "b"}])
+        assert (status, body["removed"], body["refused"][0]["id"]) == (207, [], "#2")
         manager.wait_for({"a": 2, "b": 1})
 
 
@@ -154,10 +154,10 @@ def test_a_version_stays_what_it_is(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, _):
         assert client.status("PUT", "/processors/a", rule("a")) == 201
         assert client.status("PUT", "/processors/a", rule("a")) == 200
-        status, told, _headers = client.ask("PUT", "/processors/a", rule("a", pattern=graph("price > 2")))
-        assert (status, told["error"]["hint"]) == (409, "raise the version")
-        status, told, _headers = client.ask("PUT", "/processors", [rule("a", key=["user"]), rule("b")])
-        assert (status, told["accepted"], [one["id"] for one in told["refused"]]) == (207, ["b"], ["a"])
+        status, body, _headers = client.ask("PUT", "/processors/a", rule("a", pattern=graph("price > 2")))
+        assert (status, body["error"]["hint"]) == (409, "raise the version")
+        status, body, _headers = client.ask("PUT", "/processors", [rule("a", key=["user"]), rule("b")])
+        assert (status, body["accepted"], [one["id"] for one in body["refused"]]) == (207, ["b"], ["a"])
         assert client.ask("GET", "/processors/a")[1] == rule("a")
 
 
@@ -202,8 +202,8 @@ def test_a_processor_in_the_state_that_cannot_be_used_is_refused_alone(tmp_path:
 
 def test_a_state_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with endpoint(tmp_path / "sub") as (client, manager):
-        status, told, _ = client.ask("PUT", "/processors/a", rule("a"))
-        assert (status, "cannot be written" in told["error"]["message"]) == (500, True)
+        status, body, _ = client.ask("PUT", "/processors/a", rule("a"))
+        assert (status, "cannot be written" in body["error"]["message"]) == (500, True)
         assert client.ask("GET", "/processors")[1] == {"processors": []}
         assert manager.updates == []
 
@@ -245,9 +245,9 @@ def test_many_that_are_refused_are_few_lines_of_the_log(
     with endpoint(tmp_path) as (client, manager):
         client.ask("PUT", "/processors", [rule("kept")])
         manager.wait_for({"kept": 1})
-        status, told, _ = client.ask("PUT", "/processors", [rule("a"), *[{"id": "b"}] * 200])
-        assert (status, told["accepted"], told["removed"], len(told["refused"])) == (207, ["a"], [], 100)
-        assert (told["refused"][-1]["id"], told["refused"][-1]["message"]) == ("…", "more than 100 processors")
+        status, body, _ = client.ask("PUT", "/processors", [rule("a"), *[{"id": "b"}] * 200])
+        assert (status, body["accepted"], body["removed"], len(body["refused"])) == (207, ["a"], [], 100)
+        assert (body["refused"][-1]["id"], body["refused"][-1]["message"]) == ("…", "more than 100 processors")
         manager.wait_for({"kept": 1, "a": 1})
     logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert (len(logged), logged[-1]) == (4, "refused: 97 more, which the answer tells")
@@ -266,9 +266,9 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
         assert client.ask("GET", "/health")[1]["refused"] == {}
         client.ask("PUT", "/processors", [rule("a"), rule("b", key=["client"])])
         until(lambda: coordinator.status.refused)
-        told = client.ask("GET", "/health")[1]
-        assert (told["status"], told["in_force"], list(told["refused"])) == ("ok", {"a": 1}, ["b"])
-        assert told["refused"]["b"].startswith("unknown column 'client'")
+        body = client.ask("GET", "/health")[1]
+        assert (body["status"], body["in_force"], list(body["refused"])) == ("ok", {"a": 1}, ["b"])
+        assert body["refused"]["b"].startswith("unknown column 'client'")
     finally:
         coordinator.close()
         until(lambda: discoverer.address is None)
@@ -290,10 +290,10 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
 )
 def test_sql_that_no_query_could_take_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with endpoint(tmp_path) as (client, manager):
-        status, told, _ = client.ask("PUT", "/processors/a", rule("a", **fields))
-        assert (status, told["error"]["message"][: len(message)]) == (422, message)
-        status, told, _ = client.ask("PUT", "/processors", [rule("a", **fields), rule("b")])
-        assert (status, told["accepted"], told["refused"][0]["message"][: len(message)]) == (207, ["b"], message)
+        status, body, _ = client.ask("PUT", "/processors/a", rule("a", **fields))
+        assert (status, body["error"]["message"][: len(message)]) == (422, message)
+        status, body, _ = client.ask("PUT", "/processors", [rule("a", **fields), rule("b")])
+        assert (status, body["accepted"], body["refused"][0]["message"][: len(message)]) == (207, ["b"], message)
         manager.wait_for({"b": 1})
 
 
@@ -313,15 +313,15 @@ def test_sql_that_some_query_could_take_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_stays_as_it_is_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = []
+    checked = []
     original = rule_set._usable
-    monkeypatch.setattr(rule_set, "_usable", lambda item: looked_at.append(item["version"]) or original(item))
+    monkeypatch.setattr(rule_set, "_usable", lambda item: checked.append(item["version"]) or original(item))
     rules = RuleSet(tmp_path / "set.json")
     rules.put_all([rule("a"), rule("a", 2), rule("b")])
     rules.put("b", rule("b"))
-    assert looked_at == [1, 2, 1]
+    assert checked == [1, 2, 1]
     report = rules.put_all([rule("a"), rule("a", 3), rule("b", True)])
-    assert looked_at == [1, 2, 1, 3, True]
+    assert checked == [1, 2, 1, 3, True]
     assert [one.id for one in report.refused] == ["a", "b"]
     assert versions(rules.processors()) == {"a": 1, "b": 1}
 
@@ -330,8 +330,8 @@ def test_one_processor_is_not_taken_for_a_set(tmp_path: Path) -> None:
     """Who forgets the id in the path does not remove all others."""
     with endpoint(tmp_path) as (client, _):
         client.ask("PUT", "/processors", [rule("a"), rule("b")])
-        status, told, _headers = client.ask("PUT", "/processors", rule("c"))
-        assert (status, "PUT /processors/{id}" in told["error"]["hint"]) == (422, True)
+        status, body, _headers = client.ask("PUT", "/processors", rule("c"))
+        assert (status, "PUT /processors/{id}" in body["error"]["hint"]) == (422, True)
         assert len(client.ask("GET", "/processors")[1]["processors"]) == 2
         assert client.ask("PUT", "/processors", {"processors": [rule("c")]})[1]["removed"] == ["a", "b"]
 
@@ -369,8 +369,8 @@ def test_a_set_is_put_only_in_place_of_what_it_was_made_for(tmp_path: Path) -> N
     with endpoint(tmp_path) as (client, _):
         empty = client.ask("GET", "/processors")[2]["ETag"]
         assert client.status("PUT", "/processors", [rule("a")], If_Match=empty) == 200
-        status, told, _headers = client.ask("PUT", "/processors", [rule("b")], If_Match=empty)
-        assert (status, told["error"]["hint"]) == (412, "get it, and change that")
+        status, body, _headers = client.ask("PUT", "/processors", [rule("b")], If_Match=empty)
+        assert (status, body["error"]["hint"]) == (412, "get it, and change that")
         assert client.status("PUT", "/processors", [rule("b")], If_None_Match="*") == 412
         assert client.ask("GET", "/processors")[1] == {"processors": [rule("a")]}
         assert client.status("PUT", "/processors", [rule("b")], If_Match="*") == 200
@@ -413,8 +413,8 @@ def test_what_is_taken_can_be_read_again(tmp_path: Path, monkeypatch: pytest.Mon
         assert client.status("PUT", "/processors", [rule(f"r{n}") for n in range(20)]) == 200
         size = (tmp_path / "set.json").stat().st_size
         monkeypatch.setattr(rule_set, "MAX_BYTES", size)
-        status, told, _ = client.ask("PUT", "/processors/more", rule("more"))
-        assert (status, told["error"]["message"].startswith("the set would be too large: ")) == (413, True)
+        status, body, _ = client.ask("PUT", "/processors/more", rule("more"))
+        assert (status, body["error"]["message"].startswith("the set would be too large: ")) == (413, True)
         assert client.status("PUT", "/processors", [rule(f"r{n}") for n in range(21)]) == 413
         assert (tmp_path / "set.json").stat().st_size == size
         assert client.status("DELETE", "/processors/r0") == 204
@@ -440,10 +440,10 @@ def test_a_state_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_halves_of_surrogate_pairs_can_be_told_and_kept(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, _):
-        status, told, _ = client.ask(
+        status, body, _ = client.ask(
             "PUT", "/processors", [rule("\ud800"), rule("a", pattern=graph() | {"name": "\ud800"})]
         )
-        assert (status, told["accepted"], told["refused"][0]["id"]) == (207, ["a"], "\ud800")
+        assert (status, body["accepted"], body["refused"][0]["id"]) == (207, ["a"], "\ud800")
     assert len(RuleSet(tmp_path / "set.json")) == 1
 
 
@@ -470,9 +470,9 @@ def test_any_id_can_stand_in_a_path(tmp_path: Path, id: str) -> None:
 )
 def test_nothing_goes_without_the_token(tmp_path: Path, token: str | None, method: str, path: str) -> None:
     with endpoint(tmp_path) as (client, manager):
-        status, told, headers = client.ask(method, path, rule("a") if method == "PUT" else None, token)
+        status, body, headers = client.ask(method, path, rule("a") if method == "PUT" else None, token)
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
-        assert TOKEN not in json.dumps(told)
+        assert TOKEN not in json.dumps(body)
         assert client.ask("GET", "/processors")[1] == {"processors": []}
         assert manager.updates == []
 
@@ -505,9 +505,9 @@ def test_what_is_wrong_is_told_and_changes_nothing(
     tmp_path: Path, method: str, path: str, body: bytes | None, status: int
 ) -> None:
     with endpoint(tmp_path) as (client, manager):
-        answered, told, _ = client.ask(method, path, body)
+        answered, body, _ = client.ask(method, path, body)
         assert answered == status
-        assert method == "HEAD" or told["error"]["message"]
+        assert method == "HEAD" or body["error"]["message"]
         assert client.ask("GET", "/processors")[1] == {"processors": []}
         assert manager.updates == []
 
@@ -815,8 +815,8 @@ def test_large_documents_travel_whole_over_https(tmp_path: Path, certificate: tu
     large = [rule("a", pattern="x" * 5_000_000), rule("b")]
     with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
         client.context = ssl.create_default_context(cafile=chain)
-        status, told, _headers = client.ask("PUT", "/processors", large)
-        assert (status, told["accepted"], len(told["refused"])) == (207, ["b"], 1)
+        status, body, _headers = client.ask("PUT", "/processors", large)
+        assert (status, body["accepted"], len(body["refused"])) == (207, ["b"], 1)
         assert client.status("PUT", "/processors", b"x" * 500_000, token="wrong") == 401
     (tmp_path / "set.json").write_text(json.dumps(large))
     with endpoint(tmp_path, certificate=chain, private_key=key) as (client, _):
@@ -865,10 +865,10 @@ def test_one_endpoint_can_be_asked_by_another_query(tmp_path: Path) -> None:
         headers = client.ask("GET", "/processors")[2]
         assert client.ask("GET", "/processors", If_None_Match=headers["ETag"])[:2] == (304, None)
         url = f"http://127.0.0.1:{client.port}/processors"
-        asking = UrlPatternProcessorDiscovererFactory(
+        source = UrlPatternProcessorDiscovererFactory(
             url, headers={"Authorization": f"Bearer {TOKEN}"}, interval=INTERVAL
         ).create_pattern_processor_discoverer()
-        assert versions(asking.initial_pattern_processors()) == {"a": 1}
-        with watching(asking) as manager:
+        assert versions(source.initial_pattern_processors()) == {"a": 1}
+        with watching(source) as manager:
             client.ask("PUT", "/processors/a", rule("a", 2))
             manager.wait_for({"a": 2})

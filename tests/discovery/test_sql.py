@@ -214,7 +214,7 @@ def test_a_writer_in_the_middle_of_a_transaction_is_not_seen(place: SqlitePlace)
     with watching(discoverer) as manager:
         connection.execute("DELETE FROM pattern_processors")
         connection.execute(INSERT, row(rule("b")))
-        manager.wait_for_looks()
+        manager.wait_for_polls()
         connection.commit()
         manager.wait_for({"b": 1})
         assert len(manager.updates) == 1

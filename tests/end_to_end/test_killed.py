@@ -168,12 +168,12 @@ def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
 
     for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
         assert lives.log.count(f"INFO asterism.rules.processor: pattern processors {line}\n") == 1
-    told: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
-    told[Path("stderr of all")] = lives.log.encode()
-    assert {folder / "plan", folder / "progress"} < told.keys()
-    assert b"StreamingRelationV2" in told[folder / "plan"]
-    assert any(b"SparkListenerSQLExecutionStart" in text for text in told.values())
-    for path, text in told.items():
+    files: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
+    files[Path("stderr of all")] = lives.log.encode()
+    assert {folder / "plan", folder / "progress"} < files.keys()
+    assert b"StreamingRelationV2" in files[folder / "plan"]
+    assert any(b"SparkListenerSQLExecutionStart" in text for text in files.values())
+    for path, text in files.items():
         assert not any(secret in text for secret in disguises(PASSWORD)), path
 
 

@@ -162,7 +162,7 @@ class Expressions:
         self.rng = rng
 
     def any(self, depth: int) -> str:
-        kinds = [self.truth, self.truth, self.number, self.text, self.day, self.moment, self.clock, self.interval]
+        kinds = [self.truth, self.truth, self.number, self.text, self.day, self.moment, self.local_time, self.interval]
         return self.rng.choice(kinds)(depth)
 
     def pick(self, *makers: Callable[[], str]) -> str:
@@ -311,7 +311,7 @@ class Expressions:
     # -- dates and times
 
     def when(self, depth: int) -> str:
-        return self.pick(lambda: self.day(depth), lambda: self.moment(depth), lambda: self.clock(depth))
+        return self.pick(lambda: self.day(depth), lambda: self.moment(depth), lambda: self.local_time(depth))
 
     def day(self, depth: int) -> str:
         if self._leaf(depth):
@@ -368,7 +368,7 @@ class Expressions:
             lambda: f"IF({self.truth(n)}, {self.moment(n)}, {self.when(n)})",
         )
 
-    def clock(self, depth: int) -> str:
+    def local_time(self, depth: int) -> str:
         """A TIMESTAMP_NTZ."""
         if self._leaf(depth):
             return self.rng.choice(["nt", "nt", "TIMESTAMP_NTZ '2024-03-31 02:30:00'"])
@@ -376,10 +376,10 @@ class Expressions:
         return self.pick(
             lambda: f"CAST({self.when(n)} AS TIMESTAMP_NTZ)",
             lambda: f"CAST({self.text(n)} AS TIMESTAMP_NTZ)",
-            lambda: f"({self.clock(n)} {self.rng.choice('+-')} {self.interval(n)})",
-            lambda: f"({self.clock(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
-            lambda: f"{self.one('coalesce greatest least')}({self.clock(n)}, {self.clock(n)})",
-            lambda: f"{self.one('coalesce greatest least')}({self.clock(n)}, {self.day(n)})",
+            lambda: f"({self.local_time(n)} {self.rng.choice('+-')} {self.interval(n)})",
+            lambda: f"({self.local_time(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
+            lambda: f"{self.one('coalesce greatest least')}({self.local_time(n)}, {self.local_time(n)})",
+            lambda: f"{self.one('coalesce greatest least')}({self.local_time(n)}, {self.day(n)})",
         )
 
     def interval(self, depth: int) -> str:
@@ -391,7 +391,7 @@ class Expressions:
             lambda: f"INTERVAL {literal}",
             lambda: f"INTERVAL {literal}",
             lambda: f"({self.moment(n)} - {self.moment(n)})",
-            lambda: f"({self.clock(n)} - {self.clock(n)})",
+            lambda: f"({self.local_time(n)} - {self.local_time(n)})",
             lambda: f"({self.day(n)} - {self.day(n)})",
             lambda: f"({self.moment(n)} - {self.day(n)})",
             lambda: f"({self.interval(n)} {self.rng.choice('+-')} {self.interval(n)})",
@@ -411,7 +411,7 @@ class Expressions:
             ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
         )
         maker = self.rng.choice(
-            [self.number, self.number, self.text, self.day, self.moment, self.clock, self.interval, self.truth]
+            [self.number, self.number, self.text, self.day, self.moment, self.local_time, self.interval, self.truth]
         )
         negated = self.rng.choice(["", "NOT "])
         pattern = self.rng.choice(["'%'", "'a%'", "'%b_'", "'_'", r"'%\\%%'", "'%ß%'", "'A%C'", "''", r"'a\\\\b'"])

@@ -53,8 +53,8 @@ def answers(measure: str, table: pa.Table, segments: Sequence[int] | None = None
     assert partials.schema == aggregates.partial_schema
     order = np.argsort(groups, kind="stable")
     offsets = np.searchsorted(groups[order], np.arange(count + 1))
-    rows = table.take(pa.array(order)).select(aggregates.carried) if aggregates.carried else None
-    found = aggregates.finish(partials, offsets if aggregates.carried else None, rows)
+    rows = table.take(pa.array(order)).select(aggregates.kept_columns) if aggregates.kept_columns else None
+    found = aggregates.finish(partials, offsets if aggregates.kept_columns else None, rows)
     assert found.schema == pa.schema(aggregates.fields)
     return list(found.column(0).to_pylist())
 
@@ -322,7 +322,7 @@ def test_nothing_at_all() -> None:
     aggregates = Aggregates([*INCREMENTAL, "collect_list(n)", "count(DISTINCT n)", "median(n)"], SCHEMA)
     partials = aggregates.fold(numbers([]), 0, elements(n=[]))
     assert aggregates.merge(partials, numbers([]), 0) == partials
-    rows = elements(n=[]).select(aggregates.carried)
+    rows = elements(n=[]).select(aggregates.kept_columns)
     assert aggregates.finish(partials, numbers([0]), rows).num_rows == 0
     two = aggregates.merge(partials, numbers([]), 2)
     found = aggregates.finish(two, numbers([0, 0, 0]), rows).to_pydict()
@@ -343,18 +343,18 @@ def test_partials_may_be_slices_in_chunks() -> None:
 
 def test_incremental_measures_need_no_rows() -> None:
     aggregates = Aggregates(INCREMENTAL, SCHEMA)
-    assert aggregates.carried == []
+    assert aggregates.kept_columns == []
     assert set(aggregates.read) == set(SCHEMA.names) - {"at"}
 
 
 def test_other_measures_need_the_columns_that_they_read() -> None:
     aggregates = Aggregates(["sum(n)", "median(x) FILTER (WHERE ok)", "count(DISTINCT upper(item))"], SCHEMA)
-    assert aggregates.carried == ["item", "x", "ok"]
+    assert aggregates.kept_columns == ["item", "x", "ok"]
     assert aggregates.read == ["n"]
 
 
 def test_rows_are_kept_even_if_only_their_number_matters() -> None:
-    assert Aggregates(["collect_list(1)"], SCHEMA).carried == ["item"]
+    assert Aggregates(["collect_list(1)"], SCHEMA).kept_columns == ["item"]
     assert answer("collect_list(1)", item=["a", None]) == [1, 1]
 
 

@@ -182,7 +182,7 @@ def divided(rng: random.Random, aggregates: Aggregates, elements: pa.Table, grou
 def results(aggregates: Aggregates, partials: pa.Table, elements: pa.Table, groups: Any) -> pa.Table:
     order = np.argsort(groups, kind="stable")
     offsets = np.searchsorted(groups[order], np.arange(GROUPS + 1))
-    finished = aggregates.finish(partials, offsets, elements.take(pa.array(order)).select(aggregates.carried))
+    finished = aggregates.finish(partials, offsets, elements.take(pa.array(order)).select(aggregates.kept_columns))
     assert finished.schema == pa.schema(aggregates.fields)
     return finished
 
@@ -234,10 +234,10 @@ def compare(
     expected = by_spark(session, elements, groups, measures)
     there = expected.column("g").to_pylist()
     for how in ("at once", "into", "merged", "of matches"):
-        asked = list(enumerate(measures))
+        chosen = list(enumerate(measures))
         if how == "of matches":
-            asked = [(n, text) for n, text in asked if text not in OF_NO_STAGE]
-            whole = of_matches(rng, [text for _, text in asked], elements, groups, GROUPS)
+            chosen = [(n, text) for n, text in chosen if text not in OF_NO_STAGE]
+            whole = of_matches(rng, [text for _, text in chosen], elements, groups, GROUPS)
         else:
             divide = how != "at once"
             partials = (
@@ -248,7 +248,7 @@ def compare(
             whole = results(aggregates, partials, elements, groups)
         found = whole.take(pa.array(there))
         differences = []
-        for (n, text), column in zip(asked, found.columns, strict=True):
+        for (n, text), column in zip(chosen, found.columns, strict=True):
             other = expected.column(f"r{n}")
             if not alike(column.type, other.type):
                 differences.append(f"{text}: {column.type} instead of {other.type}")

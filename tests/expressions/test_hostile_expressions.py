@@ -476,9 +476,9 @@ def test_what_duckdb_does_not_take_is_found_out_where_a_rule_is_tried_out(monkey
     rule = PatternProcessor("r", 1, Pattern.begin("a").where("n > 1"), select=("SUM(a.n + 1) AS m",))
     monkeypatch.setattr("asterism.expressions.evaluation._query", lambda texts, name: "SELECT unknown_function(1)")
     assert compiler().bind(rule).processor is rule
-    for asked in (compiler().compile, compiler().try_out):
+    for method in (compiler().compile, compiler().try_out):
         with pytest.raises(ExpressionTypeError, match="unknown_function"):
-            asked(rule)
+            method(rule)
 
 
 def test_made_up_events_fit_any_schema() -> None:

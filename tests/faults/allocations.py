@@ -28,7 +28,7 @@ class Memory:
     """numpy, whose *fails*-th allocation does not succeed."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.fails = -1
 
     def __getattr__(self, name: str) -> Any:
@@ -48,8 +48,8 @@ class Memory:
             return found
 
         def allocate(*args: Any, **options: Any) -> Any:
-            self.asked += 1
-            if self.asked - 1 == self.fails:
+            self.requests += 1
+            if self.requests - 1 == self.fails:
                 raise MemoryError(f"allocation {self.fails}")
             return found(*args, **options)
 
@@ -95,12 +95,12 @@ def tried(pattern: Pattern, options: dict[str, Any], memory: Memory) -> int:
         store = MemoryStore(first.header, dict(first.pages))
         return store, operator.process(store, arrivals, Now())
 
-    memory.asked, memory.fails = 0, -1
+    memory.requests, memory.fails = 0, -1
     expected = call()
-    count = memory.asked
+    count = memory.requests
     for number in range(count):
         store = MemoryStore(first.header, dict(first.pages))
-        memory.asked, memory.fails = 0, number
+        memory.requests, memory.fails = 0, number
         with pytest.raises((LimitExceededError, MemoryError), match=rf"allocation {number}\b"):
             operator.process(store, arrivals, Now())
         assert store == first, f"allocation {number}: state was written"
@@ -114,7 +114,9 @@ def tried(pattern: Pattern, options: dict[str, Any], memory: Memory) -> int:
 
 
 def same(one: Any, other: Any) -> bool:
-    return bool(one.outputs == other.outputs and one.metrics == other.metrics and one.wake == other.wake)
+    return bool(
+        one.outputs == other.outputs and one.metrics == other.metrics and one.next_event_time == other.next_event_time
+    )
 
 
 def main() -> None:

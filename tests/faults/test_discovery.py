@@ -43,7 +43,7 @@ TOKEN = "a-long-random-secret"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinators, "HEARTBEAT", 0.05)
-    monkeypatch.setattr(coordinators, "LOOK_AT_KILLED", 0.02)
+    monkeypatch.setattr(coordinators, "KILL_LIST_INTERVAL", 0.02)
     monkeypatch.setattr(coordinators, "RESTART", 0.02)
     monkeypatch.setattr(file, "AT_REST", timedelta(milliseconds=1))
     monkeypatch.setattr(http, "RETRY", SOON)
@@ -296,10 +296,10 @@ def test_a_thread_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
             raise MemoryError
         time.sleep(60)
 
-    told = Coordinator.on_discovery_failed
+    report = Coordinator.on_discovery_failed
 
     def fail_too(self: Coordinator, error: BaseException) -> None:
-        monkeypatch.setattr(Coordinator, "on_discovery_failed", told)
+        monkeypatch.setattr(Coordinator, "on_discovery_failed", report)
         sys.exit()  # threads end with it, silently
 
     monkeypatch.setattr(Coordinator, "on_discovery_failed", fail_too)
@@ -317,7 +317,7 @@ def test_the_status_of_a_process_that_was_killed_is_stale(tmp_path: Path) -> Non
 import sys, time
 from pathlib import Path
 from asterism.rules import coordinator
-coordinator.HEARTBEAT, coordinator.LOOK_AT_KILLED = 0.3, 0.05
+coordinator.HEARTBEAT, coordinator.KILL_LIST_INTERVAL = 0.3, 0.05
 from tests.faults.test_discovery import started
 started(Path(sys.argv[1]), lambda manager: time.sleep(60))
 time.sleep(60)

@@ -22,7 +22,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.validation import check, check_processor
-from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, text_of
 from tests.expressions.sql_expressions import arrow_schema
 
 MAX_MEMORY = 6 * 1024**3  # address space; DuckDB, Arrow and numba reserve much and use little of it
@@ -57,7 +57,7 @@ def pattern(text: str) -> None:
 def rule(text: str) -> None:
     try:
         item = decode(text_of(text))
-    except JsonTextError as error:
+    except DocumentSyntaxError as error:
         shown(f"{error.message} {error.detail} {error.hint}")
         raise RefusedError from None
     found = check_processor(item, lambda path: line_and_column(text, offset_of(text, path)), SCHEMA)

@@ -140,10 +140,10 @@ class Counting:
 
     def __init__(self, answer: bool = True) -> None:
         self.answer = answer
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __call__(self, event: Event, context: ConditionContext) -> bool:
-        self.asked.append(f"{event['name']}{event['ts']}")
+        self.calls.append(f"{event['name']}{event['ts']}")
         return self.answer
 
 
@@ -151,18 +151,18 @@ def test_not_asked_where_the_condition_before_decides() -> None:
     """where(x).where(f): only where x is TRUE, not where it is FALSE or NULL; where(x).or_(f): only where it is not."""
     both, either = Counting(), Counting()
     run(stage("a").where("price > 1").where(IterativeCondition(both)), "a1=5 a2=1 b3=5 a4=null a5=2")
-    assert both.asked == ["a1", "a5"]
+    assert both.calls == ["a1", "a5"]
     run(stage("a").or_(IterativeCondition(either)), "a1 b2 a3 c4")
-    assert either.asked == ["b2", "c4"]
+    assert either.calls == ["b2", "c4"]
 
 
 def test_not_asked_where_a_condition_on_earlier_events_decides() -> None:
     """Also one that is decided for each partial match."""
-    asked = Counting()
-    second = Pattern.begin("b").where("price > LAST(a.price)").where(IterativeCondition(asked))
+    counting = Counting()
+    second = Pattern.begin("b").where("price > LAST(a.price)").where(IterativeCondition(counting))
     pattern = stage("a").followed_by(second)
     run(pattern, "a1=3 b2=1 b3=4")
-    assert asked.asked == ["b3"]
+    assert counting.calls == ["b3"]
 
 
 def test_division_is_not_tried_where_the_condition_before_decides() -> None:
@@ -172,18 +172,18 @@ def test_division_is_not_tried_where_the_condition_before_decides() -> None:
 
 
 def test_events_that_meet_no_other_condition_are_passed_over() -> None:
-    asked = Counting()
-    pattern = stage("a").followed_by("b").where("name = 'b'").where(IterativeCondition(asked))
+    counting = Counting()
+    pattern = stage("a").followed_by("b").where("name = 'b'").where(IterativeCondition(counting))
     run(pattern, "a1 " + " ".join(f"x{n}" for n in range(2, 50)) + " b50")
-    assert asked.asked == ["b50"]
+    assert counting.calls == ["b50"]
 
 
 def test_asked_once_for_all_partial_matches_if_it_asks_for_nothing() -> None:
     """An answer that depends on the event alone is the same for each of them, and for the edges of a state."""
-    asked = Counting(False)
-    pattern = stage("a").followed_by("b").where(IterativeCondition(asked))
+    counting = Counting(False)
+    pattern = stage("a").followed_by("b").where(IterativeCondition(counting))
     run(pattern, "a1 a2 a3 b4")
-    assert asked.asked == ["a2", "a3", "b4"]
+    assert counting.calls == ["a2", "a3", "b4"]
 
 
 def test_events_that_they_alone_decide_are_not_filtered() -> None:

@@ -36,7 +36,7 @@ class Run(PatternHarness):
     """A case, its events spread over keys; *keys* gives the key of each event that is to take part."""
 
     def run(
-        self, case: Json, keys: dict[int, str | None], cuts: str, *, restored: bool = False, asked: bool = False
+        self, case: Json, keys: dict[int, str | None], cuts: str, *, restored: bool = False, only_when_due: bool = False
     ) -> Run:
         """*restored*: go on from a snapshot after every batch. *asked*: time passes without calls that the operator did not
         ask for, as on Spark.
@@ -54,7 +54,11 @@ class Run(PatternHarness):
                     harness = run_of(case, self.cep.pattern.semantics).restore(harness.snapshot())
             if "watermark" in step:
                 watermark = max(harness.now.watermark, to_micros(step["watermark"]))
-                if not asked or watermark == END_OF_TIME or (harness.wake is not None and harness.wake <= watermark):
+                if (
+                    not only_when_due
+                    or watermark == END_OF_TIME
+                    or (harness.wake is not None and harness.wake <= watermark)
+                ):
                     harness.move(watermark=watermark)
                 else:
                     harness.now = Now(watermark)
@@ -125,5 +129,5 @@ def test_the_operator_asks_for_every_call_that_it_needs(
     """Spark calls a key group that has no events only when its timer has fired."""
     case, keys = data.draw(keyed_cases(semantics))
     always = run_of(case, semantics, key_groups=key_groups).run(case, keys, "whole")
-    asked = run_of(case, semantics, key_groups=key_groups).run(case, keys, "whole", asked=True)
-    assert asked.all_rows == always.all_rows, json.dumps([case, keys])
+    only_when_due = run_of(case, semantics, key_groups=key_groups).run(case, keys, "whole", only_when_due=True)
+    assert only_when_due.all_rows == always.all_rows, json.dumps([case, keys])

@@ -17,7 +17,7 @@ from asterism.columns.time import END_OF_TIME
 from asterism.conformance.corpus import events_of, pieces
 from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
-from asterism.matching.operator import EVENTS, Carried, CepOperator
+from asterism.matching.operator import EVENTS, CepOperator, SortedState
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
@@ -116,11 +116,11 @@ def test_ids_do_not_depend_on_outputs_or_filters(
         events = events.filter(pa.array([name in "ab" for name in events.column("name").to_pylist()]))
     if not table:
         events = events.sort_by([("ts", "ascending"), ("n", "ascending")])
-    carried, store, ids = made.nothing_carried(), MemoryStore(), []
+    state, store, ids = made.initial_sorted_state(), MemoryStore(), []
     for at in range(0, events.num_rows, size):
         part, last = made.prepare(EVENTS, events.slice(at, size)), at + size >= events.num_rows
         if table:
-            more, carried = taken_ids(made.process_sorted(carried, part, last=last, now=Now()))
+            more, state = taken_ids(made.process_sorted(state, part, last=last, now=Now()))
             ids += more
         else:
             time = part.column("__time")[-1].as_py() - 1
@@ -155,7 +155,7 @@ def test_measures_may_ask_for_it() -> None:
     assert (row["match_id"], row["big"]) == (whole["match_id"], whole["match_id"].upper())
 
 
-def taken_ids(results: Generator[Mapping[str, pa.Table], None, Carried]) -> tuple[list[str], Carried]:
+def taken_ids(results: Generator[Mapping[str, pa.Table], None, SortedState]) -> tuple[list[str], SortedState]:
     """The ids of all slices, and what is carried on."""
     ids: list[str] = []
     while True:
@@ -180,10 +180,10 @@ def test_ids_over_a_table_are_those_of_a_stream(size: int, slices: int, monkeypa
     table = pa.Table.from_pylist(rows, SCHEMA)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(chain("a", "b", by="followed_by_any"), SCHEMA, keys=["key"], time="ts", outputs=outputs)
-    carried, ids = made.nothing_carried(), []
+    state, ids = made.initial_sorted_state(), []
     for at in range(0, len(rows), size):
         part = made.prepare(EVENTS, table.slice(at, size))
-        found, carried = taken_ids(made.process_sorted(carried, part, last=at + size >= len(rows), now=Now()))
+        found, state = taken_ids(made.process_sorted(state, part, last=at + size >= len(rows), now=Now()))
         ids += found
     stream = Run(chain("a", "b", by="followed_by_any"), outputs)
     stream.feed(table).end()
@@ -196,7 +196,9 @@ def test_keys_of_any_type() -> None:
     table = pa.table([[b"\xff", b"\xfe", None], [None, None, None], [0, 0, 0], [1, 1, 1]], schema=schema)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
-    found, _ = taken_ids(made.process_sorted(made.nothing_carried(), made.prepare(EVENTS, table), last=True, now=Now()))
+    found, _ = taken_ids(
+        made.process_sorted(made.initial_sorted_state(), made.prepare(EVENTS, table), last=True, now=Now())
+    )
     assert len(set(found)) == 3
 
 

@@ -56,7 +56,7 @@ def keys(count: int) -> pa.Table:
     return pa.table([["k"] * count], schema=KEYS)
 
 
-def told(step: Step, found: Found, stages: tuple[str, ...]) -> list[str]:
+def described(step: Step, found: Found, stages: tuple[str, ...]) -> list[str]:
     kinds = step.events.column("e:kind").to_pylist()
     return [
         " ".join(
@@ -78,7 +78,7 @@ def matches(plan: MatchPlan, words: str, cut: int | None = None) -> list[str]:
         horizon = END_OF_TIME if end == len(events) else begin
         shown = KeyedEvents.of_one(bound, page, keys(part.num_rows), part, horizon)
         (step,) = matcher.advance_one(page, shown)
-        result += told(step, step.matches, plan.nfa.stages)
+        result += described(step, step.matches, plan.nfa.stages)
         assert step.page is not None
         page = step.page
         matcher = pickle.loads(pickle.dumps(matcher))
@@ -88,7 +88,7 @@ def matches(plan: MatchPlan, words: str, cut: int | None = None) -> list[str]:
 @pytest.mark.parametrize("cut", [None, 0, 1, 2, 3, 4, 5, 6])
 def test_an_automaton_needs_no_pattern(cut: int | None) -> None:
     nfa = first_or_second(*sql("kind = 'a'", "kind = 'b'", "kind = 'c' AND n > COUNT(first.*)"))
-    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, carried=("kind",))
+    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, kept_columns=("kind",))
     # c1 is not more than the one event of `first`, but more than none.
     assert matches(plan, "b0 a0 x0 c1 c2 c3", cut) == ["second=b last=c", "first=a last=c"]
 
@@ -96,7 +96,7 @@ def test_an_automaton_needs_no_pattern(cut: int | None) -> None:
 def test_an_automaton_has_a_skip_strategy() -> None:
     nfa = first_or_second(*sql("kind = 'a'", "kind = 'b'", "kind = 'c'"))
     skip = AfterMatchSkipStrategy.skip_past_last_event()
-    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, carried=("kind",), skip=skip)
+    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, kept_columns=("kind",), skip=skip)
     assert matches(plan, "b0 a0 c0 a0 c0") == ["second=b last=c", "first=a last=c"]
 
 
@@ -105,17 +105,17 @@ def test_messages_name_the_stages_of_a_plan() -> None:
         return bool(1 // event.n)
 
     nfa = first_or_second(*sql("kind = 'a'", "kind = 'b'"), IterativeCondition(fails))
-    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, carried=("kind",))
+    plan = MatchPlan(nfa=nfa, conditions_of=FIRST_OR_SECOND, kept_columns=("kind",))
     with pytest.raises(InvalidEventError, match=r'(?s)fails of stage "last" failed.*ZeroDivisionError.*key key=\'k\''):
         matches(plan, "a0 x0")
 
 
 def test_a_set_gives_what_each_of_its_patterns_gives_alone() -> None:
     """Also where the conditions of both are in Python."""
-    carried = tuple(SCHEMA.names)
+    kept_columns = tuple(SCHEMA.names)
     first = Pattern.begin("a").where("kind = 'a'").followed_by("b").where(IterativeCondition(lambda e, _: e.n > 1))
     second = Pattern.begin("x").where("n > 1 AND n < 4").next("y").where(IterativeCondition(lambda e, _: e.kind == "c"))
-    both = [BoundPattern.of_pattern(pattern, SCHEMA, carried=carried) for pattern in (first, second)]
+    both = [BoundPattern.of_pattern(pattern, SCHEMA, kept_columns=kept_columns) for pattern in (first, second)]
     schema = pa.schema([field.with_name("e:" + field.name) for field in SCHEMA])
     words = "a1 b2 c3 a3 c1 c2"
     alone = []
@@ -125,7 +125,7 @@ def test_a_set_gives_what_each_of_its_patterns_gives_alone() -> None:
         page = Page.empty(KEYS, bound.event_schema)
         shown = KeyedEvents.of_one(bound, page, keys(6), events, END_OF_TIME)
         (step,) = Matcher([bound]).advance_one(page, shown)
-        alone.append(told(step, step.matches, bound.nfa.stages))
+        alone.append(described(step, step.matches, bound.nfa.stages))
         parts.append(shown)
     one, other = parts
     shown = KeyedEvents(
@@ -142,6 +142,6 @@ def test_a_set_gives_what_each_of_its_patterns_gives_alone() -> None:
     )
     (step,) = Matcher(both, schema).advance(Page.empty(KEYS, schema), shown)
     assert isinstance(step, Step)
-    everything = told(step, step.matches, ("0", "1"))
+    everything = described(step, step.matches, ("0", "1"))
     assert [row.replace("0=", "a=").replace("1=", "b=") for row in everything[:2]] == alone[0] != []
     assert [row.replace("0=", "x=").replace("1=", "y=") for row in everything[2:]] == alone[1] != []

@@ -96,16 +96,16 @@ def test_page_of_a_slice_round_trip() -> None:
 
 def test_header_round_trip() -> None:
     before = GroupHeader.new(b"fingerprint", pages=2, inputs=3, processing_time=7)
-    before.wakes[:] = [1, 2**63 - 1]
-    before.clocks[1] = 5
+    before.next_event_times[:] = [1, 2**63 - 1]
+    before.next_processing_times[1] = 5
     before.watermarks[2] = 9
     before.buffers[1], before.watermark = b"buffered", 4
     after = GroupHeader.from_bytes(before.to_bytes(), b"fingerprint")
     assert after.to_bytes() == before.to_bytes()
-    assert (after.wakes.tolist(), after.clocks.tolist()) == ([1, 2**63 - 1], [2**63 - 1, 5])
-    assert (after.watermarks.tolist()[2], after.heard.tolist(), after.watermark) == (9, [7, 7, 7], 4)
+    assert (after.next_event_times.tolist(), after.next_processing_times.tolist()) == ([1, 2**63 - 1], [2**63 - 1, 5])
+    assert (after.watermarks.tolist()[2], after.last_activity.tolist(), after.watermark) == (9, [7, 7, 7], 4)
     assert after.buffers == [b"", b"buffered", b""]
-    after.wakes[0] = 5  # it is ours to change
+    after.next_event_times[0] = 5  # it is ours to change
 
 
 def test_batch_without_rows_round_trip() -> None:

@@ -33,7 +33,7 @@ def calls(operator: CepOperator, arriving: list[tuple[pa.Table | None, int]]) ->
         results = list(operator.slices(store, arrivals, Now(watermark)))
         whole = Result.whole(results)
         tables = {name: table.combine_chunks() for name, table in whole.outputs.items()}
-        found.append((tables, whole.metrics, whole.wake, store.header, dict(store.pages)))
+        found.append((tables, whole.metrics, whole.next_event_time, store.header, dict(store.pages)))
     return found
 
 

@@ -60,11 +60,11 @@ class Tally:
                 count["rows"] += 0 if verdict is None else sum(verdict.rows.values())
                 count["different"] += bool({one.batch, one.batch + 1} & at) and one.hit
             tried, hit = (sum(count[name] for count in self.table.values()) for name in ("tried", "hit"))
-            told = (
+            summary = (
                 f"{verdict.batches} micro-batches, {len(verdict.differences)} differences" if verdict else "no verdict"
             )
             print(
-                f"{life.kind} {life.seed}: {told}, {life.starts} starts; {tried} of {self.kills} faults, {hit} happened, "
+                f"{life.kind} {life.seed}: {summary}, {life.starts} starts; {tried} of {self.kills} faults, {hit} happened, "
                 f"{(time.monotonic() - self.begin) / 60:.0f} min",
                 flush=True,
             )

@@ -63,8 +63,8 @@ def test_stages_are_told_as_one_would_say_them() -> None:
 
 def test_groups_are_indented() -> None:
     inner = Pattern.begin("b").next(Pattern.begin("c").next("d")).optional()
-    told = lines(Pattern.begin("a").followed_by(inner).times(2, 4).consecutive())
-    assert told[2:] == [
+    output = lines(Pattern.begin("a").followed_by(inner).times(2, 4).consecutive())
+    assert output[2:] == [
         "2. followed by group (b (c d)): 2 to 4 times, consecutive",
         '   2.1. begin "b": once',
         "          any event",
@@ -120,18 +120,18 @@ def test_edges_have_guards_and_gaps() -> None:
 
 
 def test_large_automaton_is_cut_off() -> None:
-    told = Pattern.begin("a").times(1000).explain()
-    assert told.endswith(f"... and {1001 - MAX_STATES} more states")
-    assert len(told) < 20_000
+    output = Pattern.begin("a").times(1000).explain()
+    assert output.endswith(f"... and {1001 - MAX_STATES} more states")
+    assert len(output) < 20_000
     assert "more states" not in compile_pattern(Pattern.begin("a").times(1000)).explain()
 
 
 def test_text_from_outside_cannot_command_a_terminal() -> None:
     evil = "\x1b[2J\u202e\x07"
-    told = Pattern.begin(evil).where(f"x = '{evil}'").explain()
-    assert "\x1b" not in told
-    assert "\u202e" not in told
-    assert "\\x1b[2J\\u202e\\x07" in told
+    output = Pattern.begin(evil).where(f"x = '{evil}'").explain()
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert "\\x1b[2J\\u202e\\x07" in output
 
 
 def test_conditions_of_all_kinds_have_a_text() -> None:

@@ -79,12 +79,12 @@ CALLS = (
 
 
 @st.composite
-def said_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Pattern:
+def written_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Pattern:
     """Patterns as they are written in Python: any calls in any order, but for those that the pattern refuses."""
 
     def stage() -> str | Pattern:
         if depth and draw(chance(20)):
-            return draw(said_patterns(names, depth - 1))
+            return draw(written_patterns(names, depth - 1))
         names.append(f"s{len(names)}")
         return names[-1]
 
@@ -118,14 +118,14 @@ def said_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Pattern:
 
 
 @settings(max_examples=5 * settings().max_examples)
-@given(said=st.builds(list).flatmap(said_patterns), semantics=st.sampled_from(Semantics))
-def test_every_pattern_that_compiles_can_be_written(said: Pattern, semantics: Semantics) -> None:
+@given(pattern=st.builds(list).flatmap(written_patterns), semantics=st.sampled_from(Semantics))
+def test_every_pattern_that_compiles_can_be_written(pattern: Pattern, semantics: Semantics) -> None:
     try:
-        compile_pattern(said, semantics)
+        compile_pattern(pattern, semantics)
     except MalformedPatternError:
         return
-    text = said.to_json()
-    assert Pattern.from_json(text) == said
+    text = pattern.to_json()
+    assert Pattern.from_json(text) == pattern
     assert list(SCHEMA.iter_errors(json.loads(text))) == []
 
 

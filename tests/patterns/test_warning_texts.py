@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from asterism.patterns.warnings import surprises
+from asterism.patterns.warnings import diagnose
 from tests.kit import Golden
 from tests.patterns.test_warnings import FAILS, NEVER, WITHOUT
 
@@ -18,4 +18,4 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_of_surprise(name: str, golden: Golden) -> None:
-    golden.check(name, "\n".join(map(str, surprises(TEXTS[name]))))
+    golden.check(name, "\n".join(map(str, diagnose(TEXTS[name]))))

@@ -20,7 +20,7 @@ from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
 from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError, MalformedPatternError, PatternWarning, SkipStrategyError
 from asterism.patterns.compiler import compile_pattern
-from asterism.patterns.warnings import surprises
+from asterism.patterns.warnings import diagnose
 from asterism.testing import check_independence, match
 
 NOTHING = "can take no (second )?event|nothing can match"
@@ -43,8 +43,8 @@ def b(name: str = "b") -> Pattern:
     return Pattern.begin(name).where("kind = 'b'")
 
 
-def said(pattern: Pattern) -> list[str]:
-    return [found.message for found in surprises(pattern)]
+def messages_of(pattern: Pattern) -> list[str]:
+    return [found.message for found in diagnose(pattern)]
 
 
 EVENTS = [
@@ -199,7 +199,7 @@ NEVER: dict[str, tuple[Pattern, str]] = {
 def test_what_can_never_match_is_told(name: str, semantics: Semantics) -> None:
     """And it never does, in either semantics."""
     pattern, message = NEVER[name]
-    assert said(pattern) == [message]
+    assert messages_of(pattern) == [message]
     assert matches(pattern, semantics) == [[] for _ in EVENTS]
 
 
@@ -279,7 +279,7 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
 def test_what_has_no_effect_is_told(name: str, semantics: Semantics) -> None:
     """The pattern without it, or with the loop that is left of it, has the same answers."""
     pattern, message, without = WITHOUT[name]
-    assert said(pattern) == [message]
+    assert messages_of(pattern) == [message]
     found = matches(pattern, semantics)
     assert found == matches(without, semantics)
     assert any(found)
@@ -289,7 +289,7 @@ FAILS = loop().skip_strategy(AfterMatchSkipStrategy.skip_to_first("a", throw_on_
 
 
 def test_a_skip_that_always_fails_is_told() -> None:
-    assert said(FAILS) == ['the first match ends the query: it cannot skip to its own first event, of stage "a"']
+    assert messages_of(FAILS) == ['the first match ends the query: it cannot skip to its own first event, of stage "a"']
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PatternWarning)
         with pytest.raises(SkipStrategyError):
@@ -343,23 +343,23 @@ MEANT: dict[str, Pattern] = {
 
 @pytest.mark.parametrize("name", MEANT)
 def test_what_is_meant_is_not_told(name: str) -> None:
-    assert said(MEANT[name]) == []
+    assert messages_of(MEANT[name]) == []
 
 
 def test_few_patterns_of_the_corpus_are_surprising() -> None:
     """They were made at random, and to be surprising; what is said to find nothing has no match of Flink's."""
-    patterns = told = 0
+    patterns = warned = 0
     for case in read_cases(CORPUS):
         try:
             pattern = Pattern.from_json(case["pattern"])
         except AsterismError:
             continue
-        found = surprises(pattern)
-        patterns, told = patterns + 1, told + bool(found)
+        found = diagnose(pattern)
+        patterns, warned = patterns + 1, warned + bool(found)
         mandatory = not any(stage.quantifier.optional or stage.group for stage in pattern.stages)
-        if mandatory and any(re.search(NOTHING, surprise.message) for surprise in found):
+        if mandatory and any(re.search(NOTHING, diagnostic.message) for diagnostic in found):
             assert case["expected"].get("matches", []) == [], case["id"]
-    assert 0 < told < patterns / 15
+    assert 0 < warned < patterns / 15
 
 
 @st.composite
@@ -421,7 +421,7 @@ def test_what_is_told_is_true() -> None:
     events = " ".join(
         f"k{key}.{numbers.choice('aabbbc')}{1 + at % 5}" for key in range(60) for at in range(numbers.randrange(3, 9))
     )
-    told: Counter[str] = Counter()
+    warned: Counter[str] = Counter()
 
     @settings(max_examples=300, database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(patterns(), st.sampled_from(Semantics))
@@ -432,7 +432,7 @@ def test_what_is_told_is_true() -> None:
             reject()
         claims = [
             (found.group(1), int(found.group(2) or 0))
-            for message in said(pattern)
+            for message in messages_of(pattern)
             if (found := re.search(r'"(\w+)" (?:can take no (?:second )?event|never takes more than (\d+))', message))
         ]
         if claims:
@@ -440,12 +440,12 @@ def test_what_is_told_is_true() -> None:
                 warnings.simplefilter("ignore", PatternWarning)
                 taken = match(pattern, events, semantics=semantics).by_stage()
         for stage, most in claims:
-            told[str(most)] += 1
+            warned[str(most)] += 1
             assert all(len(found.get(stage, [])) <= most for found in taken), (stage, pattern.explain())
 
     check()
-    assert told["0"] > 20
-    assert told["1"] > 0
+    assert warned["0"] > 20
+    assert warned["1"] > 0
 
 
 def test_the_hint_of_a_loop_before_an_absence_leads_to_the_run() -> None:
@@ -455,14 +455,14 @@ def test_the_hint_of_a_loop_before_an_absence_leads_to_the_run() -> None:
     for kind, found in ((WithinType.FIRST_AND_LAST, []), (WithinType.PREVIOUS_AND_CURRENT, ["b3"])):
         for loop in (run, run.greedy()):
             pattern = no_b(loop).within(seconds, kind)
-            [surprise] = surprises(pattern)
-            assert surprise.hint.endswith('.next("last").where("...").not_followed_by("n")')
+            [diagnostic] = diagnose(pattern)
+            assert diagnostic.hint.endswith('.next("last").where("...").not_followed_by("n")')
             with pytest.warns(PatternWarning):
                 assert match(pattern, long).matches == found
             with pytest.warns(PatternWarning):
                 assert match(pattern, short).matches == ["b3"]
         hinted = no_b(run.next("last").where("kind = 'b'")).within(seconds, kind)
-        assert said(hinted) == []
+        assert messages_of(hinted) == []
         assert match(hinted, long).matches == match(hinted, short).matches == ["b1 b2 b3", "b2 b3"]
 
 
@@ -492,12 +492,12 @@ def test_explain_tells_it() -> None:
 
 
 def test_a_condition_that_does_not_parse_is_told_elsewhere() -> None:
-    assert said(a().next("b").where("value >").one_or_more().greedy().next("c").where("value >")) == [
+    assert messages_of(a().next("b").where("value >").one_or_more().greedy().next("c").where("value >")) == [
         'stage "c" can take no event'
     ]
 
 
 def test_long_conditions_are_read() -> None:
     text = " OR ".join(f"value = {number}" for number in range(1000))
-    assert said(a().next("b").where(f"({text}) AND value > LAST(b.value)")) != []
+    assert messages_of(a().next("b").where(f"({text}) AND value > LAST(b.value)")) != []
     assert json.loads(json.dumps(text)) == text

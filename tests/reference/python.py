@@ -25,11 +25,11 @@ class Context:
         return [event for pattern, event in self.accepted if pattern == name]
 
 
-def asking(function: Callable[[Any, Any], bool], clock: Callable[[], datetime] = lambda: EPOCH) -> Condition:
+def asking(function: Callable[[Any, Any], bool], now: Callable[[], datetime] = lambda: EPOCH) -> Condition:
     """The condition that asks *function*; *clock* tells the processing time."""
 
     def condition(event: Event, accepted: Accepted) -> bool:
-        context = Context(accepted, EPOCH + timedelta(milliseconds=event.ts), clock())
+        context = Context(accepted, EPOCH + timedelta(milliseconds=event.ts), now())
         return bool(function(event, context))
 
     return condition

@@ -36,19 +36,19 @@ class Running:
 
     is_ready = False
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         """An element has been added to the window."""
 
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         """Event time is *time*, one of the times that :meth:`event_times` names."""
 
-    def clock_at(self, window: Window, time: int, now: int) -> None:
+    def on_processing_time(self, window: Window, time: int, now: int) -> None:
         """The clock shows *time*."""
 
     def event_times(self, window: Window) -> list[int]:
         return []
 
-    def clock_times(self, window: Window) -> list[int]:
+    def processing_times(self, window: Window) -> list[int]:
         return []
 
     def ready(self, window: Window) -> bool:
@@ -57,13 +57,13 @@ class Running:
     def fired(self, window: Window) -> None:
         self.is_ready = False
 
-    def merge(self, other: Any, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: Any, window: Window, watermark: int, processing_time: int) -> None:
         """Go on for *window*, which this window and the other's have become."""
         raise NotImplementedError
 
 
 class Never(Running):
-    def merge(self, other: Any, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: Any, window: Window, watermark: int, processing_time: int) -> None:
         pass
 
 
@@ -71,7 +71,7 @@ class Count(Running):
     def __init__(self, wanted: int) -> None:
         self.wanted, self.count = wanted, 0
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         self.count += 1
 
     def ready(self, window: Window) -> bool:
@@ -80,7 +80,7 @@ class Count(Running):
     def fired(self, window: Window) -> None:
         self.count = 0
 
-    def merge(self, other: Count, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: Count, window: Window, watermark: int, processing_time: int) -> None:
         self.count += other.count
 
 
@@ -91,27 +91,27 @@ class AfterFirst(Running):
         self.delay, self.event = delay, event
         self.due: int | None = None
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         if self.due is None:
-            self.due = (time if self.event else clock) + self.delay
-        self.is_ready |= self.due <= (watermark if self.event else clock)
+            self.due = (time if self.event else processing_time) + self.delay
+        self.is_ready |= self.due <= (watermark if self.event else processing_time)
 
     def event_times(self, window: Window) -> list[int]:
         return [self.due] if self.event and self.due is not None and not self.is_ready else []
 
-    def clock_times(self, window: Window) -> list[int]:
+    def processing_times(self, window: Window) -> list[int]:
         return [self.due] if not self.event and self.due is not None and not self.is_ready else []
 
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         self.is_ready |= self.event and self.due is not None and self.due <= time
 
-    def clock_at(self, window: Window, time: int, now: int) -> None:
+    def on_processing_time(self, window: Window, time: int, now: int) -> None:
         self.is_ready |= not self.event and self.due is not None and self.due <= time
 
     def fired(self, window: Window) -> None:
         self.is_ready, self.due = False, None
 
-    def merge(self, other: AfterFirst, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: AfterFirst, window: Window, watermark: int, processing_time: int) -> None:
         self.due = min((due for due in (self.due, other.due) if due is not None), default=None)
         self.is_ready |= other.is_ready
 
@@ -125,15 +125,15 @@ class AfterEnd(Running):
         self.over = False  # has it fired at the end?
         self.awaited = False  # has an element come for which the end is awaited?
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         if self.over and self.late is not None:
-            self.late.element(window, time, value, watermark, clock)
-        elif (watermark if self.event else clock) >= window.last:
+            self.late.element(window, time, value, watermark, processing_time)
+        elif (watermark if self.event else processing_time) >= window.last:
             self.is_ready = True
         else:
             self.awaited = True
             if self.early is not None:
-                self.early.element(window, time, value, watermark, clock)
+                self.early.element(window, time, value, watermark, processing_time)
 
     @property
     def phase(self) -> Running | None:
@@ -143,19 +143,19 @@ class AfterEnd(Running):
         own = [window.last] if self.event and self.awaited and not self.over and not self.is_ready else []
         return own + (self.phase.event_times(window) if self.phase is not None else [])
 
-    def clock_times(self, window: Window) -> list[int]:
+    def processing_times(self, window: Window) -> list[int]:
         own = [window.last] if not self.event and self.awaited and not self.over and not self.is_ready else []
-        return own + (self.phase.clock_times(window) if self.phase is not None else [])
+        return own + (self.phase.processing_times(window) if self.phase is not None else [])
 
     def watermark_at(self, window: Window, time: int, ending: bool) -> None:
         self.is_ready |= self.event and self.awaited and not self.over and time >= window.last
         if self.phase is not None:
             self.phase.watermark_at(window, time, ending)
 
-    def clock_at(self, window: Window, time: int, now: int) -> None:
+    def on_processing_time(self, window: Window, time: int, now: int) -> None:
         self.is_ready |= not self.event and self.awaited and not self.over and time >= window.last
         if self.phase is not None:
-            self.phase.clock_at(window, time, now)
+            self.phase.on_processing_time(window, time, now)
 
     def ready(self, window: Window) -> bool:
         return self.is_ready or (self.phase is not None and self.phase.ready(window))
@@ -170,15 +170,15 @@ class AfterEnd(Running):
             self.early.fired(window)
         self.is_ready = False
 
-    def merge(self, other: AfterEnd, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: AfterEnd, window: Window, watermark: int, processing_time: int) -> None:
         """Where the merged window has ended too, the late phase goes on; otherwise its end is still to come."""
-        past = (watermark if self.event else clock) >= window.last
+        past = (watermark if self.event else processing_time) >= window.last
         self.over = (self.over or other.over) and past
         self.is_ready = (self.is_ready or other.is_ready) and past
         self.awaited = (self.awaited or other.awaited) and past
         for mine, its in ((self.early, other.early), (self.late, other.late)):
             if mine is not None:
-                mine.merge(its, window, watermark, clock)
+                mine.merge(its, window, watermark, processing_time)
         if not self.over:
             self.late = copy.deepcopy(self.new_late)
 
@@ -189,7 +189,7 @@ class ContinuousEvent(Running):
         self.next: int | None = None
         self.end_awaited = False
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         if watermark >= window.last:
             self.is_ready = True
             return
@@ -210,30 +210,30 @@ class ContinuousEvent(Running):
             if ending and window.last == END:
                 self.next = None
 
-    def merge(self, other: ContinuousEvent, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: ContinuousEvent, window: Window, watermark: int, processing_time: int) -> None:
         self.next = min((next_ for next_ in (self.next, other.next) if next_ is not None), default=None)
         self.is_ready |= other.is_ready
         self.end_awaited = False  # the element that comes next sees to it
 
 
-class ContinuousClock(Running):
+class ContinuousProcessing(Running):
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self.next: int | None = None
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         if self.next is None:
-            self.next = clock // self.interval * self.interval + self.interval
+            self.next = processing_time // self.interval * self.interval + self.interval
 
-    def clock_times(self, window: Window) -> list[int]:
+    def processing_times(self, window: Window) -> list[int]:
         return [self.next] if self.next is not None else []
 
-    def clock_at(self, window: Window, time: int, now: int) -> None:
+    def on_processing_time(self, window: Window, time: int, now: int) -> None:
         if self.next is not None and self.next <= time:
             self.is_ready = True
             self.next = now // self.interval * self.interval + self.interval
 
-    def merge(self, other: ContinuousClock, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: ContinuousProcessing, window: Window, watermark: int, processing_time: int) -> None:
         self.next = min((next_ for next_ in (self.next, other.next) if next_ is not None), default=None)
         self.is_ready |= other.is_ready
 
@@ -243,7 +243,7 @@ class Delta(Running):
         self.threshold, self.distance = threshold, distance
         self.last: Any = None
 
-    def element(self, window: Window, time: int, value: Any, watermark: int, clock: int) -> None:
+    def element(self, window: Window, time: int, value: Any, watermark: int, processing_time: int) -> None:
         if value is None:
             return
         if self.last is None:
@@ -264,15 +264,15 @@ class Combination(Running):
         for part in self.parts:
             part.watermark_at(*args)
 
-    def clock_at(self, *args: Any) -> None:
+    def on_processing_time(self, *args: Any) -> None:
         for part in self.parts:
-            part.clock_at(*args)
+            part.on_processing_time(*args)
 
     def event_times(self, window: Window) -> list[int]:
         return [time for part in self.parts for time in part.event_times(window)]
 
-    def clock_times(self, window: Window) -> list[int]:
-        return [time for part in self.parts for time in part.clock_times(window)]
+    def processing_times(self, window: Window) -> list[int]:
+        return [time for part in self.parts for time in part.processing_times(window)]
 
     def ready(self, window: Window) -> bool:
         return bool(self.join(part.ready(window) for part in self.parts))
@@ -281,9 +281,9 @@ class Combination(Running):
         for part in self.parts:
             part.fired(window)
 
-    def merge(self, other: Combination, window: Window, watermark: int, clock: int) -> None:
+    def merge(self, other: Combination, window: Window, watermark: int, processing_time: int) -> None:
         for mine, its in zip(self.parts, other.parts, strict=True):
-            mine.merge(its, window, watermark, clock)
+            mine.merge(its, window, watermark, processing_time)
 
 
 def running(trigger: t.Trigger, unit: Any) -> Running:
@@ -303,7 +303,7 @@ def running(trigger: t.Trigger, unit: Any) -> Running:
         case t.ContinuousEventTimeTrigger(interval):
             return ContinuousEvent(interval // unit)
         case t.ContinuousProcessingTimeTrigger(interval):
-            return ContinuousClock(interval // unit)
+            return ContinuousProcessing(interval // unit)
         case t.DeltaTrigger(threshold, delta):
             return Delta(threshold, (lambda a, b: abs(b - a)) if isinstance(delta, str) else delta)
         case t.All() | t.Any():
@@ -317,7 +317,7 @@ def running(trigger: t.Trigger, unit: Any) -> Running:
 
 def tell_over(part: Running) -> None:
     """The window is over, in processing time."""
-    if isinstance(part, ContinuousClock) and part.next is not None:
+    if isinstance(part, ContinuousProcessing) and part.next is not None:
         part.is_ready, part.next = True, None
     for inner in getattr(part, "parts", ()):
         tell_over(inner)
@@ -369,7 +369,7 @@ class Reference:
         self.lateness, self.evict, self.evict_after, self.in_order = lateness, evict, evict_after, in_order
         # Sessions that touch are one: in order, they must wait for what begins at their end.
         self.open = event and not (merges and in_order)
-        self.watermark, self.clock = BEFORE, 0
+        self.watermark, self.processing_time = BEFORE, 0
         self.panes: list[Pane] = []
         self.waiting: list[tuple[Any, int, Any]] = []
         self.out: list[Firing] = []
@@ -380,7 +380,7 @@ class Reference:
 
     def element(self, key: Any, time: int, value: Any) -> None:
         if not self.event:
-            time = self.clock
+            time = self.processing_time
         if self.in_order and time > self.watermark:
             self.waiting.append((key, time, value))
         else:
@@ -396,16 +396,18 @@ class Reference:
         self.waiting = [e for e in self.waiting if e[1] > to]
         self._pass_event_time(to)
 
-    def move_clock(self, to: int) -> None:
-        self.clock = to
+    def advance_processing_time(self, to: int) -> None:
+        self.processing_time = to
         while True:
-            due = [(time, n) for n, pane in enumerate(self.panes) for time in self._clock_times(pane) if time <= to]
+            due = [
+                (time, n) for n, pane in enumerate(self.panes) for time in self._processing_times(pane) if time <= to
+            ]
             if not due:
                 return
             time, n = min(due)
             pane = self.panes[n]
             cleanup = not self.event and time >= pane.window.last
-            pane.trigger.clock_at(pane.window, time, to)
+            pane.trigger.on_processing_time(pane.window, time, to)
             if cleanup:
                 tell_over(pane.trigger)
             if self.event:
@@ -422,12 +424,12 @@ class Reference:
             self.move_watermark(END)
             return
         for pane in self.panes:
-            self._end_by_clock(pane)
+            self._end_in_processing_time(pane)
         self.panes = []
 
     # -- how
 
-    def _end_by_clock(self, pane: Pane) -> None:
+    def _end_in_processing_time(self, pane: Pane) -> None:
         """Only the end of the window is told to the trigger: no time goes by."""
 
         def tell(part: Running) -> None:
@@ -440,9 +442,9 @@ class Reference:
         tell_over(pane.trigger)
         self._fire_if_ready(pane, "on_time", True)
 
-    def _clock_times(self, pane: Pane) -> list[int]:
+    def _processing_times(self, pane: Pane) -> list[int]:
         cleanup = [pane.window.last] if not self.event and pane.window.last != END else []
-        return pane.trigger.clock_times(pane.window) + cleanup
+        return pane.trigger.processing_times(pane.window) + cleanup
 
     def _cleanup(self, window: Window) -> int:
         return min(window.last + self.lateness, END)
@@ -477,14 +479,14 @@ class Reference:
                 continue
             taken = True
             pane.contents.append((time, value))
-            pane.trigger.element(pane.window, time, value, self.watermark, self.clock)
+            pane.trigger.element(pane.window, time, value, self.watermark, self.processing_time)
             if self.event:
                 kind = "early" if self.watermark < pane.window.last else "late"
             else:
-                kind = "early" if self.clock < pane.window.last else "on_time"
+                kind = "early" if self.processing_time < pane.window.last else "on_time"
             self._fire_if_ready(pane, kind, False)
             if not self.event:
-                self.move_clock(self.clock)
+                self.advance_processing_time(self.processing_time)
         if not taken:
             self.late.append((key, time, value))
 
@@ -507,12 +509,12 @@ class Reference:
             return met[0]
         first = met[0]
         for other in met[1:]:
-            first.trigger.merge(other.trigger, whole, self.watermark, self.clock)
+            first.trigger.merge(other.trigger, whole, self.watermark, self.processing_time)
             first.contents += other.contents
             first.firings = max(first.firings, other.firings)
             self.panes.remove(other)
         if len(met) == 1:  # it grows: the same as to merge with nothing
-            first.trigger.merge(running(self.trigger, self.unit), whole, self.watermark, self.clock)
+            first.trigger.merge(running(self.trigger, self.unit), whole, self.watermark, self.processing_time)
         first.window = whole
         return first
 

@@ -94,7 +94,7 @@ class Driver:
         between: Sequence[Sequence[PatternProcessor]] = (),
         killed: Sequence[str] = (),
         watermark: float | None = None,
-        clock: float = 0,
+        processing_time: float = 0,
     ) -> Driver:
         """A micro-batch: perhaps a set (and others *between* it and the last one), events, and a watermark after them
         (seconds). *killed* are the names that the set says are.
@@ -111,7 +111,7 @@ class Driver:
                 arrivals.append(Arrival(EVENTS, mine.drop_columns([KEY_HASH])))
             if watermark is not None:
                 arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
-            self._call(store, arrivals, Now(BEFORE_TIME, int(clock * 1_000_000)))
+            self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000)))
         return self
 
     def end(self) -> Driver:

@@ -198,8 +198,8 @@ class Blocked(PeriodicPatternProcessorDiscoverer):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinators, "MAX_LOOK", 0.5)
-    monkeypatch.setattr(coordinators, "LOOK_AT_KILLED", 0.01)
+    monkeypatch.setattr(coordinators, "MAX_POLL_SECONDS", 0.5)
+    monkeypatch.setattr(coordinators, "KILL_LIST_INTERVAL", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -208,14 +208,14 @@ def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog
     manager, blocked = coordinator(tmp_path), Blocked(later=True)
     manager.start(blocked.factory())
     until(lambda: manager.store.read_status().state == INTERRUPTED)
-    looked = manager.status.looked
+    before_polls = manager.status.looked
     assert manager.store.read_status().error == "TimeoutError: a look has not returned for more than 0.5 seconds"
     for _ in range(3):
-        manager._watch_look()
+        manager._check_poll()
     assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
     blocked.free.set()
     until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
-    assert manager.status.looked > looked
+    assert manager.status.looked > before_polls
     manager.close()
 
 
@@ -276,7 +276,7 @@ def test_nobody_waits_while_rules_are_tried_out(tmp_path: Path, monkeypatch: pyt
 
     def others() -> None:
         kill_list.kill(manager.store, ["cd@1", "ef"])
-        manager._look_at_killed()
+        manager._apply_kill_list()
         manager.committed(manager.version)
         manager.on_nothing_changed()
         manager._write_status()
@@ -426,9 +426,9 @@ def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_p
     manager.on_pattern_processors_updated([late])
     manager.on_pattern_processors_updated([version(2)])
     manager.committed(2)
-    told = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
+    shifted = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
     versions = tmp_path / "versions.json"
-    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, told)]
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, shifted)]
     assert digests[0] in versions.read_text()
     versions.write_text(versions.read_text().replace(*digests))
     manager = coordinator(tmp_path)

@@ -111,8 +111,8 @@ def test_a_kill_list_at_the_start_is_for_the_sets_that_are_there() -> None:
 # ---------------------------------------------------------------------- the coordinator
 
 
-def looked(manager: Coordinator) -> Coordinator:
-    manager._look_at_killed()
+def applied(manager: Coordinator) -> Coordinator:
+    manager._apply_kill_list()
     return manager
 
 
@@ -125,13 +125,13 @@ def test_what_is_killed_is_killed_in_the_next_set(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
     kill_list.kill(FolderStore(str(tmp_path)), ["cd", "ef"], "it eats memory")
-    assert names_of(looked(manager)) == ({"ab": 1, "cd": 1}, ("cd",))
-    assert looked(manager).version == 2
+    assert names_of(applied(manager)) == ({"ab": 1, "cd": 1}, ("cd",))
+    assert applied(manager).version == 2
     status = FolderStore(str(tmp_path)).read_status()
     assert status.killed == {"cd": "it eats memory", "ef": "it eats memory"}
     assert status.log[-1].endswith("INFO pattern processors 2: cd killed: it eats memory")
     kill_list.unkill(FolderStore(str(tmp_path)), ["cd"])
-    assert names_of(looked(manager)) == ({"ab": 1, "cd": 1}, ())
+    assert names_of(applied(manager)) == ({"ab": 1, "cd": 1}, ())
     with pytest.raises(PatternProcessorError, match="'cd' is not killed"):
         kill_list.unkill(FolderStore(str(tmp_path)), ["cd"])
 
@@ -148,8 +148,8 @@ def test_what_is_killed_while_a_successor_waits_is_out_as_after_a_restart(tmp_pa
     restarted = Driver(left_out={name: 2})
     restarted.batch(sets=begun[0]).batch(sets=begun[1]).batch(events, watermark=200).end()
     kill_list.kill(manager.store, [name], "it is on fire")
-    assert names_of(looked(manager)) == ({"ab": 2}, (name,))
-    assert looked(manager).version == 3
+    assert names_of(applied(manager)) == ({"ab": 2}, (name,))
+    assert applied(manager).version == 3
     running = Driver().batch(sets=begun[0]).batch(sets=begun[1])
     running.batch(sets=begun[1], killed=manager.store.retained()[-1].killed).batch(events, watermark=200).end()
     first, second = AB_FOUND[0], ("ab", 2, ("ann",), "a101 b102")
@@ -162,11 +162,11 @@ def test_a_set_is_not_kept_for_a_version_that_was_killed(tmp_path: Path) -> None
     manager.on_pattern_processors_updated([version(1)])
     manager.on_pattern_processors_updated([version(2, timestamp=at(100))])
     kill_list.kill(manager.store, ["ab@1"])
-    looked(manager).committed(2)
+    applied(manager).committed(2)
     assert manager.store.numbers() == [1, 2, 3]
     manager.committed(3)
     assert manager.store.numbers() == [3]
-    assert names_of(looked(manager)) == ({"ab": 2}, ("ab@1",))
+    assert names_of(applied(manager)) == ({"ab": 2}, ("ab@1",))
     assert manager.version == 3
 
 
@@ -179,11 +179,11 @@ def test_a_version_that_comes_while_it_is_killed_is_looked_at_later(
     monkeypatch.setattr(manager.compiler, "compile", lambda one: compiled.append(str(one.version)) or compile_(one))
     manager.on_pattern_processors_updated([version(1)])
     kill_list.kill(manager.store, ["ab", "new@7"])
-    looked(manager)
+    applied(manager)
     manager.on_pattern_processors_updated([version(2), version(7, "new")])
     assert (names_of(manager), compiled) == (({"ab": 1}, ("ab",)), ["1"])
     kill_list.unkill(manager.store, ["ab", "new@7"])
-    assert (names_of(looked(manager)), compiled) == (({"ab": 2, "new": 7}, ()), ["1", "2", "7"])
+    assert (names_of(applied(manager)), compiled) == (({"ab": 2, "new": 7}, ()), ["1", "2", "7"])
 
 
 def test_what_was_killed_while_no_query_ran_is_killed_from_the_start(tmp_path: Path) -> None:

@@ -114,10 +114,10 @@ def test_a_processor_sees_no_event_that_arrived_before_it() -> None:
 
 
 def test_timeouts_late_events_and_measures() -> None:
-    told = processor(
+    measured = processor(
         "ab", 1, chain("a", "b", within=5), timed_out=True, select=("LAST(a.x) + 1 AS x", "COUNT(b.*) AS bs")
     )
-    driver = Driver().batch([e(1, "a", x=2.5)], sets=[told], watermark=4)
+    driver = Driver().batch([e(1, "a", x=2.5)], sets=[measured], watermark=4)
     driver.batch([e(3, "b")], watermark=20)
     assert [(row["measures"], row["timeout_time"]) for row in driver.rows[TIMED_OUT]] == [
         ([("x", "3.5"), ("bs", "0")], at(6))
@@ -158,8 +158,10 @@ def test_or_is_disabled_until_its_next_version() -> None:
 
 
 def test_processing_time() -> None:
-    driver = Driver(time=None).batch([e(1, "a")], sets=[AB], clock=100).batch([e(2, "b")], clock=130)
-    driver.batch([e(3, "a")], clock=200).batch([e(4, "b")], clock=300)
+    driver = (
+        Driver(time=None).batch([e(1, "a")], sets=[AB], processing_time=100).batch([e(2, "b")], processing_time=130)
+    )
+    driver.batch([e(3, "a")], processing_time=200).batch([e(4, "b")], processing_time=300)
     assert driver.found == [("ab", 1, ("ann",), "a1 b2")]
 
 
@@ -267,8 +269,8 @@ def test_what_was_found_before_a_measure_or_function_fails_stays(how: str, size:
     def quotient(matches: pa.Table) -> pa.Table:
         return pa.table({"q": [1 / (row["a"][0]["x"] - 7) for row in matches.to_pylist()]})
 
-    said: dict[str, Any] = {"function": "quotient"} if how == "function" else {"select": ("1 / (a.x - 7) AS q",)}
-    divides = processor("divides", 1, chain("a", "b"), **said)
+    fields: dict[str, Any] = {"function": "quotient"} if how == "function" else {"select": ("1 / (a.x - 7) AS q",)}
+    divides = processor("divides", 1, chain("a", "b"), **fields)
     events = [e(0, "a", x=8.0), e(1, "b"), e(2, "a", x=7.0), e(3, "b"), e(4, "a", x=9.0), e(5, "b")]
     driver = Driver(functions={"quotient": quotient}, disable_on_error=True).batch(sets=[divides])
     for begin in range(0, len(events), size):

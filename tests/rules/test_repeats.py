@@ -77,7 +77,7 @@ class Attempts:
         for other_stores, other_results in others:
             for result, other in zip(results, other_results, strict=True):
                 assert result.outputs == other.outputs
-                assert (result.wake, result.metrics) == (other.wake, other.metrics)
+                assert (result.next_event_time, result.metrics) == (other.next_event_time, other.metrics)
             assert stores == other_stores
         self.stores = stores
         for result in results:
@@ -242,7 +242,7 @@ def test_an_event_without_a_time_is_late_where_late_events_are_taken() -> None:
         Driver().batch(events, sets=[AB])
     assert "late output" in (caught.value.hint or "")
     # In processing time there is none.
-    assert Driver(time=None).batch(events, sets=[AB], clock=5).end().rows[LATE] == []
+    assert Driver(time=None).batch(events, sets=[AB], processing_time=5).end().rows[LATE] == []
 
 
 def test_without_any_rule_too() -> None:

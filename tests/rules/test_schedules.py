@@ -130,10 +130,13 @@ def test_what_was_scheduled_can_be_cancelled_and_what_runs_goes_on() -> None:
 
 def test_in_processing_time_the_clock_decides_what_is_in_force() -> None:
     scheduled = processor("ab", 2, chain("b", "c"), timestamp=at(10))
-    driver = Driver(time=None).batch([e(1, "a")], sets=[AB], clock=1).batch(sets=[scheduled], clock=2)
-    driver.batch([e(1, "b")], sets=[AB], clock=9)
+    driver = (
+        Driver(time=None).batch([e(1, "a")], sets=[AB], processing_time=1).batch(sets=[scheduled], processing_time=2)
+    )
+    driver.batch([e(1, "b")], sets=[AB], processing_time=9)
     assert driver.found == [("ab", 1, ("ann",), "a1 b1")]
-    driver.batch([e(1, "a")], sets=[scheduled], clock=9).batch(clock=11).batch([e(1, "b")], sets=[AB], clock=12)
+    driver.batch([e(1, "a")], sets=[scheduled], processing_time=9).batch(processing_time=11)
+    driver.batch([e(1, "b")], sets=[AB], processing_time=12)
     assert len(driver.found) == 1
 
 
@@ -283,17 +286,17 @@ def test_the_answer_does_not_depend_on_who_looked_when(
         for at_, chosen in enumerate(between)
     ]
     end = ProcessorSet(99, tuple(last))
-    looks = data.draw(st.lists(st.sampled_from(seen), unique_by=lambda one: one.version) if seen else st.just([]))
+    polls = data.draw(st.lists(st.sampled_from(seen), unique_by=lambda one: one.version) if seen else st.just([]))
     step_by_step = entries
-    for look in [*sorted(looks, key=lambda one: one.version), end]:
-        step_by_step = updated(step_by_step, look, time * SECOND)
+    for poll in [*sorted(polls, key=lambda one: one.version), end]:
+        step_by_step = updated(step_by_step, poll, time * SECOND)
     directly = updated(entries, end, time * SECOND)
 
-    def told(found: list[Entry]) -> list[tuple[object, ...]]:
+    def summary_of(found: list[Entry]) -> list[tuple[object, ...]]:
         # What waits is as new as the set that brought it last; nobody has seen an event with it.
         return [
             (one.processor, one.first_time <= time * SECOND and one.since <= number, one.begins, one.until)
             for one in found
         ]
 
-    assert told(step_by_step) == told(directly)
+    assert summary_of(step_by_step) == summary_of(directly)

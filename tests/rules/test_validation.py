@@ -197,16 +197,16 @@ def test_validate_prints_warnings_and_succeeds(tmp_path: Path) -> None:
 RULE: dict[str, Any] = {"id": "r", "version": 1, "pattern": json.loads(begin().to_json())}
 
 
-def told(rule: dict[str, Any], schema: pa.Schema | None = SCHEMA) -> dict[str, str]:
+def problems_of(rule: dict[str, Any], schema: pa.Schema | None = SCHEMA) -> dict[str, str]:
     """What is wrong with a rule: the first words, by the value that they are about."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def place(pointer: str) -> tuple[int, int]:
-        asked.append(pointer)
-        return len(asked), 1
+        requested.append(pointer)
+        return len(requested), 1
 
     problems = check_processor(rule, place, schema).problems
-    return {asked[problem.line - 1]: problem.message.partition(",")[0] for problem in problems}
+    return {requested[problem.line - 1]: problem.message.partition(",")[0] for problem in problems}
 
 
 def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
@@ -221,7 +221,7 @@ def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
         "timedOut": "no",
         "colour": "red",
     }
-    assert told(rule) == {
+    assert problems_of(rule) == {
         "/id": "an id is a text of 1 to 200 printable characters",
         "/version": "a version is an integer from 0 to 2147483647",
         "/key/0": "key: unknown column 'usr'",
@@ -236,7 +236,7 @@ def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
 
 def test_measures_and_a_function_hide_no_other_problem() -> None:
     rule = RULE | {"select": ["LAST(z.price)"], "function": "f", "key": ["usr"]}
-    assert told(rule) == {
+    assert problems_of(rule) == {
         "/function": "a processor has measures (select) or a function",
         "/key/0": "key: unknown column 'usr'",
         "/select/0": "select: unknown stage 'z'",
@@ -244,7 +244,7 @@ def test_measures_and_a_function_hide_no_other_problem() -> None:
 
 
 def test_what_a_rule_needs_is_told_at_once() -> None:
-    assert told({}) == {"": "a processor needs 'pattern'"}
+    assert problems_of({}) == {"": "a processor needs 'pattern'"}
     assert len(check_processor({}, lambda pointer: (1, 1)).problems) == 3
 
 

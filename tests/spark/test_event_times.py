@@ -17,9 +17,10 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.time import TIME_UNIT, TIME_UNITS, TimeColumn
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.operators import connect
-from asterism.spark.row_schemas import arrow_schema, quoted
+from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.times import event_micros
 from asterism.spark.windows import window
+from asterism.text.printable import quoted_name
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect
 
@@ -53,7 +54,7 @@ def test_spark_and_the_operators_agree_on_integers(spark: SparkSession, unit: st
 
 
 def agree(df: DataFrame, unit: str) -> None:
-    both = df.select("t", event_micros(quoted("t"), df.schema["t"].dataType, unit).alias("micros")).toArrow()
+    both = df.select("t", event_micros(quoted_name("t"), df.schema["t"].dataType, unit).alias("micros")).toArrow()
     schema = arrow_schema(df.sparkSession, df.schema, unit)
     assert schema.metadata[TIME_UNIT].decode() == unit
     found = TimeColumn.of("t", schema).to_micros(both.column("t").cast(schema.field("t").type), lenient=True)

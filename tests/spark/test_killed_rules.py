@@ -60,8 +60,8 @@ def test_a_query_that_a_rule_has_brought_down_starts_again_without_it(
     if how == "without":
         options = {"without": ["bad"]}
     else:
-        told = cli("kill", str(query.checkpoint), "bad@1", "--reason", "it divides by zero")
-        assert told == "bad@1 killed\n"
+        output = cli("kill", str(query.checkpoint), "bad@1", "--reason", "it divides by zero")
+        assert output == "bad@1 killed\n"
     started = query.stream.run(query.sinks, checkpoint=str(query.checkpoint), trigger={"availableNow": True}, **options)  # type: ignore[arg-type]
     assert started is not None
     started.awaitTermination()

@@ -16,7 +16,7 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.spark.row_schemas import zone_asked
+from asterism.spark.row_schemas import zone_if_used
 from asterism.spark.windows import window
 from asterism.windows.assigners import TumblingWindows
 from asterism.windows.operator import WindowOperator
@@ -54,7 +54,7 @@ def operator(condition: str, later: str) -> Any:
     ],
 )
 def test_what_asks_for_the_zone(condition: str, later: str, asks: bool) -> None:
-    assert zone_asked(operator(condition, later), SCHEMA) == ("Asia/Tokyo" if asks else None)
+    assert zone_if_used(operator(condition, later), SCHEMA) == ("Asia/Tokyo" if asks else None)
 
 
 @pytest.mark.parametrize(("measure", "asks"), [("sum(v) AS s", False), ("max(hour(t)) AS h", True)])
@@ -62,7 +62,7 @@ def test_what_asks_for_the_zone_in_windows(measure: str, asks: bool) -> None:
     def build(schema: pa.Schema) -> WindowOperator:
         return WindowOperator(TumblingWindows.of(timedelta(hours=1)), schema, keys=["k"], time="t", measures=[measure])
 
-    assert (zone_asked(build, SCHEMA) is not None) == asks
+    assert (zone_if_used(build, SCHEMA) is not None) == asks
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
     df = spark.createDataFrame([], "who STRING, ts TIMESTAMP, price DOUBLE, kind STRING")
     rate = spark.readStream.format("rate").load().selectExpr("value AS who", "timestamp AS ts")
     stream = KeyedStream(df, "who", "ts")
-    by_clock, flowing = KeyedStream(df, "who"), KeyedStream(rate, "who", "ts")
+    in_processing_time, flowing = KeyedStream(df, "who"), KeyedStream(rate, "who", "ts")
 
     def computed(what: Callable[[WindowedStream], object]) -> Callable[[], object]:
         return lambda: what(window(stream, HOURS))
@@ -63,10 +63,10 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "negative_size": lambda: window(stream, TumblingWindows.of(-HOUR)),
         "gaps_between_windows": lambda: window(stream, SlidingWindows.of(HOUR, 2 * HOUR)),
         "global_without_trigger": lambda: window(stream, GlobalWindows()),
-        "lateness_in_processing_time": lambda: window(by_clock, HOURS, allowed_lateness=HOUR),
+        "lateness_in_processing_time": lambda: window(in_processing_time, HOURS, allowed_lateness=HOUR),
         "negative_lateness": lambda: window(stream, HOURS, allowed_lateness=-HOUR),
-        "event_time_trigger_in_processing_time": lambda: window(by_clock, HOURS, trigger=AT_END),
-        "in_order_in_processing_time": lambda: window(by_clock, HOURS, in_order=True),
+        "event_time_trigger_in_processing_time": lambda: window(in_processing_time, HOURS, trigger=AT_END),
+        "in_order_in_processing_time": lambda: window(in_processing_time, HOURS, in_order=True),
         "late_trigger_by_the_clock": lambda: window(
             stream,
             HOURS,

@@ -131,8 +131,8 @@ MARK = "~"
 
 def can_run(case: Case) -> bool:
     """Not with a clock, which is Spark's; a mark must have a window of its own."""
-    clock = operator_of(case).processing_time or any(step.action == "clock" for step in case.steps)
-    return not clock and (case.keyed or not isinstance(case.window, GlobalWindows))
+    uses_processing_time = operator_of(case).processing_time or any(step.action == "clock" for step in case.steps)
+    return not uses_processing_time and (case.keyed or not isinstance(case.window, GlobalWindows))
 
 
 def pieces_of(case: Case, rng: random.Random) -> list[pa.Table]:
@@ -152,7 +152,7 @@ def pieces_of(case: Case, rng: random.Random) -> list[pa.Table]:
     return [*pieces, waiting] if waiting.num_rows else pieces
 
 
-def told(case: Case, firings: list[dict[str, Any]], late: list[dict[str, Any]]) -> list[str]:
+def lines_of(case: Case, firings: list[dict[str, Any]], late: list[dict[str, Any]]) -> list[str]:
     lines = []
     for row in firings:
         start, end = row["window_start"], row["window_end"]
@@ -208,7 +208,9 @@ def test_what_a_transcript_says_with_a_restart_in_the_middle(spark: SparkSession
     if half:
         go_on(0, pieces[:half], drain=False)
     go_on(half, pieces[half:], drain=case.steps[-1].action == "end")
-    assert told(case, found.rows, late.rows) == sorted(summed(line) for step in case.steps for line in step.expected)
+    assert lines_of(case, found.rows, late.rows) == sorted(
+        summed(line) for step in case.steps for line in step.expected
+    )
 
 
 # ---------------------------------------------------------------------- the clock
@@ -325,7 +327,7 @@ def test_a_trigger_of_ones_own_travels(spark: SparkSession) -> None:
     assert texts(own) == texts(built_in)
 
 
-BY_CLOCK = ProcessingTimeTrigger.after_end_of_window()
+IN_PROCESSING_TIME = ProcessingTimeTrigger.after_end_of_window()
 
 
 def test_a_trigger_by_the_clock_gives_the_same_whatever_the_key_groups_and_the_cuts(
@@ -334,7 +336,9 @@ def test_a_trigger_by_the_clock_gives_the_same_whatever_the_key_groups_and_the_c
     """The windows have ended by the clock, so each element fires: those at the end of a key group, too."""
     table = events(60, users=5)
     found = [
-        texts(of_table(spark, table, trigger=BY_CLOCK, key_groups=n).aggregate(*MEASURES).toArrow().to_pylist())
+        texts(
+            of_table(spark, table, trigger=IN_PROCESSING_TIME, key_groups=n).aggregate(*MEASURES).toArrow().to_pylist()
+        )
         for n in (1, 2, 32)
     ]
     assert len(found[0]) == 60
@@ -343,7 +347,7 @@ def test_a_trigger_by_the_clock_gives_the_same_whatever_the_key_groups_and_the_c
     write_files(table, tmp_path / "in", [20, 40])
     drained = Collect()
     stream = stream_of(spark, tmp_path / "in")
-    windowed = window(stream, TumblingWindows.of(HOUR), trigger=BY_CLOCK, in_order=True, key_groups=2)
+    windowed = window(stream, TumblingWindows.of(HOUR), trigger=IN_PROCESSING_TIME, in_order=True, key_groups=2)
     windowed.run({"results": drained}, aggregate=MEASURES, checkpoint=str(tmp_path / "cp"))
     assert texts(drained.rows) == found[0]
 

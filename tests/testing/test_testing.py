@@ -398,7 +398,9 @@ class Counting(Operator):
         store.write_header(str(count).encode())
         marks = [arrival.watermark for arrival in arrivals if arrival.events is None]
         row = {"count": count, "time": max(marks, default=now.processing_time)}
-        return Result({} if tables else {"counts": pa.Table.from_pylist([row], self.output_schemas["counts"])}, wake=7)
+        return Result(
+            {} if tables else {"counts": pa.Table.from_pylist([row], self.output_schemas["counts"])}, next_event_time=7
+        )
 
 
 def test_any_operator_can_be_driven() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asterism.text.strict_json import (
     MAX_BYTES,
-    JsonTextError,
+    DocumentSyntaxError,
     decode,
     line_and_column,
     offset_of,
@@ -21,7 +21,7 @@ from asterism.text.strict_json import (
 
 
 def refusal(source: str | bytes) -> tuple[str, int, int]:
-    with pytest.raises(JsonTextError) as caught:
+    with pytest.raises(DocumentSyntaxError) as caught:
         decode(text_of(source))
     return caught.value.message, caught.value.line, caught.value.column
 

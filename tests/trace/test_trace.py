@@ -56,7 +56,7 @@ def traced(pattern: Pattern, words: str, **options: Any) -> Trace:
     return trace(pattern, rows(words), time="t", **options)
 
 
-def told(found: Trace, *, waits: bool = False) -> list[str]:
+def lines_of(found: Trace, *, waits: bool = False) -> list[str]:
     """What is said about single steps, without headlines, summary and, if not asked for, what just goes on."""
     skipped = {None} if waits else {None, What.WAITED, What.NOTHING}
     return [line.strip() for what, line in found.lines() if what not in skipped]
@@ -96,7 +96,7 @@ def test_first_condition_is_never_met() -> None:
 
 
 def test_match_is_told_step_by_step() -> None:
-    assert told(traced(stage(stage(begin().followed_by("b")).times(2).followed_by("c")), "a1 b2 x3 b4 c5")) == [
+    assert lines_of(traced(stage(stage(begin().followed_by("b")).times(2).followed_by("c")), "a1 b2 x3 b4 c5")) == [
         "#1 a=[1] begins; waits for b",
         "#1 becomes #2 a=[1] b=[2]; waits for b",
         "#2 becomes #3 a=[1] b=[2 4]; waits for c",
@@ -146,7 +146,7 @@ def test_strict_contiguity() -> None:
 
 def test_loop_that_ends_narrows_what_is_waited_for() -> None:
     found = traced(stage(begin().one_or_more().consecutive().followed_by("b")), "a1 x2", drain=False)
-    assert told(found) == [
+    assert lines_of(found) == [
         "#1 a=[1] begins; waits for a or b",
         "#1 now waits for b only: strict contiguity: the very next event had to be a: kind = 'a' is false (kind='x')",
     ]
@@ -224,7 +224,7 @@ def test_forbidden_event_without_a_condition() -> None:
 
 def test_absence_that_makes_a_match() -> None:
     found = traced(stage(begin().not_followed_by("n")).within(ms(9)), "a1 x2")
-    assert told(found, waits=True) == [
+    assert lines_of(found, waits=True) == [
         "#1 a=[1] begins; waits for the end of the window without n",
         "#1 waits on for the end of the window without n: kind = 'n' is false (kind='x')",
         "begins nothing: kind = 'a' is false (kind='x')",
@@ -241,7 +241,7 @@ def test_last_stage_that_must_not_be_next() -> None:
 def test_skipped_after_a_match() -> None:
     skip = AfterMatchSkipStrategy.skip_past_last_event()
     found = traced(stage(begin(skip=skip).followed_by("b")), "a1 a2 b3")
-    assert told(found)[-3:] == [
+    assert lines_of(found)[-3:] == [
         "#2 becomes #4 a=[2] b=[3]",
         "match 1: #3 a=[1] b=[3]",
         "#4 is dropped: skipped after match 1 (SKIP_PAST_LAST_EVENT)",
@@ -252,8 +252,8 @@ def test_match_that_is_held_back() -> None:
     skip = AfterMatchSkipStrategy.skip_past_last_event()
     pattern = begin(skip=skip).followed_by("b").where("kind = 'b' AND price = LAST(a.price)")
     found = traced(pattern, "a1=1 a2=2 b3=2")
-    assert "#3 a=[2] b=[3] is complete, but held back: #1 began earlier and could still discard it" in told(found)
-    assert told(found)[-2:] == [
+    assert "#3 a=[2] b=[3] is complete, but held back: #1 began earlier and could still discard it" in lines_of(found)
+    assert lines_of(found)[-2:] == [
         "#1 is dropped: the input ends, and it still waits for b",
         "match 1: #3 a=[2] b=[3]",
     ]
@@ -264,7 +264,7 @@ def test_match_that_is_held_back() -> None:
 def test_in_flinks_semantics_a_forbidden_event_can_end_it_all() -> None:
     pattern = stage(stage(Pattern.begin(begin("g").optional()).not_followed_by("n")).followed_by("b"))
     found = traced(pattern, "n1 g2", semantics=Semantics.FLINK)
-    assert told(found, waits=True) == [
+    assert lines_of(found, waits=True) == [
         "begins nothing: forbidden event, not followed by \"n\": kind = 'n' is true (kind='n')",
         "begins nothing: a forbidden event came before any was taken, which ends it all in Flink",
     ]
@@ -420,7 +420,7 @@ def test_skip_strategy_that_must_find_its_stage(name: str) -> None:
 def test_late_events_are_told() -> None:
     found = traced(stage(begin().followed_by("b")), "a10 b12 a5", max_out_of_orderness=ms(3), drain=False)
     assert found.late == (3,)
-    assert told(found)[-1] == "late: the watermark is 3 ms past its time; it takes no part"
+    assert lines_of(found)[-1] == "late: the watermark is 3 ms past its time; it takes no part"
     assert "event 3  5  kind='a'" in str(found)
 
 
@@ -441,7 +441,7 @@ def test_watermark_sees_the_events_of_other_keys() -> None:
 def test_event_without_a_time() -> None:
     events = [{"kind": "a", "t": None}, {"kind": "a", "t": 1}]
     found = trace(begin(), events, time="t")
-    assert told(found)[0] == "without a time, and so without a place among the others; it takes no part"
+    assert lines_of(found)[0] == "without a time, and so without a place among the others; it takes no part"
     assert len(found.matches) == 1
 
 
@@ -511,10 +511,10 @@ def test_only_dropped() -> None:
 
 def test_same_reason_of_many_is_told_once() -> None:
     found = traced(stage(begin().followed_by("b")), " ".join(f"a{n}" for n in range(1, 12)) + " x12")
-    assert "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more wait on for b: kind = 'b' is false (kind='x')" in told(
+    assert "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more wait on for b: kind = 'b' is false (kind='x')" in lines_of(
         found, waits=True
     )
-    assert told(found)[-1] == (
+    assert lines_of(found)[-1] == (
         "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more are dropped: the input ends, and it still waits for b"
     )
 

@@ -39,7 +39,7 @@ def traced(case: Case, semantics: Semantics) -> tuple[Answer, Recorder, Interpre
     events = events_of(case, ids)
     times = events.column("ts").to_numpy() * 1000
     nfa = compile_pattern(pattern, semantics)
-    conditions = Conditions(nfa, events, times, forgiving=semantics is Semantics.FLINK)
+    conditions = Conditions(nfa, events, times, allows_unknown_stages=semantics is Semantics.FLINK)
     recorder = Recorder(pattern, nfa, times, TimeColumn("ts", SCHEMA.field("ts").type), conditions)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
     rank = ranks(events, case.get("order_by") or ())

@@ -87,10 +87,10 @@ class Driver:
         self.case, self.way = case, way
         self.operator = operator_of(case, incremental=way.incremental, pages=way.pages)
         self.store = MemoryStore()
-        self.watermark, self.clock = -(2**63) + 1, 0
+        self.watermark, self.processing_time = -(2**63) + 1, 0
         self.found: list[str] = []
-        self.wake: int | None = None
-        self.wake_processing: int | None = None
+        self.next_event_time: int | None = None
+        self.next_processing_time: int | None = None
 
     def play(self) -> list[list[str]]:
         results: list[list[str]] = []
@@ -129,10 +129,10 @@ class Driver:
                     self._call(())
                 self.watermark = to
             case "clock":
-                self.clock = step.time * 1000
+                self.processing_time = step.time * 1000
                 self._call(())
             case "end":
-                self.watermark = self.clock = END_OF_TIME
+                self.watermark = self.processing_time = END_OF_TIME
                 self._call(())
                 assert self.store.is_empty
 
@@ -149,8 +149,8 @@ class Driver:
         if events is not None or announce is not None:
             arrivals = [Arrival("events", events, *([announce] if announce is not None else []))]
         known = self.watermark if not self.way.announced or self.watermark == END_OF_TIME else -(2**63) + 1
-        result = self.operator.process(self.store, arrivals, Now(known, self.clock))
-        self.wake, self.wake_processing = result.wake, result.wake_processing
+        result = self.operator.process(self.store, arrivals, Now(known, self.processing_time))
+        self.next_event_time, self.next_processing_time = result.next_event_time, result.next_processing_time
         for row in result.outputs.get(FIRINGS, pa.table({})).to_pylist():
             values = row["values"] if "values" in row else [row["total"], row["n"], row["newest"]]
             end = END if row["window_end"] is None else self._millis(row["window_end"])

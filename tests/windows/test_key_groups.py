@@ -32,10 +32,10 @@ from asterism.windows.triggers import (
 SECOND = timedelta(seconds=1)
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CLOCK = int(NOW.timestamp()) * 10**6
+PROCESSING_TIME = int(NOW.timestamp()) * 10**6
 SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64"})
 AT_END = EventTimeTrigger.after_end_of_window()
-BY_CLOCK = ProcessingTimeTrigger.after_end_of_window()
+IN_PROCESSING_TIME = ProcessingTimeTrigger.after_end_of_window()
 ELEMENTS = pa.Table.from_pylist(
     [{"k": "abcde"[n % 5], "t": BEGIN + n // 5 * 4 * SECOND, "v": n} for n in range(30)], SCHEMA
 )
@@ -63,8 +63,8 @@ class AtOnce(WhenItCame):
 
 
 POLICIES: dict[str, tuple[Trigger, int]] = {
-    "the end by the clock, which has passed": (BY_CLOCK, 30),
-    "the end by either": (AnyOf(BY_CLOCK, AT_END), 30),
+    "the end by the clock, which has passed": (IN_PROCESSING_TIME, 30),
+    "the end by either": (AnyOf(IN_PROCESSING_TIME, AT_END), 30),
     "early by the clock, which stands still": (
         AT_END.with_early_trigger(ContinuousProcessingTimeTrigger.of(SECOND)),
         0,
@@ -88,16 +88,16 @@ def over_a_table(operator: WindowOperator, key_groups: int) -> list[tuple[Any, .
     rows = ELEMENTS.append_column(BATCH_GROUP, pa.array(groups.astype("int32")))
     rows = rows.sort_by([(BATCH_GROUP, "ascending"), ("t", "ascending")])
     runner: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    runner = run_groups(operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)), CLOCK)
+    runner = run_groups(operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)), PROCESSING_TIME)
     found = []
     for batch in runner(iter(rows.to_batches(max_chunksize=7))):
         for row in batch.to_pylist():
             assert row["output"] == FIRINGS
             found += batch_from_bytes(row["chunk"], operator.output_schemas[FIRINGS]).to_pylist()
-    return told(found)
+    return firings_of(found)
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def firings_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((r["k"], str(r["window_start"]), r["firing"], r["kind"], r["total"], r["n"]) for r in rows)
 
 
@@ -114,11 +114,11 @@ def test_it_does_not_matter_how_keys_are_grouped_or_elements_are_cut(
 
     # The same elements as a stream that is drained, in one key group.
     for size in (1, 4, 30):
-        harness = OperatorHarness(operator_of(windows, trigger), keys=["k"]).move(processing_time=CLOCK)
+        harness = OperatorHarness(operator_of(windows, trigger), keys=["k"]).move(processing_time=PROCESSING_TIME)
         for begin in range(0, 30, size):
             ahead = ELEMENTS.column("t")[begin].as_py()
             harness.move(watermark=int(ahead.timestamp()) * 10**6 - 1).feed(ELEMENTS.slice(begin, size))
-        found.append(told(harness.end().rows(FIRINGS)))
+        found.append(firings_of(harness.end().rows(FIRINGS)))
     assert all(one == found[0] for one in found)
     if isinstance(windows, TumblingWindows) and early:
         assert len([row for row in found[0] if row[3] == "early"]) == early

@@ -14,5 +14,5 @@ CASES = cases()
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_operator_does_what_the_transcript_says(case: Case, way: Way) -> None:
     found = [sorted(one) for one in Driver(case, way).play()]
-    said = [(step.action, step.time) for step in case.steps]
-    assert list(zip(said, found, strict=True)) == list(zip(said, expected(case, way), strict=True))
+    steps = [(step.action, step.time) for step in case.steps]
+    assert list(zip(steps, found, strict=True)) == list(zip(steps, expected(case, way), strict=True))

@@ -35,9 +35,9 @@ def seconds(low: int, high: int) -> st.SearchStrategy[timedelta]:
 
 
 @cache
-def triggers(event: bool, merges: bool, clock: bool) -> st.SearchStrategy[t.Trigger]:
+def triggers(event: bool, merges: bool, processing_time: bool) -> st.SearchStrategy[t.Trigger]:
     leaves: list[st.SearchStrategy[t.Trigger]] = [st.integers(1, 4).map(t.CountTrigger.at_least), st.just(t.never)]
-    if clock:
+    if processing_time:
         leaves += [
             st.just(t.ProcessingTimeTrigger.after_end_of_window()),
             seconds(0, 12).map(t.ProcessingTimeTrigger.after_first_element),
@@ -61,7 +61,7 @@ def triggers(event: bool, merges: bool, clock: bool) -> st.SearchStrategy[t.Trig
             inner.map(lambda part: ends.after_end_of_window().with_early_trigger(part)),
             inner.map(t.PurgingTrigger.of),
         ]
-        if clock:
+        if processing_time:
             kinds.append(inner.map(lambda part: t.ProcessingTimeTrigger.after_end_of_window().with_early_trigger(part)))
         if event:
             kinds += [
@@ -117,12 +117,12 @@ def a_case(draw: st.DrawFn, ordered: bool = False) -> Case:
             max_size=10,
         )
     )
-    clock = 0
+    processing_time = 0
     for at, step in enumerate(steps):  # the clock does not go back
         if step.action == "clock":
-            clock = max(clock, step.time)
-            steps[at] = Step("clock", time=clock)
-    trigger = draw(triggers(event, window.merges, clock=not ordered))
+            processing_time = max(processing_time, step.time)
+            steps[at] = Step("clock", time=processing_time)
+    trigger = draw(triggers(event, window.merges, processing_time=not ordered))
     lateness = draw(st.sampled_from([0, 0, 3000, 20_000])) if event else 0
     if any(isinstance(part, t.EventTimeTrigger) and part.late is not None for part in t.walk(trigger)):
         lateness = max(lateness, 1000)  # without any, a late trigger is refused

@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 TEN = TumblingWindows.of(10 * SECOND)
 SCHEMA = pa.schema({"t": "int64", "v": "int64"})
 AT_END = EventTimeTrigger.after_end_of_window()
-BY_CLOCK = ProcessingTimeTrigger.after_end_of_window()
+IN_PROCESSING_TIME = ProcessingTimeTrigger.after_end_of_window()
 
 
 def fired(trigger: Trigger, windows: Windows = TEN, time: str | None = "t", **more: Any) -> list[tuple[Any, ...]]:
@@ -48,10 +48,10 @@ def test_the_mode_of_the_whole_overrides_that_of_its_parts(early: Trigger) -> No
 
 def test_a_window_without_an_end_ends_when_nothing_comes_any_more() -> None:
     assert fired(AT_END, GlobalWindows()) == [("on_time", True, 3)]
-    assert fired(BY_CLOCK, GlobalWindows()) == []
-    assert fired(BY_CLOCK, GlobalWindows(), time=None) == [("on_time", True, 3)]
+    assert fired(IN_PROCESSING_TIME, GlobalWindows()) == []
+    assert fired(IN_PROCESSING_TIME, GlobalWindows(), time=None) == [("on_time", True, 3)]
 
 
 def test_a_window_in_event_time_that_has_ended_by_the_clock_fires_with_each_element() -> None:
-    assert fired(BY_CLOCK) == [("early", False, 1), ("early", False, 3)]
-    assert fired(BY_CLOCK, in_order=True) == [("early", False, 1), ("early", False, 3)]
+    assert fired(IN_PROCESSING_TIME) == [("early", False, 1), ("early", False, 3)]
+    assert fired(IN_PROCESSING_TIME, in_order=True) == [("early", False, 1), ("early", False, 3)]

@@ -12,8 +12,8 @@ CASES = cases()
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_reference_does_what_the_transcript_says(case: Case) -> None:
     found = play_reference(case)
-    said = [(step.action, step.time, sorted(step.expected)) for step in case.steps]
-    assert [(step.action, step.time, sorted(one)) for step, one in zip(case.steps, found, strict=True)] == said
+    written = [(step.action, step.time, sorted(step.expected)) for step in case.steps]
+    assert [(step.action, step.time, sorted(one)) for step, one in zip(case.steps, found, strict=True)] == written
 
 
 def test_there_are_enough_and_each_has_its_own_name() -> None:

@@ -119,7 +119,7 @@ def test_aggregates_with_an_evictor() -> None:
 def test_only_what_is_needed_is_carried_and_kept() -> None:
     made = operator(measures=["count(*) AS n"])
     assert made.inputs["events"].prepared.names == ["k:k", "__time"]
-    assert operator().carried == ["v"]
+    assert operator().kept_columns == ["v"]
     assert set(operator().inputs["events"].schema.names) == {"k", "t", "v"}
 
 
@@ -191,12 +191,12 @@ def test_wakes_when_something_is_due() -> None:
     store = MemoryStore()
     events = made.prepare("events", table(("a", 1, 1)))
     result = made.process(store, [Arrival("events", events)], Now(BEFORE_TIME, micros(100)))
-    assert (result.wake, result.wake_processing) == (micros(10) - 1, micros(105))
+    assert (result.next_event_time, result.next_processing_time) == (micros(10) - 1, micros(105))
     result = made.process(store, [], Now(BEFORE_TIME, micros(105)))
     assert result.outputs["firings"].num_rows == 1
-    assert (result.wake, result.wake_processing) == (micros(10) - 1, None)
+    assert (result.next_event_time, result.next_processing_time) == (micros(10) - 1, None)
     result = made.process(store, [], Now(micros(10), micros(106)))
-    assert (result.wake, result.wake_processing) == (None, None)
+    assert (result.next_event_time, result.next_processing_time) == (None, None)
     assert result.metrics == {"on_time_firings": 1}
     assert store.is_empty
 
@@ -206,7 +206,7 @@ def test_windows_in_processing_time_wake_by_the_clock() -> None:
     store = MemoryStore()
     events = made.prepare("events", table(("a", 1, 1)))
     result = made.process(store, [Arrival("events", events)], Now(BEFORE_TIME, micros(3)))
-    assert (result.wake, result.wake_processing) == (None, micros(10))
+    assert (result.next_event_time, result.next_processing_time) == (None, micros(10))
 
 
 def test_what_has_no_time_is_late() -> None:

@@ -25,7 +25,7 @@ NAMES |= {"SessionWindows": SessionWindows, "GlobalWindows": GlobalWindows, "Evi
 
 
 @settings(deadline=None, derandomize=True, max_examples=200, database=None)
-@given(triggers(event=True, merges=False, clock=True))
+@given(triggers(event=True, merges=False, processing_time=True))
 def test_repr_is_the_code_that_makes_it(trigger: t.Trigger) -> None:
     again = eval(repr(trigger), NAMES)
     assert again == trigger
@@ -78,7 +78,7 @@ def test_the_plan_has_a_row_for_each_part() -> None:
     plan = trigger_table_of(
         t.EventTimeTrigger.after_end_of_window().with_early_trigger(inner).with_late_trigger(t.CountTrigger.at_least(5))
     )
-    assert [TriggerPart(row[0]).name for row in plan.rows] == ["END_EVENT", "FIRST_CLOCK", "COUNT"]
+    assert [TriggerPart(row[0]).name for row in plan.rows] == ["END_EVENT", "FIRST_PROCESSING", "COUNT"]
 
 
 def test_triggers_may_be_nested_deep() -> None:

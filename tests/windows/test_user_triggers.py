@@ -71,7 +71,7 @@ class AtEnd(Trigger):
         pass
 
 
-class ByClock(Trigger):
+class InProcessingTime(Trigger):
     def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
         ctx.register_processing_time_timer(ctx.processing_time + 10 * SECOND)
         ctx.register_processing_time_timer(ctx.processing_time + 20 * SECOND)
@@ -99,7 +99,7 @@ def harness(trigger: Trigger, windows: Windows | None = None, **more: Any) -> Op
     return OperatorHarness(operator, keys=["k"])
 
 
-def told(found: OperatorHarness) -> list[tuple[int, str, int]]:
+def firings_of(found: OperatorHarness) -> list[tuple[int, str, int]]:
     return [(row["firing"], row["kind"], row["n"]) for row in found.rows("firings")]
 
 
@@ -136,20 +136,20 @@ def test_by_hand_and_built_in_do_the_same(own: Trigger, built_in: Trigger, windo
             if restored:
                 found = harness(trigger, windows, lateness=20 * SECOND).restore(found.snapshot())
         found.move(watermark=micros(11)).feed(events(5, 8, 9.5)).move(watermark=micros(18)).feed(events(16, 2)).end()
-        results.append(told(found))
+        results.append(firings_of(found))
     assert results[0] == results[1]
     assert results[0]
 
 
 def test_by_the_clock_and_purging() -> None:
     """A trigger of one's own may purge by itself."""
-    found = harness(ByClock()).tick(micros(0)).feed(events(1, 2))
+    found = harness(InProcessingTime()).tick(micros(0)).feed(events(1, 2))
     assert found.operator.processing_time
     assert found.wake is not None
     found.tick(micros(9)).feed(events(3)).tick(micros(10))
-    assert told(found) == [(1, "early", 3)]
+    assert firings_of(found) == [(1, "early", 3)]
     found.feed(events(4)).tick(micros(20))
-    assert told(found) == [(1, "early", 3), (2, "early", 1)]
+    assert firings_of(found) == [(1, "early", 3), (2, "early", 1)]
 
 
 class AtEndOfWindow(AtEnd):
@@ -157,7 +157,7 @@ class AtEndOfWindow(AtEnd):
 
     def __init__(self, after: timedelta = timedelta(0)) -> None:
         self.after = after
-        self.told: list[datetime] = []
+        self.times: list[datetime] = []
 
     def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
         assert window.end is not None
@@ -166,7 +166,7 @@ class AtEndOfWindow(AtEnd):
 
     def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
         assert window.end is not None
-        self.told.append(time)
+        self.times.append(time)
         # A session that has grown keeps the timers of its former ends.
         return TriggerResult.FIRE if time >= window.end else TriggerResult.CONTINUE
 
@@ -180,19 +180,19 @@ def test_a_timer_at_the_end_of_a_window_is_due_when_it_ends(windows: Windows, in
     assert found.is_empty
 
     found = harness(AtEndOfWindow(), windows, in_order=in_order).feed(events(0, 1)).end()
-    assert told(found) == [(1, "on_time", 2)]
+    assert firings_of(found) == [(1, "on_time", 2)]
 
 
 def test_a_timer_at_the_end_with_lateness() -> None:
     """The end is on time. A timer that a late element sets there is late."""
     trigger = AtEndOfWindow()
     found = harness(trigger, lateness=10 * SECOND).feed(events(1)).move(watermark=micros(10) - 1)
-    assert told(found) == [(1, "on_time", 1)]
-    assert trigger.told == [BEGIN + 10 * SECOND]
+    assert firings_of(found) == [(1, "on_time", 1)]
+    assert trigger.times == [BEGIN + 10 * SECOND]
     found.feed(events(2)).move(watermark=micros(12))
-    assert told(found) == [(1, "on_time", 1), (2, "late", 2)]
+    assert firings_of(found) == [(1, "on_time", 1), (2, "late", 2)]
     found.end()
-    assert told(found) == [(1, "on_time", 1), (2, "late", 2)]
+    assert firings_of(found) == [(1, "on_time", 1), (2, "late", 2)]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_timer_after_the_window_is_due_when_it_is_dropped(lateness: int, after
     trigger = AtEndOfWindow(after * SECOND)
     found = harness(trigger, lateness=lateness * SECOND).feed(events(1)).move(watermark=micros(30))
     assert [(row["kind"], row["is_last"]) for row in found.rows("firings")] == [(kind, after > lateness)]
-    assert trigger.told == [BEGIN + (10 + after) * SECOND]
+    assert trigger.times == [BEGIN + (10 + after) * SECOND]
 
 
 def test_times_in_milliseconds_have_an_end_too() -> None:
@@ -213,10 +213,10 @@ def test_times_in_milliseconds_have_an_end_too() -> None:
         TumblingWindows.of(10 * SECOND), schema, time="t", trigger=AtEndOfWindow(), measures=["count(*) AS n"]
     )
     found = OperatorHarness(operator).feed(pa.table({"t": [1000]}, schema)).move(watermark=9_999_000)
-    assert told(found) == [(1, "on_time", 1)]
+    assert firings_of(found) == [(1, "on_time", 1)]
 
 
-class PastTimer(ByClock):
+class PastTimer(InProcessingTime):
     """Its timers are due when they are set."""
 
     def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
@@ -229,7 +229,7 @@ def test_a_timer_that_the_clock_has_passed_is_due_at_once(together: bool) -> Non
     found = harness(PastTimer()).tick(micros(0))
     for part in (events(1, 2),) if together else (events(1), events(2)):
         found.feed(part)
-    assert told(found) == [(1, "early", 1), (2, "early", 1)]
+    assert firings_of(found) == [(1, "early", 1), (2, "early", 1)]
 
 
 def test_a_deleted_timer_is_not_told() -> None:
@@ -242,22 +242,22 @@ def test_a_deleted_timer_is_not_told() -> None:
             return TriggerResult.CONTINUE
 
         def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
-            self.told.append(time)
+            self.times.append(time)
             ctx.delete_event_time_timer(BEGIN + 4 * SECOND)
             return TriggerResult.CONTINUE
 
     trigger = Deletes()
     harness(trigger).feed(events(1)).move(watermark=micros(9))
-    assert trigger.told == [BEGIN + 3 * SECOND]
+    assert trigger.times == [BEGIN + 3 * SECOND]
 
 
 def test_a_trigger_in_event_time_does_not_wait_for_the_clock() -> None:
     assert not harness(AtEnd()).operator.processing_time
     assert not harness(AnyOf(AtEnd(), CountTrigger.at_least(2))).operator.processing_time
-    assert harness(AnyOf(AtEnd(), ByClock())).operator.processing_time
+    assert harness(AnyOf(AtEnd(), InProcessingTime())).operator.processing_time
 
 
-class SeesTheClock(EveryNth):
+class ReadsProcessingTime(EveryNth):
     def __init__(self) -> None:
         super().__init__(1)
         self.seen: list[datetime] = []
@@ -270,7 +270,7 @@ class SeesTheClock(EveryNth):
 @pytest.mark.parametrize("in_order", [False, True])
 def test_the_end_of_input_is_no_time_of_the_clock(in_order: bool) -> None:
     """What waits for the watermark is taken by the clock as it was."""
-    trigger = SeesTheClock()
+    trigger = ReadsProcessingTime()
     found = harness(trigger, in_order=in_order).tick(micros(0)).feed(events(1)).tick(micros(5)).feed(events(2))
     found.move(processing_time=micros(7)).end()
     shown = [BEGIN + 7 * SECOND] * 2 if in_order else [BEGIN, BEGIN + 5 * SECOND]
@@ -287,7 +287,7 @@ def test_state_may_hold_what_json_does_not_know() -> None:
 
     found = harness(Remembers(1)).feed(events(1))
     found = harness(Remembers(1)).restore(found.snapshot()).feed(events(2))
-    assert told(found) == [(1, "early", 2)]
+    assert firings_of(found) == [(1, "early", 2)]
 
 
 def test_what_cannot_be_kept_is_an_error() -> None:
@@ -314,7 +314,7 @@ def test_clear_is_called_when_the_window_is_dropped() -> None:
 def test_a_delta_function_of_an_evictor() -> None:
     evictor = Evictor.delta(2, lambda a, b: abs(b["v"] - a["v"]))
     found = harness(CountTrigger.at_least(4), GlobalWindows(), evictor=evictor).feed(events(1, 2, 3, 4))
-    assert told(found) == [(1, "early", 2)]
+    assert firings_of(found) == [(1, "early", 2)]
 
 
 @pytest.mark.parametrize(
@@ -344,11 +344,11 @@ def test_windows_of_all_times_are_shown_to_a_function(day: int, shown: datetime)
 def test_a_trigger_sees_windows_of_long_ago() -> None:
     seen = []
 
-    class Looks(AtEnd):
+    class ReadsWindow(AtEnd):
         def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
             seen.append(window.start)
             return TriggerResult.CONTINUE
 
     long_ago = datetime(1860, 6, 26, tzinfo=UTC)
-    harness(Looks()).feed(pa.Table.from_pylist([{"k": "a", "t": long_ago, "v": 1}], SCHEMA))
+    harness(ReadsWindow()).feed(pa.Table.from_pylist([{"k": "a", "t": long_ago, "v": 1}], SCHEMA))
     assert seen == [long_ago]

@@ -41,7 +41,7 @@ SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 SCHEMA = pa.schema({"k": "string", "t": pa.timestamp("us", "UTC"), "v": "int64", "s": "string"})
 TEN = TumblingWindows.of(10 * SECOND)
 END: Any = EventTimeTrigger.after_end_of_window()
-CLOCK: Any = ProcessingTimeTrigger.after_end_of_window()
+IN_PROCESSING_TIME: Any = ProcessingTimeTrigger.after_end_of_window()
 
 
 def text_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
@@ -92,9 +92,11 @@ TRIGGERS: dict[str, Provocation] = {
     "count_of_a_fraction": lambda: CountTrigger.at_least(2.5),  # type: ignore[arg-type]
     "count_of_true": lambda: CountTrigger.at_least(True),
     "count_that_never_comes": lambda: CountTrigger.at_least(2**63),
-    "late_trigger_by_the_clock": lambda: CLOCK.with_late_trigger(CountTrigger.at_least(5)),
-    "early_trigger_twice": lambda: END.with_early_trigger(CountTrigger.at_least(1)).with_early_trigger(CLOCK),
-    "late_trigger_twice": lambda: END.with_late_trigger(CountTrigger.at_least(1)).with_late_trigger(CLOCK),
+    "late_trigger_by_the_clock": lambda: IN_PROCESSING_TIME.with_late_trigger(CountTrigger.at_least(5)),
+    "early_trigger_twice": lambda: END.with_early_trigger(CountTrigger.at_least(1)).with_early_trigger(
+        IN_PROCESSING_TIME
+    ),
+    "late_trigger_twice": lambda: END.with_late_trigger(CountTrigger.at_least(1)).with_late_trigger(IN_PROCESSING_TIME),
     "early_trigger_of_first_element": lambda: EventTimeTrigger.after_first_element(SECOND).with_early_trigger(END),
     "late_trigger_of_first_element": lambda: EventTimeTrigger.after_first_element(SECOND).with_late_trigger(END),
     "early_trigger_of_first_element_by_the_clock": lambda: ProcessingTimeTrigger.after_first_element(
@@ -141,7 +143,7 @@ DEFINITIONS: dict[str, Provocation] = {
     "trigger_is_a_number": lambda: made(trigger=5),
     "lateness_is_negative": lambda: made(lateness=-SECOND),
     "late_trigger_without_lateness": lambda: made(
-        trigger=AnyOf(CLOCK, END.with_late_trigger(CountTrigger.at_least(5)))
+        trigger=AnyOf(IN_PROCESSING_TIME, END.with_late_trigger(CountTrigger.at_least(5)))
     ),
     "lateness_in_processing_time": lambda: made(time=None, lateness=SECOND),
     "event_time_trigger_in_processing_time": lambda: made(time=None, trigger=AnyOf(CountTrigger.at_least(1), END)),

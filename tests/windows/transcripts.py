@@ -242,7 +242,7 @@ def play_reference(case: Case) -> list[list[str]]:
             case "watermark":
                 reference.move_watermark(step.time)
             case "clock":
-                reference.move_clock(step.time)
+                reference.advance_processing_time(step.time)
             case "end":
                 reference.end()
         results.append(

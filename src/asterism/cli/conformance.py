@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.terminal import errors_explained, semantics_option, stderr, told_if_slow
+from asterism.cli.terminal import errors_explained, notice_if_slow, semantics_option, stderr
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
 
@@ -61,7 +61,7 @@ def conformance(
         from asterism.conformance.engines import warm_up
 
         cases = list(read_cases(_corpus_files(paths)))
-        with told_if_slow("compiling the kernel, once per machine"):
+        with notice_if_slow("compiling the kernel, once per machine"):
             warm_up(engine)
         outcomes = _run_on_spark if on_spark else _run_here
         passed = failed = 0

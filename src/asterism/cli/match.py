@@ -24,6 +24,7 @@ from asterism.cli.terminal import (
 )
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
+from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -198,7 +199,7 @@ def _write(rows: DataFrame, out: Path, work: Path) -> None:
     if kind == "csv":
         for field in rows.schema:
             if isinstance(field.dataType, T.ArrayType | T.StructType | T.MapType):
-                rows = rows.withColumn(field.name, F.to_json("`" + field.name.replace("`", "``") + "`"))
+                rows = rows.withColumn(field.name, F.to_json(quoted_name(field.name)))
     written = work / "written"
     rows.coalesce(1).write.format(kind).options(**WRITE_OPTIONS).save(str(written))
     [part] = written.glob("part-*")

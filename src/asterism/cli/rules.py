@@ -155,8 +155,10 @@ def _named(rule: Rule) -> str:
 
 
 def _tell(rule: Rule, checked: CheckedProcessor) -> None:
-    told = [(problem, "") for problem in checked.problems] + [(warning, "warning: ") for warning in checked.warnings]
-    for problem, word in told:
+    messages = [(problem, "") for problem in checked.problems] + [
+        (warning, "warning: ") for warning in checked.warnings
+    ]
+    for problem, word in messages:
         click.echo(f"{printable(rule.where)}:{replace(problem, message=f'{_named(rule)}: {word}{problem.message}')}")
     if checked.more:
         click.echo(f"{printable(rule.where)}: {_named(rule)}: {checked.more} more problems")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asterism.cli.files import FORMATS, files_of
+from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,7 @@ def with_event_time(df: DataFrame, column: str | None) -> DataFrame:
     if column is None or column not in df.columns:
         return df
     kind = df.schema[column].dataType
-    quoted = F.col("`" + column.replace("`", "``") + "`")
+    quoted = F.col(quoted_name(column))
     if isinstance(kind, T.StringType | T.DateType):
         return df.withColumn(column, F.to_timestamp(quoted))
     if isinstance(kind, T.IntegerType):

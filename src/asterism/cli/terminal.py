@@ -112,7 +112,7 @@ def stderr() -> Console:
 
 
 @contextmanager
-def told_if_slow(text: str) -> Iterator[None]:
+def notice_if_slow(text: str) -> Iterator[None]:
     timer = threading.Timer(SLOW, click.echo, [text], {"err": True})
     timer.daemon = True
     timer.start()

@@ -31,16 +31,16 @@ def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def hash_texts(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """The hash of each string; *texts* has no nulls.
+def hash_strings(strings: pa.Array) -> npt.NDArray[np.uint64]:
+    """The hash of each string; *strings* has no nulls.
 
-    >>> [hex(value) for value in hash_texts(pa.array(["", "a"]))]
+    >>> [hex(value) for value in hash_strings(pa.array(["", "a"]))]
     ['0xf52a15e9a9b5e89b', '0x2c0bdbf481420f8']
     """
-    texts = texts.cast(pa.large_string())
-    _, offsets, data = texts.buffers()
-    at = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    strings = strings.cast(pa.large_string())
+    _, offsets, data = strings.buffers()
+    at = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    out = np.empty(len(texts), np.uint64)
+    out = np.empty(len(strings), np.uint64)
     _hash(at, values, out)
     return mixed(out)  # distributes short strings over all bits

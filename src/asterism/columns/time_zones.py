@@ -35,15 +35,15 @@ class Zone:
         """The offsets at instants."""
         return self.offsets[np.searchsorted(self.instants, _in_known_years(times), side="right")]
 
-    def first_instant(self, walls: Ints) -> Ints:
+    def first_instant(self, local_times: Ints) -> Ints:
         """The earliest instants of local times; for skipped local times, the transition."""
-        known = _in_known_years(walls)
+        known = _in_known_years(local_times)
         change = np.searchsorted(self.local, known, side="right")
         limit = np.append(self.instants, np.iinfo(np.int64).max)[change]
-        found: Ints = np.minimum(known - self.offsets[change], limit) + (walls - known)
+        found: Ints = np.minimum(known - self.offsets[change], limit) + (local_times - known)
         return found
 
-    def at_wall_clock(self, times: Ints) -> Ints:
+    def at_local_time(self, times: Ints) -> Ints:
         """The offsets at local times."""
         return self.offsets[np.searchsorted(self.local, _in_known_years(times), side="right")]
 
@@ -104,6 +104,6 @@ def wall_times(times: Ints, zone: str) -> Ints:
     return times + zone_of(zone).at_instant(times)
 
 
-def moments(walls: Ints, zone: str) -> Ints:
+def moments(local_times: Ints, zone: str) -> Ints:
     """The instants of the local times *walls*: the earlier one of a repeated local time; of a skipped one, the transition."""
-    return zone_of(zone).first_instant(walls)
+    return zone_of(zone).first_instant(local_times)

@@ -38,7 +38,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.stateful import clock, configure_state_store
+from asterism.spark.stateful import configure_state_store, processing_time_column
 
 KEY_GROUPS = 16
 PIECES = pa.schema([("number", pa.int64()), ("events", pa.list_(pa.struct(list(SCHEMA)))), ("watermark", pa.int64())])
@@ -242,7 +242,7 @@ def _run(
     arrived = spark.readStream.schema(_PIECES_DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
     packed = arrived.withColumn(KEY_HASH, F.xxhash64("number")).mapInArrow(pack(hosted, KEY_GROUPS, EVENTS), CHUNKS)
     results = (
-        packed.withColumn("clock", clock())
+        packed.withColumn("processing_time", processing_time_column())
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=OperatorHost(hosted),

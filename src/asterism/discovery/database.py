@@ -82,7 +82,7 @@ class Database:
         except ImportError as error:
             hint = _DRIVERS.get(url.get_backend_name())
             problem = f"the driver for {url.drivername} is not installed"
-            raise PatternProcessorError(problem, self._told(error), hint) from None
+            raise PatternProcessorError(problem, self._message(error), hint) from None
         except SQLAlchemyError as error:
             raise self._failure(error) from None
 
@@ -140,14 +140,14 @@ class Database:
         self._engine.dispose()
 
     def _failure(self, error: Exception) -> PatternProcessorError:
-        return PatternProcessorError(f"{shown_url(self.url)} cannot be used", self._told(error))
+        return PatternProcessorError(f"{shown_url(self.url)} cannot be used", self._message(error))
 
-    def _told(self, error: Exception) -> str:
-        told = "\n".join(" ".join(line.split()) for line in str(getattr(error, "orig", None) or error).splitlines())
+    def _message(self, error: Exception) -> str:
+        message = "\n".join(" ".join(line.split()) for line in str(getattr(error, "orig", None) or error).splitlines())
         for secret in sorted(self._secrets, key=len, reverse=True):
             for form in {secret, quote(secret, safe=""), quote_plus(secret)}:
-                told = told.replace(form, "***")
-        return told[:1000]
+                message = message.replace(form, "***")
+        return message[:1000]
 
 
 def _decoded(value: bytes) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 from asterism.text.strict_yaml import YamlPlace, read_yaml, written_yaml
 
 MAX_BYTES = 20_000_000
@@ -60,7 +60,7 @@ def read_document(source: bytes, name: str | Path = "") -> Document:
     try:
         text = text_of(source, MAX_BYTES, "YAML" if yaml else "JSON")
         root, place = read_yaml(text) if yaml else (decode(text), None)
-    except JsonTextError as error:
+    except DocumentSyntaxError as error:
         where = f"line {error.line} column {error.column}" if error.offset is not None else None
         detail = ": ".join(words for words in (error.detail, where) if words) or None
         raise PatternProcessorError(error.message, detail, error.hint) from None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from asterism.arguments import expect_text
+from asterism.arguments import expect_string
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
@@ -28,7 +28,7 @@ from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
-from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
 ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
 """Enabled; disabled; lower than an enabled version; undetermined."""
@@ -120,7 +120,7 @@ def rules_at(source: str, table: str = TABLE) -> KeptRules:
     """
     if "://" not in source:
         return FileRules(Path(source))
-    expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
     return SqlRules(Database(parsed_url(source)), table)
 
 
@@ -514,7 +514,7 @@ def _place_in(text: str) -> Locate:
             return 1, 1
         try:
             decode(text)
-        except JsonTextError as error:
+        except DocumentSyntaxError as error:
             return error.line, error.column
         return line_and_column(text, offset_of(text, path))
 

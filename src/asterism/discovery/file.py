@@ -154,18 +154,18 @@ class FileDiscoverer(PollingDiscoverer):
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
         taken = {name: file.content for name, file in files.items()}
-        before = self._look(taken)
+        before = self._read_files(taken)
         if self._files is not None and before == taken:
             # The next poll needs the times at which they were last read.
             self._files = {name: replace(files[name], content=before[name].kept()) for name in files}
             return None
         self._closed.wait(AT_REST.total_seconds())
-        after = self._look(before)
+        after = self._read_files(before)
         for _ in range(PATIENCE if self._files is None else 0):  # for the first set, it is worth waiting a moment
             if before == after:
                 break
             self._closed.wait(AT_REST.total_seconds())
-            before, after = after, self._look(after)
+            before, after = after, self._read_files(after)
         if self._files is None and before != after:
             raise PatternProcessorError(f"{self.path} is being written")
         for name in before.keys() | after.keys() | taken.keys():
@@ -197,7 +197,7 @@ class FileDiscoverer(PollingDiscoverer):
             for one in files[name].found
         )
 
-    def _look(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+    def _read_files(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
         """Read the current files, without those in *known* that cannot have changed."""
         found: dict[str, _Content] = {}
         size = 0

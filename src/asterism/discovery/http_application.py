@@ -99,7 +99,7 @@ class Application:
         except AsterismError as error:
             self._changed.set()  # the new content of a file that was not completely written may count
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 422)
-            return _json({"error": _told(error)}, status)
+            return _json({"error": _error_fields(error)}, status)
 
     def _route(self, request: Request) -> Callable[[Request, bytes], Answer]:
         """:raises AnswerError: the resource does not exist, or does not support the method"""
@@ -167,7 +167,7 @@ class Application:
             _log.warning("refused: %s", one)
         if len(report.refused) > MAX_LOGGED:
             _log.warning("refused: %d more, which the answer tells", len(report.refused) - MAX_LOGGED)
-        refused = [{"id": one.id, "version": one.version, **_told(one.error)} for one in report.refused]
+        refused = [{"id": one.id, "version": one.version, **_error_fields(one.error)} for one in report.refused]
         found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
         return _json(found, 207 if refused else 200)
 
@@ -192,7 +192,7 @@ def _json(value: Any, status: int, **headers: str) -> Answer:
     return Answer(HTTPStatus(status), body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def _told(error: AsterismError) -> dict[str, Any]:
+def _error_fields(error: AsterismError) -> dict[str, Any]:
     parts = {"message": error.message, "detail": error.detail, "path": getattr(error, "path", None), "hint": error.hint}
     return {name: value for name, value in parts.items() if value is not None and (value or name != "path")}
 

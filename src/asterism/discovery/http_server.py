@@ -109,7 +109,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        self._asked = "nothing"
+        self._request_line = "nothing"
         # Writing then waits until the socket has taken everything.
         writer.transport.set_write_buffer_limits(0)
 
@@ -132,7 +132,7 @@ class _Connection:
             headers.setdefault(name.decode(), []).append(value.decode("latin-1"))
         joined = {name: ", ".join(values) for name, values in headers.items()}
         request = Request(event.method.decode(), event.target.decode(), joined)
-        self._asked = printable(f"{request.method} {request.target}")
+        self._request_line = printable(f"{request.method} {request.target}")
         return request
 
     async def body(self) -> bytes:
@@ -144,7 +144,7 @@ class _Connection:
         return b"".join(parts)
 
     async def send(self, answer: Answer) -> None:
-        _log.debug("%s %s %d", self._writer.get_extra_info("peername"), self._asked, answer.status)
+        _log.debug("%s %s %d", self._writer.get_extra_info("peername"), self._request_line, answer.status)
         protocol, status, body = self._protocol, answer.status, answer.body
         is_unread = (
             protocol.their_state in (h11.SEND_BODY, h11.ERROR) and not protocol.they_are_waiting_for_100_continue
@@ -157,7 +157,7 @@ class _Connection:
         )
         async with asyncio.timeout(TOTAL_TIMEOUT):
             self._writer.write(protocol.send(head) or b"")
-            self._writer.write(b"" if self._asked.startswith("HEAD ") else body)
+            self._writer.write(b"" if self._request_line.startswith("HEAD ") else body)
             await self._writer.drain()
             if is_unread:
                 await self._discard()

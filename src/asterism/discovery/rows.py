@@ -11,7 +11,7 @@ from typing import Any
 
 from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import Discovered, RefusedProcessor, processor_from
-from asterism.text.strict_json import JsonTextError, decode, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
     "id",
@@ -135,7 +135,7 @@ def _expressions(row: Row, name: str) -> Any:
 def _json(text: str, name: str) -> Any:
     try:
         return decode(text_of(text))
-    except JsonTextError as error:
+    except DocumentSyntaxError as error:
         detail = ": ".join(part for part in (error.detail, error.place) if part) or None
         raise PatternProcessorError(f"{name}: {error.message}", detail, error.hint) from None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from asterism.arguments import expect, expect_text
+from asterism.arguments import expect, expect_string
 from asterism.discovery.database import Database, parsed_url, shown_url
 from asterism.discovery.documents import MAX_TOTAL
 from asterism.discovery.polling import PollingDiscoverer
@@ -64,7 +64,7 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         registry: ProcessorRegistry | None = None,
         connect_args: Mapping[str, Any] | None = None,
     ) -> None:
-        expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+        expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
         expect(PatternProcessorError, registry, ProcessorRegistry | None, "the registry is a ProcessorRegistry")
         expect(PatternProcessorError, connect_args, Mapping | None, "connect_args are a dict")
         self.url, self.table, self.interval = parsed_url(url), table, checked_interval(interval)
@@ -85,7 +85,7 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
     :param table: its name, or ``schema.table``
     :raises PatternProcessorError: the table already exists, or it cannot be created
     """
-    expect_text(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
     made = rule_table(table)
     database = Database(parsed_url(url))
     try:

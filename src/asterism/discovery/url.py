@@ -15,7 +15,7 @@ from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 
-from asterism.arguments import expect, expect_text, expect_texts
+from asterism.arguments import expect, expect_string, expect_strings
 from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
@@ -55,10 +55,10 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     def __init__(
         self, url: str, *, headers: Mapping[str, str] | None = None, interval: timedelta = timedelta(seconds=10)
     ) -> None:
-        expect_text(PatternProcessorError, url, "a URL is a text", "https://example.com/rules.json")
+        expect_string(PatternProcessorError, url, "a URL is a text", "https://example.com/rules.json")
         expect(PatternProcessorError, headers, Mapping | None, "headers are a dict", '{"Authorization": "Bearer ..."}')
         for each in (headers or {}).items():
-            expect_texts(PatternProcessorError, each, "a header is a name and a value")
+            expect_strings(PatternProcessorError, each, "a header is a name and a value")
         parts = _checked(url)
         self.url, self.headers, self.interval = url, dict(headers or {}), checked_interval(interval)
         self._shown = _shown(parts)
@@ -129,8 +129,8 @@ class UrlDiscoverer(PollingDiscoverer):
             found = self._items.processors(self._document(text, yaml).items, self.shown)
         self._digest = digest
         self._known = {
-            asked: headers[given]
-            for asked, given in (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified"))
+            request_header: headers[given]
+            for request_header, given in (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified"))
             if headers[given]
         }
         return found

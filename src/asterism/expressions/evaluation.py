@@ -445,8 +445,8 @@ def _longest_in(array: pa.Array) -> int:
 def _undecorated(message: str) -> str:
     """The essential part of an error message of DuckDB."""
     first = message.split("\n")[0] if "Error: " in message.split("\n")[0] else message
-    told = re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
-    return told if len(told) <= 500 else told[:500] + " ..."
+    message = re.sub(r"^[A-Z][A-Za-z ]*Error: (Python exception occurred while executing the UDF: \w+: )?", "", first)
+    return message if len(message) <= 500 else message[:500] + " ..."
 
 
 def _as_spark_sees(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:

@@ -59,20 +59,20 @@ from asterism.expressions.values import (
     error,
     instant_near,
     limited,
+    local_time,
     made_by,
     micros_of,
     null,
     number_constant,
     seconds_of,
     strict,
-    text_constant,
+    string_constant,
     unify,
-    wall_clock,
 )
 
 Builder = Callable[..., Sql]
 
-MAX_TEXT = 10_000  # the maximum number of characters of lpad, rpad and repeat
+MAX_STRING = 10_000  # the maximum number of characters of lpad, rpad and repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ NOT_PURE = frozenset(
 # ---------------------------------------------------------------------------------------------------- arguments
 
 
-def text(value: Sql, zone: str) -> Sql:
+def string(value: Sql, zone: str) -> Sql:
     """An argument that must be a string. Spark casts other types implicitly, but does not say so."""
     if value.type not in (STRING, NULL):
         raise UnsupportedError(f"a STRING is needed, not {name_of(value.type)}", "CAST(... AS STRING)")
@@ -171,7 +171,7 @@ def literal_integer(value: Sql, what: str, limit: int) -> int:
     return found
 
 
-def literal_text(value: Sql, what: str) -> str:
+def literal_string(value: Sql, what: str) -> str:
     if not isinstance(value.constant, str):
         raise UnsupportedError(f"{what} stands literally in the expression, in quotes")
     return value.constant
@@ -212,7 +212,7 @@ def _if(zone: str, condition: Sql, a: Sql, b: Sql) -> Sql:
 def _coalesce(zone: str, first: Sql, *others: Sql) -> Sql:
     values = unify([first, *others], zone, "COALESCE")
     joined = ", ".join(value.text for value in values)
-    nulls = tuple(text for value in values for text in value.null_texts) if len(values) == 1 else None
+    nulls = tuple(text for value in values for text in value.nullable_operands) if len(values) == 1 else None
     return made_by("COALESCE", combined(f"COALESCE({joined})", values[0].type, values, nulls), *values)
 
 
@@ -432,44 +432,44 @@ def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
 
 @function("Texts", "upper(text)", "ucase", note="by the full mapping of Unicode: `ß` becomes `SS`")
 def _upper(zone: str, value: Sql) -> Sql:
-    return strict("upper_case({0})", STRING, text(value, zone))
+    return strict("upper_case({0})", STRING, string(value, zone))
 
 
 @function("Texts", "lower(text)", "lcase", note="likewise")
 def _lower(zone: str, value: Sql) -> Sql:
-    return strict("lower_case({0})", STRING, text(value, zone))
+    return strict("lower_case({0})", STRING, string(value, zone))
 
 
 @function("Texts", "length(text)", "char_length", "character_length", "len", note="in code points; of BINARY in bytes")
 def _length(zone: str, value: Sql) -> Sql:
     if value.type == BINARY:
         return int_of("octet_length({0})", value)
-    return int_of("length({0})", text(value, zone))
+    return int_of("length({0})", string(value, zone))
 
 
 @function("Texts", "octet_length(text)", note="in bytes of UTF-8")
 def _octet_length(zone: str, value: Sql) -> Sql:
-    return int_of("strlen({0})", text(value, zone))
+    return int_of("strlen({0})", string(value, zone))
 
 
 @function("Texts", "trim(text)", note="spaces, no other characters")
 def _trim(zone: str, value: Sql) -> Sql:
-    return strict("trim({0}, ' ')", STRING, text(value, zone))
+    return strict("trim({0}, ' ')", STRING, string(value, zone))
 
 
 @function("Texts", "ltrim(text)", note="likewise")
 def _ltrim(zone: str, value: Sql) -> Sql:
-    return strict("ltrim({0}, ' ')", STRING, text(value, zone))
+    return strict("ltrim({0}, ' ')", STRING, string(value, zone))
 
 
 @function("Texts", "rtrim(text)", note="likewise")
 def _rtrim(zone: str, value: Sql) -> Sql:
-    return strict("rtrim({0}, ' ')", STRING, text(value, zone))
+    return strict("rtrim({0}, ' ')", STRING, string(value, zone))
 
 
 @function("Texts", "substring(text, start[, length])", "substr", note="from 1; a negative start counts from the end")
 def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> Sql:
-    value, start = text(value, zone), integer(start, zone)
+    value, start = string(value, zone), integer(start, zone)
     if isinstance(start.constant, Decimal) and start.constant > 0:
         shortened = "" if length is None else ", greatest({2}, 0)"
         parts = [] if length is None else [integer(length, zone)]
@@ -483,19 +483,19 @@ def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> 
 
 @function("Texts", "left(text, n)")
 def _left(zone: str, value: Sql, n: Sql) -> Sql:
-    return strict("substring({0}, 1, greatest({1}, 0))", STRING, text(value, zone), integer(n, zone), guarded=True)
+    return strict("substring({0}, 1, greatest({1}, 0))", STRING, string(value, zone), integer(n, zone), guarded=True)
 
 
 @function("Texts", "right(text, n)")
 def _right(zone: str, value: Sql, n: Sql) -> Sql:
     start = "greatest(length({0}) - greatest(CAST({1} AS BIGINT), 0), 0) + 1"
-    return strict(f"substring({{0}}, {start})", STRING, text(value, zone), integer(n, zone), guarded=True)
+    return strict(f"substring({{0}}, {start})", STRING, string(value, zone), integer(n, zone), guarded=True)
 
 
 def _test(usage: str, name: str) -> None:
     @function("Texts", usage)
     def build(zone: str, value: Sql, other: Sql) -> Sql:
-        return strict(f"{name}({{0}}, {{1}})", BOOLEAN, text(value, zone), text(other, zone))
+        return strict(f"{name}({{0}}, {{1}})", BOOLEAN, string(value, zone), string(other, zone))
 
 
 _test("startswith(text, other)", "starts_with")
@@ -505,22 +505,22 @@ _test("contains(text, other)", "contains")
 
 @function("Texts", "replace(text, search[, new])", note="`new` stands literally in the expression")
 def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
-    new = text_constant("") if new is None else new
-    value, search = text(value, zone), text(search, zone)
+    new = string_constant("") if new is None else new
+    value, search = string(value, zone), string(search, zone)
     # Each occurrence grows by the ratio of the lengths, so the result grows by at most this ratio.
     least = max(len(search.constant.encode()), 1) if isinstance(search.constant, str) else 1
-    growth = max(1, len(literal_text(new, "what replaces").encode()) / least)
+    growth = max(1, len(literal_string(new, "what replaces").encode()) / least)
     return strict("replace({0}, {1}, {2})", STRING, value, search, new, size=value.size.times(growth))
 
 
 @function("Texts", "instr(text, other)", note="from 1; 0 where there is none")
 def _instr(zone: str, value: Sql, other: Sql) -> Sql:
-    return int_of("strpos({0}, {1})", text(value, zone), text(other, zone))
+    return int_of("strpos({0}, {1})", string(value, zone), string(other, zone))
 
 
 @function("Texts", "locate(other, text)", "position", note="likewise")
 def _locate(zone: str, other: Sql, value: Sql) -> Sql:
-    return int_of("strpos({1}, {0})", text(other, zone), text(value, zone))
+    return int_of("strpos({1}, {0})", string(other, zone), string(value, zone))
 
 
 @function("Texts", "lpad(text, n[, with])", note="n stands literally in the expression, 10,000 at most")
@@ -534,22 +534,22 @@ def _rpad(zone: str, value: Sql, n: Sql, pad: Sql | None = None) -> Sql:
 
 
 def _padded(name: str, zone: str, value: Sql, n: Sql, pad: Sql | None) -> Sql:
-    pad = text_constant(" ") if pad is None else text(pad, zone)
-    size = max(literal_integer(n, "the length", MAX_TEXT), 0)
+    pad = string_constant(" ") if pad is None else string(pad, zone)
+    size = max(literal_integer(n, "the length", MAX_STRING), 0)
     padded = f"CASE WHEN {{1}} = '' THEN substring({{0}}, 1, {size}) ELSE {name}({{0}}, {size}, {{1}}) END"
-    return strict(padded, STRING, text(value, zone), pad, size=Cost(fixed=4 * size))  # bytes
+    return strict(padded, STRING, string(value, zone), pad, size=Cost(fixed=4 * size))  # bytes
 
 
 @function("Texts", "repeat(text, n)", note="n stands literally in the expression, 100 at most for a text of an event")
 def _repeat(zone: str, value: Sql, n: Sql) -> Sql:
-    times = max(literal_integer(n, "the number of repetitions", MAX_TEXT), 0)
-    value = text(value, zone)
+    times = max(literal_integer(n, "the number of repetitions", MAX_STRING), 0)
+    value = string(value, zone)
     return strict(f"repeat({{0}}, {times})", STRING, value, size=value.size.times(max(times, 1)))
 
 
 @function("Texts", "reverse(text)", note="code point by code point")
 def _reverse(zone: str, value: Sql) -> Sql:
-    return strict("reversed_text({0})", STRING, text(value, zone))
+    return strict("reversed_string({0})", STRING, string(value, zone))
 
 
 @function(
@@ -558,7 +558,7 @@ def _reverse(zone: str, value: Sql) -> Sql:
     note="from 1; a negative n counts from the end; 0 fails; '' where there is none",
 )
 def _split_part(zone: str, value: Sql, separator: Sql, n: Sql) -> Sql:
-    value, separator, n = text(value, zone), text(separator, zone), integer(n, zone)
+    value, separator, n = string(value, zone), string(separator, zone), integer(n, zone)
     found = (
         f"CASE WHEN {{2}} = 0 THEN {error('part 0 of split_part')} "
         "WHEN {1} = '' THEN CASE WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
@@ -578,18 +578,18 @@ def _field(group: str, name: str, template: str, *others: str, note: str = "") -
 
 
 _FIELDS: dict[str, str] = {}
-_CLOCK = ("hour", "minute", "second")
+_TIME_FIELDS = ("hour", "minute", "second")
 
 
 def field(name: str, when: Sql, zone: str) -> Sql:
     """A field of a date or time, in the session time zone."""
-    if name in _CLOCK:
-        return int_of(_FIELDS[name], wall_clock(moment(when, zone), zone))
+    if name in _TIME_FIELDS:
+        return int_of(_FIELDS[name], local_time(moment(when, zone), zone))
     if when.type == NULL or when.constant is not None:
         when = day(when, zone)
     if not is_temporal(when.type):
         raise UnsupportedError(f"a DATE or a TIMESTAMP is needed, not {name_of(when.type)}", "CAST it")
-    return int_of(_FIELDS[name], wall_clock(when, zone))
+    return int_of(_FIELDS[name], local_time(when, zone))
 
 
 _WHEN = "Dates and times"
@@ -620,7 +620,7 @@ _UNITS = {
 
 
 def _unit(value: Sql, allowed: int) -> str:
-    name = literal_text(value, "the unit").upper()
+    name = literal_string(value, "the unit").upper()
     units = dict(list(_UNITS.items())[:allowed])
     if name not in units:
         raise UnsupportedError(f"unknown unit {name!r}", ", ".join(units))
@@ -637,7 +637,7 @@ def _date_trunc(zone: str, unit: Sql, when: Sql) -> Sql:
     when = cast(moment(when, zone), pa.timestamp("us", zone), zone)
     if name in ("second", "millisecond", "microsecond"):
         return strict(f"date_trunc('{name}', {{0}})", when.type, when)
-    cut = strict(f"date_trunc('{name}', {{0}})", NTZ, wall_clock(when, zone))
+    cut = strict(f"date_trunc('{name}', {{0}})", NTZ, local_time(when, zone))
     if name in ("day", "hour", "minute"):
         return instant_near(cut, when, zone)
     return cast(cut, when.type, zone)
@@ -658,7 +658,7 @@ UNIT_FIRST = ("timestampdiff", "timestampadd", "datediff", "date_diff", "dateadd
 
 
 def _time_unit(value: Sql) -> str:
-    name = literal_text(value, "the unit").upper()
+    name = literal_string(value, "the unit").upper()
     if name not in _MICROS and name not in _MONTHS:
         raise UnsupportedError(f"unknown unit {name!r}", ", ".join([*_MICROS, *_MONTHS]))
     return name
@@ -682,10 +682,10 @@ def _timestampadd(zone: str, unit: Sql, n: Sql, when: Sql) -> Sql:
 @function(_WHEN, "timestampdiff(unit, start, end)", note="whole units between what the clocks show, a BIGINT")
 def _timestampdiff(zone: str, unit: Sql, start: Sql, end: Sql) -> Sql:
     name = _time_unit(unit)
-    clocks = [wall_clock(cast(moment(when, zone), pa.timestamp("us", zone), zone), zone) for when in (start, end)]
+    local_times = [local_time(cast(moment(when, zone), pa.timestamp("us", zone), zone), zone) for when in (start, end)]
     if name in _MONTHS:
-        return strict(f"(months_between_times({{0}}, {{1}}) // {_MONTHS[name]})", BIGINT, *clocks)
-    a, b = (micros_of(clock) for clock in clocks)
+        return strict(f"(months_between_times({{0}}, {{1}}) // {_MONTHS[name]})", BIGINT, *local_times)
+    a, b = (micros_of(local) for local in local_times)
     return strict(f"(({{1}} - {{0}}) // {_MICROS[name]})", BIGINT, a, b, raises=True)
 
 

@@ -47,12 +47,12 @@ from asterism.expressions.values import (
     instant_near,
     is_fixed,
     limited,
+    local_time,
     made_by,
     micros_of,
     null,
     strict,
     unify,
-    wall_clock,
 )
 
 OPERATORS: dict[str, str] = {
@@ -355,7 +355,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         a, b = (cast(value, kind, zone) for value in (a, b))
         if not is_fixed(zone):
             a, b = cast(a, NTZ, zone), cast(b, NTZ, zone)
-        micros = [micros_of(wall_clock(value, zone)) for value in (a, b)]
+        micros = [micros_of(local_time(value, zone)) for value in (a, b)]
         return made_by("-", strict("({0} - {1})", TIME, *micros, raises=True), a, b)
     elif a.type in intervals and b.type in intervals and (a.type == MONTHS) == (b.type == MONTHS):
         kind = a.type if a.type == b.type else TIME
@@ -378,7 +378,7 @@ def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
     if interval.type == MONTHS:
         if moment.type == DATE:
             return strict("CAST(({0} + to_months({1})) AS DATE)", DATE, moment, interval, raises=raises)
-        moved = strict("({0} + to_months({1}))", NTZ, wall_clock(moment, zone), interval, raises=raises)
+        moved = strict("({0} + to_months({1}))", NTZ, local_time(moment, zone), interval, raises=raises)
         return instant_near(moved, moment, zone)
     if moment.type == DATE:
         if interval.type == DAYS:
@@ -386,8 +386,8 @@ def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
             return strict("({0} + {1})", DATE, moment, days, raises=raises)
         moment = cast(moment, pa.timestamp("us", zone), zone)
     whole = strict(f"(({{0}} // {_DAY}) * {_DAY})", BIGINT, interval)
-    clock = wall_clock(moment, zone)
-    moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(clock), whole, raises=raises)
+    local = local_time(moment, zone)
+    moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(local), whole, raises=raises)
     rest = strict(f"({{0}} % {_DAY})", BIGINT, interval)
     start = micros_of(instant_near(moved, moment, zone))
     return strict("make_timestamp(({0} + {1}))", moment.type, start, rest, raises=raises)

@@ -13,7 +13,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
 from asterism.expressions import regex as patterns
-from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, text
+from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, string
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -46,7 +46,7 @@ from asterism.expressions.values import (
     null,
     number_constant,
     strict,
-    text_constant,
+    string_constant,
 )
 
 DOCUMENTATION = "docs/sql.md lists what is supported"
@@ -136,9 +136,9 @@ class Translator:
             case exp.Column():
                 return self._column(node)
             case exp.Literal():
-                return text_constant(node.this) if node.is_string else self._number(node.this)
+                return string_constant(node.this) if node.is_string else self._number(node.this)
             case exp.RawString():
-                return text_constant(node.this)
+                return string_constant(node.this)
             case exp.Boolean():
                 return boolean_constant(node.this)
             case exp.Null():
@@ -255,30 +255,30 @@ class Translator:
     def _like(self, node: exp.Like | exp.ILike | exp.Escape) -> Sql:
         escape = "\\"
         if isinstance(node, exp.Escape):
-            escape = self._constant_text(node.expression, "the escape character")
+            escape = self._constant_string(node.expression, "the escape character")
             node = node.this
         if not isinstance(node, exp.Like | exp.ILike):
             raise self._syntax("ESCAPE is not supported here", node)
-        pattern = self._constant_text(node.expression, "the pattern of LIKE")
-        value = text(self.translate(node.this), self.zone)
+        pattern = self._constant_string(node.expression, "the pattern of LIKE")
+        value = string(self.translate(node.this), self.zone)
         if isinstance(node, exp.ILike):
             value, pattern = FUNCTIONS["lower"](self.zone, [value]), pattern.lower()
-        found = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, text_constant(patterns.like(pattern, escape)))
+        found = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, string_constant(patterns.like(pattern, escape)))
         return strict("(NOT {0})", BOOLEAN, found) if node.args.get("negate") else found
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
-        pattern, any_end, program = patterns.regex(self._constant_text(node.expression, "the pattern of RLIKE"))
-        value, shown = text(self.translate(node.this), self.zone), text_constant(pattern)
+        pattern, any_end, program = patterns.regex(self._constant_string(node.expression, "the pattern of RLIKE"))
+        value, shown = string(self.translate(node.this), self.zone), string_constant(pattern)
         if not any_end:
             return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown, program=program)
-        end = text_constant(patterns.TERMINATOR)
+        end = string_constant(patterns.TERMINATOR)
         found = (
             "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
             "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
         )
         return strict(found, BOOLEAN, value, shown, end, guarded=True, program=2 * program)
 
-    def _constant_text(self, node: exp.Expr, what: str) -> str:
+    def _constant_string(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)
         if not isinstance(value.constant, str):
             raise UnsupportedError(f"{what} stands literally in the expression, in quotes")
@@ -323,7 +323,7 @@ class Translator:
         entry = FUNCTIONS[name.lower()]
         arguments = []
         for number, part in enumerate(node.expressions):
-            value = text_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
+            value = string_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
             arguments.append(value)
             if number > 1000:
                 raise self._syntax(f"{name} has too many arguments", node)

@@ -33,22 +33,22 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register the functions with DuckDB."""
     from duckdb.func import PythonUDFType
 
-    text, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
+    string, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
     routines: list[tuple[Callable[..., pa.Array], list[Any], str]] = [
-        (upper_case, [text], text),
-        (lower_case, [text], text),
-        (reversed_text, [text], text),
+        (upper_case, [string], string),
+        (lower_case, [string], string),
+        (reversed_string, [string], string),
         (rounded, ["DOUBLE", number, "BOOLEAN"], "DOUBLE"),
-        (wall_clock, [text, moment], moment),
-        (instant, [text, moment], moment),
-        (instant_near, [text, moment, moment], moment),
+        (local_time, [string, moment], moment),
+        (instant, [string, moment], moment),
+        (instant_near, [string, moment, moment], moment),
         (months_between_times, [moment, moment], "BIGINT"),
-        (decimal_result, [text, text, text, number, number], text),
-        (text_to_decimal, [text, number, number], text),
-        (double_to_decimal, ["DOUBLE", number, number], text),
-        (text_to_date, [text], "DATE"),
-        (text_to_wall_clock, [text], moment),
-        (text_to_instant, [text, text], moment),
+        (decimal_result, [string, string, string, number, number], string),
+        (string_to_decimal, [string, number, number], string),
+        (double_to_decimal, ["DOUBLE", number, number], string),
+        (string_to_date, [string], "DATE"),
+        (string_to_local_time, [string], moment),
+        (string_to_instant, [string, string], moment),
     ]
     for function, parameters, result in routines:
         call = _unless_empty(function, result)
@@ -78,28 +78,28 @@ def _constant(array: pa.ChunkedArray) -> Any:
 def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.DataType) -> pa.Array:
     """Call *function* once for each distinct string."""
     encoded = array.combine_chunks().dictionary_encode()
-    return pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
+    return pa.array([function(string) for string in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
 
 
 # ---------------------------------------------------------------------------------------------------- texts
 
 
-def upper_case(texts: pa.ChunkedArray) -> pa.Array:
+def upper_case(strings: pa.ChunkedArray) -> pa.Array:
     """Convert by the full mapping of Unicode: ``ß`` becomes two letters."""
-    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
-        return pc.ascii_upper(texts).combine_chunks()
-    return _each(texts, str.upper, pa.string())
+    if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
+        return pc.ascii_upper(strings).combine_chunks()
+    return _each(strings, str.upper, pa.string())
 
 
-def lower_case(texts: pa.ChunkedArray) -> pa.Array:
-    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
-        return pc.ascii_lower(texts).combine_chunks()
-    return _each(texts, str.lower, pa.string())
+def lower_case(strings: pa.ChunkedArray) -> pa.Array:
+    if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
+        return pc.ascii_lower(strings).combine_chunks()
+    return _each(strings, str.lower, pa.string())
 
 
-def reversed_text(texts: pa.ChunkedArray) -> pa.Array:
+def reversed_string(strings: pa.ChunkedArray) -> pa.Array:
     """Reverse the code points, even if several form one character."""
-    return _each(texts, lambda text: text[::-1], pa.string())
+    return _each(strings, lambda string: string[::-1], pa.string())
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -173,20 +173,20 @@ def _fitted(exact: decimal.Decimal, digits: int, unit: decimal.Decimal) -> str:
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
-def read_decimal(text: str, digits: int, scale: int) -> str:
+def read_decimal(string: str, digits: int, scale: int) -> str:
     """Parse a decimal; ValueError or OverflowError if it is not a decimal in Spark."""
-    stripped = text.strip(CONTROL)
+    stripped = string.strip(CONTROL)
     if not _DECIMAL.fullmatch(stripped):
-        raise ValueError(f"{text!r} is not a valid DECIMAL")
+        raise ValueError(f"{string!r} is not a valid DECIMAL")
     exact = decimal.Decimal(stripped)
     if exact.adjusted() > digits and exact != 0:
-        raise OverflowError(f"{text} does not fit into {digits} digits")
+        raise OverflowError(f"{string} does not fit into {digits} digits")
     return _fitted(exact, digits, decimal.Decimal(1).scaleb(-scale))
 
 
-def text_to_decimal(texts: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
+def string_to_decimal(strings: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     digits, places = _constant(precision), _constant(scale)
-    return _each(texts, lambda text: read_decimal(text, digits, places), pa.string())
+    return _each(strings, lambda string: read_decimal(string, digits, places), pa.string())
 
 
 def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
@@ -216,7 +216,7 @@ def _moments(values: Ints) -> pa.Array:
     return pa.array(values).cast(pa.timestamp("us"))
 
 
-def wall_clock(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
+def local_time(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The local times of a time zone at points in time."""
     values = _micros(times)
     return _moments(values + zone_of(_constant(zones)).at_instant(values))
@@ -225,7 +225,7 @@ def wall_clock(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
 def instant(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The points in time of local times in a time zone."""
     values = _micros(times)
-    return _moments(values - zone_of(_constant(zones)).at_wall_clock(values))
+    return _moments(values - zone_of(_constant(zones)).at_local_time(values))
 
 
 def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.ChunkedArray) -> pa.Array:
@@ -233,7 +233,7 @@ def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.Chunke
     values, zone = _micros(times), zone_of(_constant(zones))
     kept = values - zone.at_instant(_micros(near))
     same = zone.at_instant(kept) == values - kept
-    return _moments(np.where(same, kept, values - zone.at_wall_clock(values)))
+    return _moments(np.where(same, kept, values - zone.at_local_time(values)))
 
 
 def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
@@ -272,9 +272,9 @@ def _day_number(sign: str, year: str, month: str | None, day: str | None) -> int
     return found.toordinal() - EPOCH.toordinal() + cycles * 146_097
 
 
-def read_date(text: str) -> int:
+def read_date(string: str) -> int:
     """Days since 1970; ValueError if the string is not a date in Spark."""
-    match = _DATE.fullmatch(text.strip(CONTROL))
+    match = _DATE.fullmatch(string.strip(CONTROL))
     if match is not None:
         try:
             number = _day_number(*match.groups())
@@ -282,16 +282,16 @@ def read_date(text: str) -> int:
             number = 2**31
         if -(2**31) < number < 2**31:
             return number
-    raise ValueError(f"{text!r} is not a valid DATE")
+    raise ValueError(f"{string!r} is not a valid DATE")
 
 
-def read_timestamp(text: str, zone: str | None) -> int:
+def read_timestamp(string: str, zone: str | None) -> int:
     """Microseconds since 1970 of a timestamp with or without an offset; of its local time if *zone* is None.
 
     Spark accepts more formats, such as names of time zones; those are rejected.
     """
-    match = _TIMESTAMP.fullmatch(text.strip(CONTROL))
-    problem = f"{text!r} is not a TIMESTAMP of the form yyyy-MM-dd HH:mm:ss[.ffffff][Z|+hh:mm]"
+    match = _TIMESTAMP.fullmatch(string.strip(CONTROL))
+    problem = f"{string!r} is not a TIMESTAMP of the form yyyy-MM-dd HH:mm:ss[.ffffff][Z|+hh:mm]"
     if match is None:
         raise ValueError(problem)
     *day, hour, minute, second, fraction, offset = match.groups()
@@ -308,7 +308,7 @@ def read_timestamp(text: str, zone: str | None) -> int:
     if zone is None:
         return micros
     if offset is None:
-        return micros - int(zone_of(zone).at_wall_clock(np.array([micros]))[0])
+        return micros - int(zone_of(zone).at_local_time(np.array([micros]))[0])
     if offset == "Z":
         return micros
     off_hours, off_minutes = (int(part) for part in offset[1:].split(":"))
@@ -318,14 +318,14 @@ def read_timestamp(text: str, zone: str | None) -> int:
     return micros - ahead * 60_000_000 * (-1 if offset[0] == "-" else 1)
 
 
-def text_to_date(texts: pa.ChunkedArray) -> pa.Array:
-    return _each(texts, read_date, pa.int32()).cast(pa.date32())
+def string_to_date(strings: pa.ChunkedArray) -> pa.Array:
+    return _each(strings, read_date, pa.int32()).cast(pa.date32())
 
 
-def text_to_wall_clock(texts: pa.ChunkedArray) -> pa.Array:
-    return _each(texts, lambda text: read_timestamp(text, None), pa.int64()).cast(pa.timestamp("us"))
+def string_to_local_time(strings: pa.ChunkedArray) -> pa.Array:
+    return _each(strings, lambda string: read_timestamp(string, None), pa.int64()).cast(pa.timestamp("us"))
 
 
-def text_to_instant(zones: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
+def string_to_instant(zones: pa.ChunkedArray, strings: pa.ChunkedArray) -> pa.Array:
     zone = _constant(zones)
-    return _each(texts, lambda text: read_timestamp(text, zone), pa.int64()).cast(pa.timestamp("us"))
+    return _each(strings, lambda string: read_timestamp(string, zone), pa.int64()).cast(pa.timestamp("us"))

@@ -130,13 +130,17 @@ class Sql:
     """the node of the syntax tree with this value, if it is kept; None for an implicit cast, for example"""
 
     @property
-    def null_texts(self) -> tuple[str, ...]:
+    def nullable_operands(self) -> tuple[str, ...]:
         return (self.text,) if self.nulls is None else self.nulls
 
     @property
     def is_null(self) -> str:
         """The SQL condition that it is NULL."""
-        return "(" + " OR ".join(f"{text} IS NULL" for text in self.null_texts) + ")" if self.null_texts else "FALSE"
+        return (
+            "(" + " OR ".join(f"{text} IS NULL" for text in self.nullable_operands) + ")"
+            if self.nullable_operands
+            else "FALSE"
+        )
 
 
 def quoted(text: str) -> str:
@@ -146,14 +150,14 @@ def quoted(text: str) -> str:
 
 
 def null(data_type: pa.DataType = NULL) -> Sql:
-    return Sql(_null_text(data_type), data_type, strict=True)
+    return Sql(_null_literal(data_type), data_type, strict=True)
 
 
-def _null_text(data_type: pa.DataType) -> str:
+def _null_literal(data_type: pa.DataType) -> str:
     return "NULL" if is_nested(data_type) else f"CAST(NULL AS {duckdb_type(data_type)})"
 
 
-def text_constant(text: str) -> Sql:
+def string_constant(text: str) -> Sql:
     return Sql(quoted(text), STRING, (), size=Cost(fixed=len(text.encode())), constant=text)
 
 
@@ -189,7 +193,7 @@ def strict(
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
     tested = parts if guarded else () if eager else parts[:skipping]
-    tests = [part for part in tested if part.null_texts or part.raises]
+    tests = [part for part in tested if part.nullable_operands or part.raises]
     # Spark does not evaluate what follows a NULL.
     cases = "".join(f" WHEN {f'{part.text} IS NULL' if part.raises else part.is_null} THEN NULL" for part in tests)
     # DuckDB does not evaluate the operands next to a constant NULL, before it or after it.
@@ -203,8 +207,10 @@ def strict(
         text = f"(CASE{cases} ELSE {text} END)"
     elif not text.endswith(")"):
         text = f"({text})"
-    null_texts = None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.null_texts))
-    made = combined(text, data_type, parts, null_texts, raises=raises, size=size, program=program)
+    nullable_operands = (
+        None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.nullable_operands))
+    )
+    made = combined(text, data_type, parts, nullable_operands, raises=raises, size=size, program=program)
     return replace(made, strict=any(part.strict for part in parts))
 
 
@@ -299,7 +305,7 @@ def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
     if is_numeric(source):
         return _cast_number(value, to, target, verb, safe)
     if source == STRING:
-        return _cast_text(value, to, target, zone, safe)
+        return _cast_string(value, to, target, zone, safe)
     if source == DATE:
         if to == NTZ:
             return strict("CAST({0} AS TIMESTAMP)", to, value)
@@ -307,15 +313,15 @@ def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
             return instant(strict("CAST({0} AS TIMESTAMP)", NTZ, value), zone)
         return strict(_written("{0}", "DATE"), to, value, raises=True) if to == STRING else None
     if is_temporal(source):
-        clock = wall_clock(value, zone)
+        local = local_time(value, zone)
         if to == DATE:
-            return strict("CAST({0} AS DATE)", to, clock)
+            return strict("CAST({0} AS DATE)", to, local)
         if to == STRING:
-            return strict(_written("{0}", "TIMESTAMP"), to, clock, raises=True)
+            return strict(_written("{0}", "TIMESTAMP"), to, local, raises=True)
         if to == BIGINT and is_instant(source):
             return seconds_of(value)
         if to == NTZ:
-            return clock
+            return local
         return instant(value, zone) if is_instant(to) else None
     return None
 
@@ -378,16 +384,16 @@ _NO_NUMBER = "(?i:[+-]?inf(inity)?|nan)|[+-]?NaN"
 _BOOLEANS = {"TRUE": ("t", "true", "y", "yes", "1"), "FALSE": ("f", "false", "n", "no", "0")}
 
 
-def _cast_text(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) -> Sql | None:
+def _cast_string(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) -> Sql | None:
     routine = None
     if is_decimal(to):
-        routine = f"CAST(text_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
+        routine = f"CAST(string_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
     elif to == DATE:
-        routine = "text_to_date({0})"
+        routine = "string_to_date({0})"
     elif to == NTZ:
-        routine = "text_to_wall_clock({0})"
+        routine = "string_to_local_time({0})"
     elif is_instant(to):
-        routine = f"text_to_instant({quoted(_known(zone))}, {{0}})"
+        routine = f"string_to_instant({quoted(_known(zone))}, {{0}})"
     if routine is not None:
         return None if safe else strict(routine, to, value, raises=True)  # routines cannot return NULL instead
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
@@ -474,35 +480,35 @@ def is_fixed(zone: str) -> bool:
 
 def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
     """The same value with another type and different SQL, because values with the same SQL are computed once."""
-    return replace(value, text=f"({value.text})", type=data_type, nulls=value.null_texts, operation=None)
+    return replace(value, text=f"({value.text})", type=data_type, nulls=value.nullable_operands, operation=None)
 
 
-def wall_clock(value: Sql, zone: str) -> Sql:
+def local_time(value: Sql, zone: str) -> Sql:
     """The local time of a TIMESTAMP in the session time zone; a TIMESTAMP_NTZ already is a local time."""
     if not is_instant(value.type):
         return value
     if is_fixed(zone):
         return _retyped(value, NTZ)
-    return strict(f"wall_clock({quoted(zone)}, {{0}})", NTZ, value)
+    return strict(f"local_time({quoted(zone)}, {{0}})", NTZ, value)
 
 
-def instant(clock: Sql, zone: str) -> Sql:
+def instant(local: Sql, zone: str) -> Sql:
     """The TIMESTAMP of a local time in the session time zone; a local time that occurs twice is the first one."""
     data_type = pa.timestamp("us", zone)
-    if is_instant(clock.type):
-        return clock
+    if is_instant(local.type):
+        return local
     if is_fixed(zone):
-        return _retyped(clock, data_type)
-    return strict(f"instant({quoted(zone)}, {{0}})", data_type, clock)
+        return _retyped(local, data_type)
+    return strict(f"instant({quoted(zone)}, {{0}})", data_type, local)
 
 
-def instant_near(clock: Sql, near: Sql, zone: str) -> Sql:
+def instant_near(local: Sql, near: Sql, zone: str) -> Sql:
     """:func:`instant`, but a local time that occurs twice gets the offset that applies at *near*, a TIMESTAMP."""
     if not is_instant(near.type):
-        return clock
+        return local
     if is_fixed(zone):
-        return _retyped(clock, near.type)
-    return strict(f"instant_near({quoted(zone)}, {{0}}, {{1}})", near.type, clock, near)
+        return _retyped(local, near.type)
+    return strict(f"instant_near({quoted(zone)}, {{0}}, {{1}})", near.type, local, near)
 
 
 def micros_of(value: Sql) -> Sql:

@@ -48,7 +48,7 @@ LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or say on_
 class BoundPattern:
     """An automaton whose conditions are bound to the schema of the events. Plain data, so that it can be sent to the workers.
 
-    *event_schema* has the columns that partial matches keep of their events: those carried by the plan or read by per-event
+    *event_schema* has the columns that partial matches keep of their events: those kept by the plan or read by per-event
     conditions (``e:``), and those that programs read and that are computed (``s:``).
     """
 
@@ -67,8 +67,11 @@ class BoundPattern:
         self.evaluation = Evaluation([bit for bit, _ in places], [program for _, program in places])
         self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
         read = {name for c in self.per_event_conditions for name in (schema.names if c.columns is None else c.columns)}
-        self._carried = [*plan.carried, *(n for n in schema.names if n in read and n not in plan.carried)]
-        fields = {"e:" + name: schema.field(name).with_name("e:" + name) for name in self._carried}
+        self._kept_columns = [
+            *plan.kept_columns,
+            *(n for n in schema.names if n in read and n not in plan.kept_columns),
+        ]
+        fields = {"e:" + name: schema.field(name).with_name("e:" + name) for name in self._kept_columns}
         for slot in self.programs.slots:
             name = self.slot_column(slot)
             fields.setdefault(name, pa.field(name, self.vectorized.types[slot]))
@@ -157,14 +160,14 @@ class BoundPattern:
         return self.plan.stages_with(*(number for number, own in enumerate(self.evaluation.bit) if own == bit))
 
     def slot_column(self, number: int) -> str:
-        """The column with the values of a slot: a carried column of the events (``e:``), or a computed one (``s:``)."""
+        """The column with the values of a slot: a kept column of the events (``e:``), or a computed one (``s:``)."""
         plain = plain_column(self.vectorized.texts[number])
         return f"s:{number}" if plain is None else "e:" + self.scope.schema.names[plain]
 
     @property
     def input_columns(self) -> list[str]:
         """The event columns that :meth:`prepare` reads."""
-        names = set(self._carried)
+        names = set(self._kept_columns)
         for text in self.vectorized.texts:
             names |= {self.scope.schema.names[number] for number in columns_of(text)}
         if any(isinstance(source, PythonCondition) for source in self._bits):

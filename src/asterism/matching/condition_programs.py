@@ -491,9 +491,9 @@ class _Emitter:
         choice = self.choice_cast(operands[0]) if name == "CAST" else None
         if choice is None:
             return None
-        asked, last = choice[0] == "CASE", len(choice[2]) - 1
+        is_case, last = choice[0] == "CASE", len(choice[2]) - 1
         results = [
-            part if asked and at % 2 == 0 and at < last else cast(part, value.type, self.zone)
+            part if is_case and at % 2 == 0 and at < last else cast(part, value.type, self.zone)
             for at, part in enumerate(choice[2])
         ]
         return choice[0], choice[1], results

@@ -36,7 +36,7 @@ NO_EVENT = 2**62
 NEVER = 2**63 - 1
 NO_ADVANCE = -(2**63)
 END_OF_TIME = 2**63 - 1
-BITS = 63  # condition bits per word; the sign bit of a wake mask means "always"
+BITS = 63  # condition bits per word; the sign bit of a mask of relevant conditions means "always"
 
 TAKE, IGNORE, PROCEED = int(Action.TAKE), int(Action.IGNORE), int(Action.PROCEED)
 START, PENDING, STOP, FINAL = (
@@ -87,7 +87,7 @@ class Tables(NamedTuple):
     """
 
     states: Any
-    """kind; gap (microseconds, 0: none); wake: a mask of the conditions of which an event must satisfy one to matter to the
+    """kind; gap (microseconds, 0: none); relevant: a mask of the conditions of which an event must satisfy one to matter to the
     state (negative: every event matters); first edge; end of the edges; 1 if all edges reachable over PROCEED edges are
     SIMPLE
     """
@@ -130,11 +130,11 @@ class Keys(NamedTuple):
     automaton: Any  # the number of its pattern
     event_at: Any  # where its new events begin, which are sorted by time; followed by the end of the last key
     horizon: Any  # the time to which it advances after its events (NO_ADVANCE: not beyond its events)
-    wake_at: Any  # output: its next deadline
+    next_deadline: Any  # output: its next deadline
     failures: Any  # output: a row per pattern
 
 
-KIND, GAP, WAKE, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
+KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
 """Columns of automata."""
@@ -156,9 +156,9 @@ RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
 
 DONE, WAITING = 2, 3  # planes; planes 0 and 1 alternate between the partial matches and those made by the current event
 N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
-RUNS, BEGAN, EARLIEST, WAKES, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
+RUNS, BEGAN, EARLIEST, RELEVANT_MASK, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
 """Indexes of *count*: sizes; the plane of the partial matches; whether one began in this round; the earliest deadline; the
-wake mask; the number of partial matches dropped by the limit; the time and state of a failure (-1: no state); the event
+mask of their relevant conditions; the number of partial matches dropped by the limit; the time and state of a failure (-1: no state); the event
 before which a slice ended; what there was not enough room for.
 """
 NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
@@ -788,22 +788,22 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
 def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
     """Determine the earliest deadline of the partial matches, and the events that matter to them."""
     earliest = NEVER
-    wake = 0
+    relevant = 0
     runs = count[RUNS]
     for run in range(count[N_RUNS]):
         first, state = heaps[runs, run, 0], heaps[runs, run, 2]
-        wake |= states[state, WAKE]
+        relevant |= states[state, RELEVANT]
         if first != NO_EVENT:
             if window > 0:
                 earliest = min(earliest, times[first] + window)
             if states[state, GAP] > 0:
                 earliest = min(earliest, times[nodes[heaps[runs, run, 1], 0]] + states[state, GAP])
-    count[EARLIEST], count[WAKES] = earliest, wake
+    count[EARLIEST], count[RELEVANT_MASK] = earliest, relevant
 
 
 @njit(cache=True)
-def wakes(mask: int, bits: Any, event: int) -> bool:
-    """Whether an event matters to partial matches with this wake mask."""
+def is_relevant(mask: int, bits: Any, event: int) -> bool:
+    """Whether an event matters to partial matches with this mask of relevant conditions."""
     seen = bits[event, 0]
     for word in range(1, bits.shape[1]):
         seen |= bits[event, word]
@@ -893,9 +893,9 @@ def advance_key(
             break
         time = until if at_horizon else times[event]
         # Flink checks the time once for all events of one timestamp, before the first of them.
-        looks = not flink or at_horizon or (event == begin and not resumed) or times[event - 1] != time
+        checks_deadlines = not flink or at_horizon or (event == begin and not resumed) or times[event - 1] != time
         work[BUDGET, 0] = UNLIMITED  # the work of deadlines is bounded by the existing partial matches
-        while looks and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
+        while checks_deadlines and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
             # By default time advances from deadline to deadline, independently of the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
@@ -910,7 +910,7 @@ def advance_key(
         if at_horizon:
             break
         # Most events matter to no partial match; a single test skips them.
-        if wakes(count[WAKES], bits, event):
+        if is_relevant(count[RELEVANT_MASK], bits, event):
             work[BUDGET, 0] = max_work
             error = step(
                 states, edges, guards, conditions, ops, times, bits, values, start, flink, event, heaps, count, nodes, work
@@ -951,7 +951,7 @@ def grown(rows: Any, needed: int) -> Any:
 
 
 @njit(cache=True)
-def carry(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
+def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
     """Append the rows of the keys from *first* to *last* unchanged. Returns the new rows, possibly in a larger array."""
     begin, put = at[first], new_at[first]
     new_rows = grown(new_rows, put + at[last] - begin)
@@ -979,7 +979,7 @@ def advance_keys(
     """
     states, edges = tables.states, tables.edges
     automata, times, bits = tables.automata, events.times, events.bits
-    automaton, event_at, horizon, wake_at, failures = keys
+    automaton, event_at, horizon, next_deadline, failures = keys
     work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
@@ -992,9 +992,9 @@ def advance_keys(
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
     begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
-    new_runs = carry(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
-    new_waiting = carry(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
-    new_timers = carry(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
+    new_runs = copy_rows(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
+    new_waiting = copy_rows(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
+    new_timers = copy_rows(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
     ends_at = n_keys
     resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
 
@@ -1019,11 +1019,11 @@ def advance_keys(
         )
         if not known and not tables.flink:
             # If there are no partial matches, only events that can begin one matter.
-            while begin < end and not wakes(states[start, WAKE], bits, begin):
+            while begin < end and not is_relevant(states[start, RELEVANT], bits, begin):
                 begin += 1
             if begin == end:
                 new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
-                new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+                new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
                 continue
         n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
         error = NO_ROOM
@@ -1066,7 +1066,7 @@ def advance_keys(
                 break
             count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
             new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
-            new_timer_at[key + 1], wake_at[key] = new_timer_at[key], NEVER
+            new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
             continue
 
         if error == SLICE_FULL:
@@ -1088,13 +1088,13 @@ def advance_keys(
         new_waiting_at[key + 1] = at + count[N_WAITING]
         at = new_timer_at[key]
         new_timers = grown(new_timers, at + count[N_TIMERS])
-        wake_at[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
+        next_deadline[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
         for timer in range(count[N_TIMERS]):
             moment = timers[timer, 0]
             if moment > until and (at == new_timer_at[key] or new_timers[at - 1, 0] != moment):
                 new_timers[at, 0] = moment
                 at += 1
-                wake_at[key] = min(wake_at[key], moment)
+                next_deadline[key] = min(next_deadline[key], moment)
         new_timer_at[key + 1] = at
         if error == SLICE_FULL:
             ends_at, resume[RESUME_EVENT], resume[RESUME_BEGAN] = key, count[EVENT], count[BEGAN]
@@ -1103,9 +1103,9 @@ def advance_keys(
     resume[RESUME_KEY] = ends_at
     rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is unchanged
     if rest < n_keys:
-        new_runs = carry(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
-        new_waiting = carry(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
-        new_timers = carry(timer_at, timer_rows, rest, n_keys, new_timer_at, new_timers)
+        new_runs = copy_rows(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
+        new_waiting = copy_rows(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
+        new_timers = copy_rows(timer_at, timer_rows, rest, n_keys, new_timer_at, new_timers)
     return (
         nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
         new_timer_at, new_timers[: new_timer_at[-1]], out[: count[N_OUT]], lost[: count[N_LOST]], count[DROPPED],

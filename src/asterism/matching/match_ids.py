@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.keys import key_texts
+from asterism.columns.keys import key_strings
 from asterism.matching.matcher import Found, Step
 
 Numbers = npt.NDArray[np.uint64]
@@ -35,12 +35,12 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     :param keys: the columns of ``step.keys`` that form the key of an event
     :param seeds: the result of :func:`seed_of` for each match, or one for all
     """
-    from asterism.columns.hashing import hash_texts, mixed
+    from asterism.columns.hashing import hash_strings, mixed
 
     counts = np.diff(found.offsets)
     seeds = np.broadcast_to(seeds, (len(found), 2))
     used, place = np.unique(found.key, return_inverse=True)
-    key_hashes = hash_texts(key_texts(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
+    key_hashes = hash_strings(key_strings(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
     ids = np.empty((len(found), 2), ">u8")
     for half in range(2):
         events = np.repeat(seeds[:, half], counts)

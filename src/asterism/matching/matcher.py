@@ -81,7 +81,7 @@ class Step:
     """the number of partial matches dropped by the limit"""
     page: Page | None = None
     """the remaining partial matches, in the last slice"""
-    wake: int = END_OF_TIME
+    next_deadline: int = END_OF_TIME
     """the next deadline of the remaining partial matches"""
 
     @property
@@ -256,7 +256,7 @@ class Matcher:
             events.pattern,
             n_stored + events.begins,
             events.horizon,
-            wake_at=np.full(len(events.pattern), kernels.NEVER, np.int64),
+            next_deadline=np.full(len(events.pattern), kernels.NEVER, np.int64),
             failures=np.zeros((len(self.patterns), 4), np.int64),
         )
         for made in _slices(tables, pooled, keys, page.nodes, rows, go_on=go_on):
@@ -276,8 +276,8 @@ class Matcher:
         rows = made.rows.of(live)
         rows.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(rows.run_at))
         left = self._page(events.keys.take(pa.array(live)), rows, made, pool)
-        wake = int(made.wakes[live].min(initial=kernels.NEVER))
-        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, wake)
+        next_deadline = int(made.deadlines[live].min(initial=kernels.NEVER))
+        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, next_deadline)
 
     def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
         """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows in place."""
@@ -339,7 +339,7 @@ class _Slice:
     lost: Ints
     dropped: int
     failures: Ints
-    wakes: Ints
+    deadlines: Ints
     last: bool
 
     def found(self, pool: _Pool) -> Iterator[tuple[Found, Found, bool]]:
@@ -400,7 +400,7 @@ def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRo
         )
         rows = KeyRows(*parts)
         last = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
-        yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.wake_at, last)
+        yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.next_deadline, last)
         if last:
             return
         nodes = kernels.without_unused(nodes, n_nodes, rows.run_rows, rows.waiting_rows)

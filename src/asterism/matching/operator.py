@@ -18,11 +18,11 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_number, expect_texts, shown
+from asterism.arguments import expect, expect_number, expect_strings, shown
+from asterism.columns.arrays import Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
@@ -103,9 +103,11 @@ class CepOperator(KeyGroupOperator):
     ) -> None:
         check_pattern(pattern)
         expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
-        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
-        expect_texts(StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]')
+        expect_strings(
+            StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]'
+        )
         check_outputs(outputs)
         check_limit(max_partial_matches)
         if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
@@ -126,15 +128,15 @@ class CepOperator(KeyGroupOperator):
             for name, spec in outputs.items()
             if spec.kind is not OutputKind.LATE
         }
-        carried = {column for output in self.match_outputs.values() for column in output.carried}
+        kept_columns = {column for output in self.match_outputs.values() for column in output.kept_columns}
         if self.wants_late:
-            carried = set(schema.names)
+            kept_columns = set(schema.names)
         self.pattern = BoundPattern.of_pattern(
             pattern,
             schema,
             semantics,
             limits=Limits(max_partial_matches, drop=on_limit == "drop"),
-            carried=tuple(name for name in schema.names if name in carried),
+            kept_columns=tuple(name for name in schema.names if name in kept_columns),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
         self.matcher = Matcher([self.pattern])
@@ -210,7 +212,7 @@ class CepOperator(KeyGroupOperator):
                         yield
                 assert step.page is not None
                 new = step.page.to_bytes() if step.page.keys.num_rows else None
-            written.append((number, stored, new, step.wake))
+            written.append((number, stored, new, step.next_deadline))
         for each in written:
             group.write_page(*each)
 
@@ -244,11 +246,11 @@ class CepOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ sorted, without state
 
     def process_sorted(
-        self, carried: Carried, events: pa.Table, *, last: bool, now: Now
-    ) -> Generator[dict[str, pa.Table], None, Carried]:
+        self, state: SortedState, events: pa.Table, *, last: bool, now: Now
+    ) -> Generator[dict[str, pa.Table], None, SortedState]:
         """Process a batch. The prepared *events* are sorted by key and time and complete for each key, except that the last
-        key may continue in the next call unless this is the *last*. *carried* is the return value of the previous call,
-        initially :meth:`nothing_carried`. Yields rows of the outputs.
+        key may continue in the next call unless this is the *last*. *state* is the return value of the previous call,
+        initially :meth:`initial_sorted_state`. Yields rows of the outputs.
         """
         group = Group.without_state(now)
         if self.processing_time:
@@ -258,30 +260,30 @@ class CepOperator(KeyGroupOperator):
             if timeless.any():
                 self.late(group, EVENTS, events.filter(pa.array(timeless)))
                 events = events.filter(pa.array(~timeless))
-        if not events.num_rows and not carried.page.keys.num_rows:
+        if not events.num_rows and not state.page.keys.num_rows:
             yield group.taken()
-            return carried
+            return state
         keys = self._keys_of(events)
-        alike = carried.alike_with(keys, events)
-        with enough_memory(lambda: _heaviest(carried.page, keys)):
+        alike = state.alike_with(keys, events)
+        with enough_memory(lambda: _heaviest(state.page, keys)):
             shown = KeyedEvents.of_one(
-                self.pattern, carried.page, keys, events, END_OF_TIME, last_key_open=not last, first_position=alike
+                self.pattern, state.page, keys, events, END_OF_TIME, last_key_open=not last, first_position=alike
             )
-            for step in self.matcher.advance_one(carried.page, shown, processing_time=now.processing_time):
+            for step in self.matcher.advance_one(state.page, shown, processing_time=now.processing_time):
                 self.collect(step, group)
                 yield group.taken()
         assert step.page is not None
-        return Carried.after(step.page, keys, events, self.pattern.sees(events), alike)
+        return SortedState.after(step.page, keys, events, self.pattern.sees(events), alike)
 
-    def nothing_carried(self) -> Carried:
-        return Carried(self.empty_page(), self.key_schema.empty_table(), 0, 0)
+    def initial_sorted_state(self) -> SortedState:
+        return SortedState(self.empty_page(), self.key_schema.empty_table(), 0, 0)
 
     def empty_page(self) -> Page:
         return Page.empty(self.key_schema, self.pattern.event_schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SortedState:
     """The state between calls of :meth:`CepOperator.process_sorted`.
 
     :param page: the partial matches of the key that may continue
@@ -302,7 +304,7 @@ class Carried:
         return self.count if codes[0] == codes[1] else 0
 
     @classmethod
-    def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: npt.NDArray[np.bool_], alike: int) -> Carried:
+    def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: Mask, alike: int) -> SortedState:
         """*seen* masks the events that are visible to the pattern; *alike* is the result of :meth:`alike_with`."""
         times = events.column(TIME).to_numpy()
         if not len(times):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.arguments import described, expect, expect_text
+from asterism.arguments import described, expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import MILLISECONDS, TimeColumn
@@ -111,11 +111,11 @@ class MatchOutput:
         )
         if self.measures is not None:
             self.schema = pa.schema([*self.key_schema, *self.measures.fields])
-            self.carried = self.measures.carried
+            self.kept_columns = self.measures.kept_columns
         else:
             event = pa.struct(list(schema))
             self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
-            self.carried = list(schema.names)
+            self.kept_columns = list(schema.names)
         twice = [name for name, count in Counter(self.schema.names).items() if count > 1]
         if twice:
             raise StreamDefinitionError(
@@ -195,7 +195,7 @@ class _MatchMeasures:
         self.fields = self._measures.fields
         self.read_id = MATCH_ID in self._measures.base_read
         read = {name for calls in self._calls.values() for name in calls.read}
-        self.carried = [name for name in schema.names if name in read]
+        self.kept_columns = [name for name in schema.names if name in read]
 
     @property
     def expressions(self) -> list[Vectorized]:
@@ -244,7 +244,7 @@ class _MatchMeasures:
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:
     expect(StreamDefinitionError, outputs, Mapping, "outputs are OutputSpecs by name")
     for name, spec in outputs.items():
-        expect_text(StreamDefinitionError, name, "an output has a name")
+        expect_string(StreamDefinitionError, name, "an output has a name")
         expect(StreamDefinitionError, spec, OutputSpec, f'output "{name}" is an OutputSpec')
         if spec.kind is OutputKind.LATE and (spec.measures is not None or spec.function is not None):
             raise StreamDefinitionError(f'output "{name}": late events have no measures, they come as they are')

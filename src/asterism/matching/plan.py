@@ -76,7 +76,7 @@ class MatchPlan:
 
     :param conditions_of: for each stage the numbers of its conditions, from which error messages determine the stage
     :param skip: the skip strategy
-    :param carried: the event columns that matches need, which are kept with the partial matches
+    :param kept_columns: the event columns that matches need, which are kept with the partial matches
     :param zone: the time zone of the times that per-event conditions get; None: the times have no time zone
     """
 
@@ -85,7 +85,7 @@ class MatchPlan:
     skip: AfterMatchSkipStrategy = NO_SKIP
     semantics: Semantics = Semantics.DEFAULT
     limits: Limits = Limits()
-    carried: tuple[str, ...] = ()
+    kept_columns: tuple[str, ...] = ()
     zone: str | None = "UTC"
 
     @classmethod
@@ -95,17 +95,17 @@ class MatchPlan:
         """Compile a pattern; *options* are the other fields."""
         nfa = compile_pattern(pattern, semantics)
         numbers = {identity_of(condition): number for number, condition in enumerate(nfa.conditions)}
-        asked = {
+        used = {
             stage.name: tuple(
                 dict.fromkeys(numbers[identity_of(c)] for c in _leaves(stage) if identity_of(c) in numbers)
             )
             for stage in _all_stages(pattern)
         }
-        return cls(nfa=nfa, conditions_of=asked, skip=pattern.skip, semantics=semantics, **options)
+        return cls(nfa=nfa, conditions_of=used, skip=pattern.skip, semantics=semantics, **options)
 
     def stages_with(self, *conditions: int) -> list[str]:
         """The stages that use any of these conditions."""
-        return [stage for stage, asked in self.conditions_of.items() if not set(asked).isdisjoint(conditions)]
+        return [stage for stage, used in self.conditions_of.items() if not set(used).isdisjoint(conditions)]
 
 
 def _all_stages(pattern: PatternSequence) -> Iterator[Stage]:

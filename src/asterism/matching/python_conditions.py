@@ -54,7 +54,7 @@ class PythonCalls:
         self.rows, self.times = rows, times
         self.zone = pattern.plan.zone
         self.processing_time = processing_time
-        self.forgiving = pattern.semantics is Semantics.FLINK
+        self.allows_unknown_stages = pattern.semantics is Semantics.FLINK
         """an unknown stage has accepted no events, as in Flink"""
         held = {name.removeprefix("e:"): one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"}
         self._columns = [held if c.columns is None else {name: held[name] for name in c.columns} for c in conditions]
@@ -83,7 +83,7 @@ class PythonCalls:
             return FAILED
         # The edges of a state repeat the same call. A function that did not read earlier events gives the same result for
         # every other partial match.
-        self._known[condition] = event, node if context.looked else ANY_NODE, int(holds)
+        self._known[condition] = event, node if context.read_partial_match else ANY_NODE, int(holds)
         return int(holds)
 
     def error(self, where: str) -> InvalidEventError:
@@ -131,12 +131,12 @@ class PythonCalls:
 class _PartialMatchContext:
     """The context of one call. It is closed afterwards because the memory of the kernel is then invalid."""
 
-    __slots__ = ("_at", "calls", "looked")
+    __slots__ = ("_at", "calls", "read_partial_match")
 
     def __init__(self, calls: PythonCalls, condition: int, event: int, node: int, nodes: int, n_nodes: int) -> None:
         self.calls: PythonCalls | None = calls
         self._at = condition, event, node, nodes, n_nodes
-        self.looked = False
+        self.read_partial_match = False
 
     def _open(self) -> PythonCalls:
         if self.calls is None:
@@ -154,11 +154,11 @@ class _PartialMatchContext:
 
     def events_for_pattern(self, name: str) -> list[Event]:
         calls = self._open()
-        self.looked = True
+        self.read_partial_match = True
         condition, _, node, nodes, n_nodes = self._at
         stage = calls.stages.get(name)
         if stage is None:
-            if calls.forgiving:
+            if calls.allows_unknown_stages:
                 return []
             raise unknown_stage(name, calls.stages)
         return [calls.event(condition, number) for number in calls.accepted(stage, node, nodes, n_nodes)]

@@ -32,7 +32,7 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
     guard_at: dict[Guard, int] = {}
     states: list[tuple[int, ...]] = []
     edges: list[tuple[int, ...]] = []
-    outlooks = evaluation.outlooks(nfa.states)
+    summaries = evaluation.summaries(nfa.states)
     for state in nfa.states:
         first_edge = len(edges)
         for edge in state.edges:
@@ -41,9 +41,9 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
             care_want = evaluation.bits_only(edge.guard)
             where = edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap)
             edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
-        outlook = outlooks[state]
-        wake, plain = outlook.wake(state), int(outlook.plain)
-        states.append((state.kind, micros(state.gap), wake, first_edge, len(edges), plain))
+        summary = summaries[state]
+        relevant, plain = summary.relevant_conditions(state), int(summary.plain)
+        states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain))
     spans = [
         (0, 0) if number < 0 else (programs.starts[number], programs.ends[number]) for number in evaluation.program
     ]
@@ -115,32 +115,32 @@ class Evaluation:
                 return a[0] | b[0], a[1] | b[1]
         return None
 
-    def outlooks(self, states: Sequence[NfaState]) -> dict[NfaState, Outlook]:
-        """The outlook of each state, including the states that its PROCEED edges lead to."""
-        outlooks: dict[NfaState, Outlook] = {}
+    def summaries(self, states: Sequence[NfaState]) -> dict[NfaState, StateSummary]:
+        """The summary of each state, including the states that its PROCEED edges lead to."""
+        summaries: dict[NfaState, StateSummary] = {}
         for state in _targets_first(states):
-            outlook = outlooks[state] = Outlook(quiet=state.kind is not NfaStateKind.STOP)
+            summary = summaries[state] = StateSummary(quiet=state.kind is not NfaStateKind.STOP)
             for edge in state.edges:
-                outlook.plain &= self.bits_only(edge.guard) is not None
+                summary.plain &= self.bits_only(edge.guard) is not None
                 rows: list[tuple[int, int, int]] = []
                 _branches(edge.guard, -1, -1, rows)
                 for bit in (self.bit[condition] for condition, _, _ in rows):
                     if bit >= 0:
-                        outlook.bits |= 1 << (bit % BITS_PER_WORD)
+                        summary.bits |= 1 << (bit % BITS_PER_WORD)
                 low, high = self._if_nothing_is_met(edge.guard)
-                outlook.quiet &= low == high and edge.gap is None
+                summary.quiet &= low == high and edge.gap is None
                 if edge.action is Action.PROCEED:
-                    beyond = outlooks[edge.target]
-                    outlook.plain &= beyond.plain
-                    outlook.bits |= beyond.bits
-                    outlook.quiet &= beyond.quiet or not low
+                    beyond = summaries[edge.target]
+                    summary.plain &= beyond.plain
+                    summary.bits |= beyond.bits
+                    summary.quiet &= beyond.quiet or not low
                     followed = beyond.followed
                 else:
                     followed = (edge,)
                 if low:
-                    outlook.followed = (*outlook.followed, *followed)[:2]
-                    outlook.passes &= beyond.passes if edge.action is Action.PROCEED else edge.action is Action.IGNORE
-        return outlooks
+                    summary.followed = (*summary.followed, *followed)[:2]
+                    summary.passes &= beyond.passes if edge.action is Action.PROCEED else edge.action is Action.IGNORE
+        return summaries
 
     def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
         """Bounds of the value of a guard for an event whose condition bits are all unset."""
@@ -161,14 +161,14 @@ class Evaluation:
         """Whether events that satisfy no condition can be removed. They cannot if a stage uses strict contiguity."""
         waiting = [
             item
-            for item in self.outlooks(states).items()
+            for item in self.summaries(states).items()
             if item[0].kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
         ]
-        return all(outlook.wake(state) >= 0 for state, outlook in waiting)
+        return all(summary.relevant_conditions(state) >= 0 for state, summary in waiting)
 
 
 @dataclass(slots=True)
-class Outlook:
+class StateSummary:
     """What can happen to a partial match in a state, including PROCEED edges."""
 
     plain: bool = True
@@ -182,7 +182,7 @@ class Outlook:
     passes: bool = True
     """whether all of them are IGNORE edges"""
 
-    def wake(self, state: NfaState) -> int:
+    def relevant_conditions(self, state: NfaState) -> int:
         """The events that can matter to a partial match in *state*: a mask of conditions of which an event must satisfy one,
         or -1.
 

@@ -12,8 +12,8 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime, to_micros
 from asterism.operators.keyed_state import State
 
-EVENT, CLOCK = "e", "p"
-ON_TIMER = {EVENT: "on_event_time_timer", CLOCK: "on_processing_time_timer"}
+EVENT, PROCESSING = "e", "p"
+ON_TIMER = {EVENT: "on_event_time_timer", PROCESSING: "on_processing_time_timer"}
 
 
 class Element(dict[str, Any]):
@@ -45,7 +45,7 @@ class CallScope(Protocol):
     input_name: str | None
     element_time: int | None
     time: int
-    shown_clock: int
+    processing_time: int
 
     def key_value(self) -> Any: ...
 
@@ -99,7 +99,7 @@ class Context:
     @property
     def processing_time(self) -> datetime:
         """The processing time, in UTC, which is the same in the whole micro-batch."""
-        return to_datetime(self._runtime.shown_clock)
+        return to_datetime(self._runtime.processing_time)
 
     def has_ended(self, input: str) -> bool:
         """Whether this input has ended and all its elements have been processed."""
@@ -114,14 +114,14 @@ class Context:
 
     def register_processing_time_timer(self, name: str, time: datetime | int) -> None:
         """Call ``on_processing_time_timer`` for the current key when processing time has passed *time*."""
-        self._runtime.set_timer(CLOCK, name, to_micros(time))
+        self._runtime.set_timer(PROCESSING, name, to_micros(time))
 
     def delete_event_time_timer(self, name: str) -> None:
         """Delete a timer of the current key; a timer that does not exist is ignored."""
         self._runtime.set_timer(EVENT, name, None)
 
     def delete_processing_time_timer(self, name: str) -> None:
-        self._runtime.set_timer(CLOCK, name, None)
+        self._runtime.set_timer(PROCESSING, name, None)
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
         """In a function of a broadcast input: call ``function(key, state)`` for every key of this key group with a value in

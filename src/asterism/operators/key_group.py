@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StateError
@@ -49,16 +49,16 @@ _BEFORE = -(2**63) + 1
 class GroupHeader:
     """The state that every call for a key group needs. Times are microseconds; inputs are in the operator's order.
 
-    *wakes* and *clocks* are, per page, the next event time and processing time at which it has something to do. *watermarks*
-    and *heard* are, per input, its watermark and the processing time of its last activity. *buffers* are, per input, the events
-    that wait for the watermark.
+    *next_event_times* and *next_processing_times* are, per page, the next event time and processing time at which it has
+    something to do. *watermarks* and *last_activity* are, per input, its watermark and the processing time of its last activity.
+    *buffers* are, per input, the events that wait for the watermark.
     """
 
     fingerprint: bytes
-    wakes: Ints
-    clocks: Ints
+    next_event_times: Ints
+    next_processing_times: Ints
     watermarks: Ints
-    heard: Ints
+    last_activity: Ints
     buffers: list[bytes]
     watermark: int = _BEFORE
     """The operator's watermark; BEFORE_TIME if the host supplies it."""
@@ -75,9 +75,13 @@ class GroupHeader:
         )
 
     def to_bytes(self) -> bytes:
-        sizes = struct.pack("<HHHq", len(self.fingerprint), len(self.wakes), len(self.buffers), self.watermark)
+        sizes = struct.pack(
+            "<HHHq", len(self.fingerprint), len(self.next_event_times), len(self.buffers), self.watermark
+        )
         lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
-        arrays = np.concatenate([self.wakes, self.clocks, self.watermarks, self.heard, lengths])
+        arrays = np.concatenate(
+            [self.next_event_times, self.next_processing_times, self.watermarks, self.last_activity, lengths]
+        )
         head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
         return head + b"".join(self.buffers)
 
@@ -99,12 +103,16 @@ class GroupHeader:
         count = 2 * pages + 3 * inputs
         arrays = np.frombuffer(value, np.int64, count, at).copy()
         at += 8 * count
-        wakes, clocks, rest = arrays[:pages], arrays[pages : 2 * pages], arrays[2 * pages :].reshape(3, inputs)
+        next_event_times, next_processing_times, rest = (
+            arrays[:pages],
+            arrays[pages : 2 * pages],
+            arrays[2 * pages :].reshape(3, inputs),
+        )
         buffers = []
         for size in rest[2].tolist():
             buffers.append(value[at : at + size])
             at += size
-        return cls(found, wakes, clocks, rest[0], rest[1], buffers, watermark)
+        return cls(found, next_event_times, next_processing_times, rest[0], rest[1], buffers, watermark)
 
 
 MAX_KEY_GROUPS = 2**15
@@ -156,14 +164,16 @@ class Group:
             self.outputs[output].append(rows)
 
     @property
-    def exists(self) -> npt.NDArray[np.bool_]:
+    def exists(self) -> Mask:
         """A mask of the pages that exist."""
-        there: npt.NDArray[np.bool_] = self.header.wakes != NO_PAGE
+        there: Mask = self.header.next_event_times != NO_PAGE
         return there
 
     def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
         """The pages that have *events* of their keys, or a deadline that has passed."""
-        due = self.exists & ((self.header.wakes <= horizon) | (self.header.clocks <= self.processing_time))
+        due = self.exists & (
+            (self.header.next_event_times <= horizon) | (self.header.next_processing_times <= self.processing_time)
+        )
         if self.over:
             due |= self.exists
         for table in events:
@@ -177,13 +187,18 @@ class Group:
         return self.store.read_page(number) if self.exists[number] else None
 
     def write_page(
-        self, number: int, old: bytes | None, new: bytes | None, wake: int, clock: int = END_OF_TIME
+        self,
+        number: int,
+        old: bytes | None,
+        new: bytes | None,
+        next_event_time: int,
+        next_processing_time: int = END_OF_TIME,
     ) -> None:
         """Store a page (None: delete it), and the next event time and processing time at which it has something to do."""
         if new != old:
             self.store.write_page(number, new)
-        self.header.wakes[number] = NO_PAGE if new is None else wake
-        self.header.clocks[number] = END_OF_TIME if new is None else clock
+        self.header.next_event_times[number] = NO_PAGE if new is None else next_event_time
+        self.header.next_processing_times[number] = END_OF_TIME if new is None else next_processing_time
 
 
 class KeyGroupOperator(ABC):
@@ -253,10 +268,10 @@ class KeyGroupOperator(ABC):
         waited = {name for name, number in numbers.items() if header.buffers[number]}
         moved: dict[str, int] = {}
         if arrivals:
-            self._forgive_silence(header, now)
+            self._restart_idle_time(header, now)
         for arrival in arrivals:
             number = numbers[arrival.input]
-            header.heard[number] = now.processing_time
+            header.last_activity[number] = now.processing_time
             if arrival.watermark > header.watermarks[number]:
                 header.watermarks[number] = moved[arrival.input] = arrival.watermark
         if now.watermark == END_OF_TIME:
@@ -264,7 +279,7 @@ class KeyGroupOperator(ABC):
             header.watermarks[:] = END_OF_TIME
         watermark = max(before, now.watermark, self._least(header, now.processing_time))
         if not arrivals:
-            self._note_idle(header, now)
+            self._mark_idle(header, now)
         group = Group(store, header, watermark, now.processing_time, before, moved)
         ready = self._ready(group, arrivals, before)
         at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
@@ -284,14 +299,16 @@ class KeyGroupOperator(ABC):
         new = header.to_bytes() if keep else None
         if new != stored:
             store.write_header(new)
-        wake = min(int(header.wakes[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
-        clock = min(int(header.clocks[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark))
+        next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
+        next_processing_time = min(
+            int(header.next_processing_times[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark)
+        )
         if not self.event_time:
-            wake, clock = END_OF_TIME, min(wake, clock)
+            next_event_time, next_processing_time = END_OF_TIME, min(next_event_time, next_processing_time)
         yield Result(
             group.taken(),
-            None if wake == END_OF_TIME else wake,
-            None if clock == END_OF_TIME else clock,
+            None if next_event_time == END_OF_TIME else next_event_time,
+            None if next_processing_time == END_OF_TIME else next_processing_time,
             dict(group.metrics),
         )
 
@@ -306,7 +323,7 @@ class KeyGroupOperator(ABC):
             if not spec.timed or mark == END_OF_TIME:
                 continue
             marks.append(mark)
-            if spec.idle_after is None or processing_time - int(header.heard[number]) < spec.idle_after:
+            if spec.idle_after is None or processing_time - int(header.last_activity[number]) < spec.idle_after:
                 going.append(mark)
         if marks:
             return min(going, default=max(marks))
@@ -315,27 +332,30 @@ class KeyGroupOperator(ABC):
     def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
         """The processing time at which the watermark advances because an input becomes idle."""
         limits = [
-            int(heard) + spec.idle_after
-            for heard, spec in zip(header.heard, self.inputs.values(), strict=True)
+            int(last_activity) + spec.idle_after
+            for last_activity, spec in zip(header.last_activity, self.inputs.values(), strict=True)
             if spec.timed and spec.idle_after is not None
         ]
         later = (time for time in sorted(limits) if time > now.processing_time)
         return next((time for time in later if self._least(header, time) > watermark), END_OF_TIME)
 
-    def _note_idle(self, header: GroupHeader, now: Now) -> None:
+    def _mark_idle(self, header: GroupHeader, now: Now) -> None:
         for number, spec in enumerate(self.inputs.values()):
-            if spec.idle_after is not None and now.processing_time - int(header.heard[number]) >= spec.idle_after:
-                header.heard[number] = IDLE
+            if (
+                spec.idle_after is not None
+                and now.processing_time - int(header.last_activity[number]) >= spec.idle_after
+            ):
+                header.last_activity[number] = IDLE
 
-    def _forgive_silence(self, header: GroupHeader, now: Now) -> None:
+    def _restart_idle_time(self, header: GroupHeader, now: Now) -> None:
         """Restart the idle time of all inputs if the operator was not called for a while: that does not mean they are idle."""
         specs = enumerate(self.inputs.values())
-        awaited = [number for number, spec in specs if spec.timed and header.heard[number] != IDLE]
+        awaited = [number for number, spec in specs if spec.timed and header.last_activity[number] != IDLE]
         limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
         if awaited and limits:
-            silence = now.processing_time - int(header.heard[awaited].max())
-            if silence >= min(limits):
-                header.heard[awaited] += silence
+            idle_time = now.processing_time - int(header.last_activity[awaited].max())
+            if idle_time >= min(limits):
+                header.last_activity[awaited] += idle_time
 
     def _first_waiting(self, header: GroupHeader) -> int:
         first = END_OF_TIME

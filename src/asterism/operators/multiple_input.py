@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
@@ -178,7 +177,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         if now.processing_time != END_OF_TIME:  # at the end of input every timer is due anyway
-            self.runtime.shown_clock = now.processing_time
+            self.runtime.processing_time = now.processing_time
         yield from super().slices(store, arrivals, now)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
@@ -187,7 +186,7 @@ class MultipleInputOperator(KeyGroupOperator):
             group.metrics[LATE] += events.num_rows
             return
         runtime.begin({}, StateTable(TIMERS, TIMERS.schema.empty_table()), self.key_schema.empty_table(), before=group.watermark,
-                      clock=group.processing_time, ended=lambda name: False)  # fmt: skip
+                      now=group.processing_time, ended=lambda name: False)  # fmt: skip
         arrived = self._arrived(name, events, np.zeros(0, np.int64))
         for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
             runtime.late(declared, element, None if time == NO_TIME else time)
@@ -202,7 +201,7 @@ class MultipleInputOperator(KeyGroupOperator):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
         numbers = group.pages(list(keyed.values()), horizon)
-        if len(keyed) < len(ready) or self._asks_again(group):  # a broadcast element may visit all keys
+        if len(keyed) < len(ready) or self._reselects_inputs(group):  # a broadcast element may visit all keys
             numbers = np.union1d(numbers, np.flatnonzero(group.exists))
         stored = [group.read_page(int(number)) for number in numbers]
         pages = [
@@ -251,11 +250,11 @@ class MultipleInputOperator(KeyGroupOperator):
             timers,
             keys,
             before=group.before,
-            clock=group.processing_time,
+            now=group.processing_time,
             ended=group.ended.__contains__,
         )
         if not self.event_time:
-            horizon = runtime.shown_clock
+            horizon = runtime.processing_time
         arrived = [
             self._arrived(name, ready[name], code_of.get(name, np.full(ready[name].num_rows, -1, np.int64)))
             for name in self.inputs
@@ -276,12 +275,12 @@ class MultipleInputOperator(KeyGroupOperator):
         self._write_broadcast(group, broadcast, old_broadcast)
         runtime.finish()
 
-    def _asks_again(self, group: Group) -> bool:
+    def _reselects_inputs(self, group: Group) -> bool:
         """Whether keys may select other inputs, because an input has ended."""
         return bool(group.newly_ended and self._selectable())
 
     def must_advance(self, group: Group) -> bool:
-        return self._asks_again(group) or any(
+        return self._reselects_inputs(group) or any(
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
         )
 
@@ -332,7 +331,7 @@ class MultipleInputOperator(KeyGroupOperator):
         old: bytes | None,
         all_keys: pa.Table,
         first: Ints,
-        alive: npt.NDArray[np.bool_],
+        alive: Mask,
         left: Sequence[pa.Table],
         horizon: int,
     ) -> None:
@@ -349,10 +348,11 @@ class MultipleInputOperator(KeyGroupOperator):
         timers = tables[1 + len(self.states)]
         times = timers.column("value").to_numpy()
         on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
-        wake, clock = int(times[on_event].min(initial=END_OF_TIME)), int(times[~on_event].min(initial=END_OF_TIME))
+        next_event_time = int(times[on_event].min(initial=END_OF_TIME))
+        next_processing_time = int(times[~on_event].min(initial=END_OF_TIME))
         if any(table.num_rows for table in tables[2 + len(self.states) :]):
-            wake = min(wake, horizon + 1)  # inputs that were not selected may be selected later
-        group.write_page(number, old, tables_to_bytes(tables), wake, clock)
+            next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
+        group.write_page(number, old, tables_to_bytes(tables), next_event_time, next_processing_time)
 
     def _tell_watermarks(self, group: Group) -> None:
         runtime = self.runtime

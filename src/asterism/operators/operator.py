@@ -62,9 +62,9 @@ class Result:
     """
 
     outputs: Mapping[str, pa.Table]
-    wake: int | None = None
+    next_event_time: int | None = None
     """event time"""
-    wake_processing: int | None = None
+    next_processing_time: int | None = None
     """processing time"""
     metrics: Mapping[str, int] = field(default_factory=dict)
 

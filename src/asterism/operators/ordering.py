@@ -20,8 +20,8 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
     """Process all elements that have arrived, and fire all timers up to *horizon*."""
     runtime.left, runtime.waiting = {part.spec.name: len(part.times) for part in arrived}, waiting
     runtime.load_timers(horizon)
-    if runtime.clock != END_OF_TIME:  # at the end of input, processing time advances after event time
-        runtime.fire_clock()
+    if runtime.now != END_OF_TIME:  # at the end of input, processing time advances after event time
+        runtime.fire_processing_time_timers()
     batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
     order = _in_order(arrived)
     if batches:
@@ -34,7 +34,7 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
         runtime.time = max(runtime.time, horizon)
     if waiting is not None:  # at the end of input, buffered elements come before the remaining timers
         waiting.drain_all(runtime)
-    runtime.only_timers = runtime.clock == END_OF_TIME
+    runtime.only_timers = runtime.now == END_OF_TIME
     runtime.fire_all(limit)
     runtime.time = max(runtime.time, horizon)
 

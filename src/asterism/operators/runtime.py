@@ -16,7 +16,7 @@ from asterism.arguments import described
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError
-from asterism.operators.context import CLOCK, EVENT, ON_TIMER, Context, Element, Timer
+from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
 from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
@@ -72,7 +72,7 @@ class Runtime:
         self.key_number: int | None = None
         self.element_time: int | None = None
         self.batch_keys = self.batch_times = NONE
-        self.shown_clock = 0
+        self.processing_time = 0
         self.running = False
         self.answers = {
             domain: getattr(type(operator), method) is not getattr(StreamOperator, method)
@@ -87,7 +87,7 @@ class Runtime:
         keys: pa.Table,
         *,
         before: int,
-        clock: int,
+        now: int,
         ended: Callable[[str], bool],
     ) -> None:
         for output in self.outputs.values():
@@ -98,10 +98,10 @@ class Runtime:
             state.attach(tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
         self.tables, self.timer_table, self.key_table = tables, timers, keys
-        self.clock, self.ended = clock, ended
+        self.now, self.ended = now, ended
         self.left: dict[str, int] = {}
         self.waiting: Waiting | None = None
-        self.time = before if self.event_time else self.shown_clock
+        self.time = before if self.event_time else self.processing_time
         self.heap: list[tuple[int, int, str]] = []
         self.horizon = before
         self.last_fired: dict[tuple[int, str], int] = {}
@@ -253,23 +253,23 @@ class Runtime:
         entries = self.timer_table.entries(key).items()
         return min((time for name, (time, _) in entries if name[0] == EVENT), default=END_OF_TIME)
 
-    def fire_clock(self) -> bool:
+    def fire_processing_time_timers(self) -> bool:
         """Fire the processing-time timers that are due, in the order of their times; return whether there were any."""
         rows = self.timer_table.settle(0)
         names = rows.column("name").to_pylist()
         times = rows.column("value").to_numpy()
-        due = [at for at in np.flatnonzero(times <= self.clock).tolist() if names[at][0] == CLOCK]
+        due = [at for at in np.flatnonzero(times <= self.now).tolist() if names[at][0] == PROCESSING]
         keys = self.timer_table.keys
         for time, key, name in sorted((int(times[at]), int(keys[at]), names[at]) for at in due):
             if self.timer_table.entries(key).get(name, (None,))[0] == time:
-                self.shown_clock = max(self.shown_clock, time)
+                self.processing_time = max(self.processing_time, time)
                 self._fire(key, name, time)
         return bool(due)
 
     def fire_all(self, limit: int) -> None:
         """Fire processing-time timers, and event-time timers before *limit*, until none is due."""
         self.fire_before(limit)
-        while self.fire_clock():
+        while self.fire_processing_time_timers():
             self.fire_before(limit)
 
     def _fire(self, key: int, name: str, time: int) -> None:

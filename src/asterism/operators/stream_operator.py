@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from asterism.arguments import expect_text
+from asterism.arguments import expect_string
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.operators.context import ON_TIMER, Context, Timer
@@ -48,7 +48,7 @@ class InputSelection(frozenset[str]):
         :raises StreamDefinitionError: a name is not a string
         """
         for name in names:
-            expect_text(
+            expect_string(
                 StreamDefinitionError, name, "an InputSelection is of names of inputs", 'InputSelection.of("a", "b")'
             )
         return cls(names)

@@ -177,15 +177,15 @@ class Nfa:
         lines = [f"c{number}: {condition_text(condition)}" for number, condition in enumerate(self.conditions)]
         if self.window is not None:
             lines.append(f"within {duration(self.window)}")
-        told = self.states[::-1][:limit]
-        for state in told:
+        shown = self.states[::-1][:limit]
+        for state in shown:
             bound = f" gap < {duration(state.gap)}" if state.gap is not None else ""
             lines.append(f"{printable(state.name)} {state.kind.name}{bound}")
             for edge in state.edges:
                 within = f" within {duration(edge.gap)}" if edge.gap is not None else ""
                 lines.append(f"  {edge.action.name} -> {printable(edge.target.name)} if {edge.guard}{within}")
-        if len(told) < len(self.states):
-            lines.append(f"... and {len(self.states) - len(told)} more states")
+        if len(shown) < len(self.states):
+            lines.append(f"... and {len(self.states) - len(shown)} more states")
         return "\n".join(lines)
 
 

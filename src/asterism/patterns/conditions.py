@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from asterism.arguments import expect_text, expect_texts, shown
+from asterism.arguments import expect_string, expect_strings, shown
 from asterism.errors import MalformedPatternError
 
 MAX_DEPTH = 100
@@ -69,7 +69,7 @@ class SqlCondition(Condition):
     text: str
 
     def __post_init__(self) -> None:
-        expect_text(MalformedPatternError, self.text, "the SQL of a condition is a text")
+        expect_string(MalformedPatternError, self.text, "the SQL of a condition is a text")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,7 +125,7 @@ class IterativeCondition(Condition):
         object.__setattr__(self, "function", function)
         chosen = (columns,) if isinstance(columns, str) else columns
         if chosen is not None:
-            expect_texts(MalformedPatternError, chosen, "columns are names", 'columns=["price"]')
+            expect_strings(MalformedPatternError, chosen, "columns are names", 'columns=["price"]')
         object.__setattr__(self, "columns", None if chosen is None else tuple(chosen))
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import Condition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence, Stage
-from asterism.patterns.warnings import surprises
+from asterism.patterns.warnings import diagnose
 from asterism.patterns.wording import condition_text, quantifier_words, skip_words, stage_words
 from asterism.text.printable import duration
 
@@ -20,9 +20,9 @@ MAX_STATES = 200
 def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
     """See :meth:`asterism.patterns.pattern.Pattern.explain`."""
     nfa = compile_pattern(pattern, semantics)
-    told = [printable(f"surprising: {found}") for found in surprises(pattern)]
+    warnings = [printable(f"surprising: {found}") for found in diagnose(pattern)]
     return "\n".join(
-        [describe(pattern), *told, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
+        [describe(pattern), *warnings, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
     )
 
 

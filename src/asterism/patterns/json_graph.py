@@ -47,7 +47,7 @@ from asterism.patterns.sequence import (
     check_follows,
 )
 from asterism.patterns.wording import condition_text, operands
-from asterism.text.strict_json import JsonTextError, decode, pointer_part, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, pointer_part, text_of
 
 VERSION = 1
 MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and is limited to this number
@@ -101,7 +101,7 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
         expect(PatternFormatError, source, str | bytes, "a pattern in JSON is a text, or what json.loads makes of it")
         try:
             document = decode(text_of(source))
-        except JsonTextError as error:
+        except DocumentSyntaxError as error:
             detail = ": ".join(part for part in (error.detail, error.place) if part) or None
             raise PatternFormatError(error.message, detail, error.hint) from None
     reading = read_graph(kind, document)
@@ -349,11 +349,11 @@ class _GraphReader(Generic[P]):
             raise at.fail("an edge is an object")
         self._fields(at, ("source", "target", "type"))
         ends = at["source"], at["target"]
-        said = f"edge {_shown(ends[0].value)} -> {_shown(ends[1].value)}"
+        edge_name = f"edge {_shown(ends[0].value)} -> {_shown(ends[1].value)}"
         for end in ends:
             if not isinstance(end.value, str) or end.value not in nodes:
-                raise end.fail(f"the {said} names an unknown node")
-        kind = replace(at["type"], owner=f"{at.owner}: {said}").member(Contiguity, "edge type")
+                raise end.fail(f"the {edge_name} names an unknown node")
+        kind = replace(at["type"], owner=f"{at.owner}: {edge_name}").member(Contiguity, "edge type")
         return ends[0].value, ends[1].value, kind
 
     # ------------------------------------------------------------------ nodes
@@ -428,9 +428,9 @@ class _GraphReader(Generic[P]):
         if not isinstance(properties.value, list):
             self._note(properties.fail("a quantifier needs properties"))
             return []
-        for said in properties:
-            with self._part(said):
-                said.one_of((*_KINDS, "OPTIONAL", "GREEDY"), "quantifier property")
+        for spec in properties:
+            with self._part(spec):
+                spec.one_of((*_KINDS, "OPTIONAL", "GREEDY"), "quantifier property")
         if not any(kind in properties.value for kind in _KINDS):
             self._note(properties.fail(f"a quantifier needs one of {', '.join(_KINDS)}"))
         calls: list[_Modifier] = []
@@ -610,26 +610,26 @@ def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
 
 
 def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
-    said = stage.quantifier
+    spec = stage.quantifier
     # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: so only the count can express it.
-    from_zero = after_greedy and said.optional
-    properties = [said.kind.value]
+    from_zero = after_greedy and spec.optional
+    properties = [spec.kind.value]
     properties += [
-        name for name, holds in (("OPTIONAL", said.optional and not from_zero), ("GREEDY", said.greedy)) if holds
+        name for name, holds in (("OPTIONAL", spec.optional and not from_zero), ("GREEDY", spec.greedy)) if holds
     ]
-    quantifier: Json = {"consumingStrategy": said.inner.value, "properties": properties}
-    if said.kind is not QuantifierKind.SINGLE:
-        quantifier["times"] = {"from": 0 if from_zero else said.at_least, "to": said.at_most}
-        if said.gap is not None:
-            quantifier["times"]["windowTime"] = _time_json(said.gap)
+    quantifier: Json = {"consumingStrategy": spec.inner.value, "properties": properties}
+    if spec.kind is not QuantifierKind.SINGLE:
+        quantifier["times"] = {"from": 0 if from_zero else spec.at_least, "to": spec.at_most}
+        if spec.gap is not None:
+            quantifier["times"]["windowTime"] = _time_json(spec.gap)
     if stage.until is not None:
         quantifier["untilCondition"] = _condition_json(stage.until, stage.name)
     return quantifier
 
 
 def _window_json(stage: Stage) -> Json:
-    said = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
-    windows = [{"type": kind.value, "time": _time_json(duration)} for kind, duration in said if duration is not None]
+    bounds = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
+    windows = [{"type": kind.value, "time": _time_json(duration)} for kind, duration in bounds if duration is not None]
     return {"window": windows if len(windows) > 1 else windows[0]} if windows else {}
 
 
@@ -639,12 +639,12 @@ def _time_json(duration: timedelta) -> Json:
 
 
 def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
-    said: Json = {"type": skip.kind.value}
+    spec: Json = {"type": skip.kind.value}
     if skip.stage is not None:
-        said["patternName"] = skip.stage
+        spec["patternName"] = skip.stage
     if skip.throw_on_miss:
-        said["throwOnMiss"] = True
-    return said
+        spec["throwOnMiss"] = True
+    return spec
 
 
 # ---------------------------------------------------------------------- conditions as one SQL expression

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self
 
-from asterism.arguments import expect, expect_text, shown
+from asterism.arguments import expect, expect_string, shown
 from asterism.errors import MalformedPatternError
 from asterism.patterns.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
+from asterism.text.printable import quoted_name
 
 MAX_GROUP_DEPTH = 50
 """Maximum nesting of groups: far more than anyone reads, far less than Python's stack allows."""
@@ -115,7 +116,7 @@ class AfterMatchSkipStrategy:
         names_stage = self.kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST)
         if names_stage:
             hint = f'AfterMatchSkipStrategy.{self.kind.value.lower()}("b")'
-            expect_text(MalformedPatternError, self.stage, f"{self.kind.value} needs the name of a stage", hint)
+            expect_string(MalformedPatternError, self.stage, f"{self.kind.value} needs the name of a stage", hint)
         elif self.stage is not None or self.throw_on_miss:
             raise MalformedPatternError(f"{self.kind.value} names no stage, and can miss none", hint=_SKIP_HINT)
 
@@ -238,10 +239,10 @@ class PatternSequence:
         if not names:
             raise MalformedPatternError(f'stage "{last.name}": subtype needs a name', hint=hint)
         for name in names:
-            expect_text(MalformedPatternError, name, f'stage "{last.name}": a subtype is a text', hint)
-        expect_text(MalformedPatternError, column, f'stage "{last.name}": the column of a subtype is a name', hint)
+            expect_string(MalformedPatternError, name, f'stage "{last.name}": a subtype is a text', hint)
+        expect_string(MalformedPatternError, column, f'stage "{last.name}": the column of a subtype is a name', hint)
         texts = ["'" + name.replace("\\", "\\\\").replace("'", "''") + "'" for name in names]
-        quoted = "`" + column.replace("`", "``") + "`"
+        quoted = quoted_name(column)
         return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
 
     def until(self, condition: ConditionLike) -> Self:
@@ -266,13 +267,13 @@ class PatternSequence:
         last = self._quantifiable()
         for count in (at_least, at_least if at_most is None else at_most):
             expect(MalformedPatternError, count, int, f'stage "{last.name}": times takes numbers', "times(2, 4)")
-        said = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
+        given = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
         at_most = at_least if at_most is None else at_most
         optional = at_least == 0 or last.quantifier.optional
         at_least = at_least or 1
         if at_least < 1 or at_most < at_least:
             raise MalformedPatternError(
-                f'stage "{last.name}": {said} is not a range of positive numbers',
+                f'stage "{last.name}": {given} is not a range of positive numbers',
                 hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
             )
         quantifier = replace(
@@ -483,7 +484,7 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
-    expect_text(MalformedPatternError, stage, "a stage is a name, or a Pattern as a group", 'followed_by("b")')
+    expect_string(MalformedPatternError, stage, "a stage is a name, or a Pattern as a group", 'followed_by("b")')
     if not stage:
         raise MalformedPatternError("a stage needs a name")
     if ":" in stage:
@@ -524,8 +525,8 @@ def _window_hint(duration: Any) -> str:
     return f"timedelta(seconds={duration})" if number else "timedelta(minutes=5)"
 
 
-def _skip_hint(said: Any) -> str:
-    name = str(getattr(said, "__name__", said)).lower()
+def _skip_hint(given: Any) -> str:
+    name = str(getattr(given, "__name__", given)).lower()
     if name in ("skip_to_first", "skip_to_last"):
         return f'AfterMatchSkipStrategy.{name}("b"), with the name of a stage'
     known = [kind.value.lower() for kind in SkipKind]

@@ -25,7 +25,7 @@ from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKi
 
 
 @dataclass(frozen=True, slots=True)
-class Surprise:
+class Diagnostic:
     """A part of a pattern that is certainly not intended."""
 
     stage: str
@@ -37,11 +37,11 @@ class Surprise:
         return "\n".join([self.message, "  " + self.detail, "  Hint: " + self.hint])
 
 
-def surprises(pattern: PatternSequence) -> list[Surprise]:
-    """The surprises of a pattern that compiles.
+def diagnose(pattern: PatternSequence) -> list[Diagnostic]:
+    """The diagnostics of a pattern that compiles.
 
     >>> unsold = PatternSequence.begin("a").not_followed_by("sold").where("kind = 'sold'").followed_by("any")
-    >>> [found] = surprises(unsold)
+    >>> [found] = diagnose(unsold)
     >>> print(found)
     not_followed_by("sold") has no effect
       Every event that it forbids fits the last stage, "any", which takes it: that is a match.
@@ -52,18 +52,18 @@ def surprises(pattern: PatternSequence) -> list[Surprise]:
 
 
 def warn(pattern: PatternSequence) -> None:
-    """Warn about surprises, at the calling line outside of this package."""
+    """Warn about a pattern, at the calling line outside of this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         level, frame = level + 1, frame.f_back
-    for surprise in surprises(pattern):
-        warnings.warn(printable(str(surprise)), PatternWarning, stacklevel=level)
+    for diagnostic in diagnose(pattern):
+        warnings.warn(printable(str(diagnostic)), PatternWarning, stacklevel=level)
 
 
 # ---------------------------------------------------------------------- chains of stages
 
 
-def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> Iterator[Surprise]:
+def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> Iterator[Diagnostic]:
     """
     :param ends: whether the match may end with the last of the *stages*
     """
@@ -74,7 +74,7 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
         if stage.group is not None:
             yield from _chains(stage.group.stages, is_pattern=False, ends=may_end)
         elif stage.contiguity is Contiguity.NOT_NEXT and not _parts(stage.condition):
-            yield Surprise(
+            yield Diagnostic(
                 stage.name,
                 f'after not_next("{stage.name}") nothing can match',
                 ("It has no condition" if stage.condition is None else "Its condition is always TRUE")
@@ -98,32 +98,34 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
                 yield from _greedy(stage, after)
 
 
-def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
+def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
     """A loop whose optional events are all forbidden by the next stage.
 
     A relaxed loop that has skipped an event may continue: the check no longer applies.
     """
-    said = loop.quantifier
-    strict = said.inner is Contiguity.STRICT and loop.group is None and loop.until is None
-    if _takes_more(loop) and not said.greedy and strict and _implies(loop, forbidden):
-        yield Surprise(
+    quantifier = loop.quantifier
+    strict = quantifier.inner is Contiguity.STRICT and loop.group is None and loop.until is None
+    if _takes_more(loop) and not quantifier.greedy and strict and _implies(loop, forbidden):
+        yield Diagnostic(
             forbidden.name,
-            _no_more_than(loop, said.at_least),
+            _no_more_than(loop, quantifier.at_least),
             f'Every further event fits not_next("{forbidden.name}"), which ends the partial match even while the loop goes on.',
             f'for the longest run make the loop greedy: .greedy().not_next("{forbidden.name}")',
         )
 
 
-def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Surprise]:
+def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
     """Likewise. It applies to every event after the first, unless a relaxed ``times(1, n)`` has skipped one."""
-    said = loop.quantifier
+    quantifier = loop.quantifier
     if loop.group is not None or not _implies(loop, forbidden):
         return
-    asked = said.kind is QuantifierKind.LOOPING or said.inner is Contiguity.STRICT or said.at_least > 1
-    if asked and (said.kind is QuantifierKind.LOOPING or said.at_most > 1):
-        never = said.at_least > 1
+    restrictive = (
+        quantifier.kind is QuantifierKind.LOOPING or quantifier.inner is Contiguity.STRICT or quantifier.at_least > 1
+    )
+    if restrictive and (quantifier.kind is QuantifierKind.LOOPING or quantifier.at_most > 1):
+        never = quantifier.at_least > 1
         verb = f'not_followed_by("{forbidden.name}")'
-        yield Surprise(
+        yield Diagnostic(
             forbidden.name,
             f'stage "{loop.name}" can take no second event' if never else _no_more_than(loop, 1),
             f"Every further event fits {verb}, which ends the partial match even while the loop goes on, greedy or not.",
@@ -135,7 +137,7 @@ def _no_more_than(loop: Stage, count: int) -> str:
     return f'the loop "{loop.name}" never takes more than {count} event{"s" * (count > 1)}'
 
 
-def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: bool) -> Iterator[Surprise]:
+def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: bool) -> Iterator[Diagnostic]:
     """``a not_followed_by(n) z``
 
     :param last: *after* is the last stage of the pattern
@@ -144,14 +146,14 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
     first = _first(after)
     plain = _is_plain(before) and _is_plain(after)
     if plain and after.contiguity is Contiguity.STRICT and last:
-        yield Surprise(
+        yield Diagnostic(
             forbidden.name,
             f'not_followed_by("{forbidden.name}") has no effect',
             f'Nothing can come between "{before.name}" and the very next event, which next("{after.name}") asks for.',
             f'followed_by("{after.name}"), or leave the stage out',
         )
     elif plain and after.contiguity is Contiguity.SKIP_TILL_NEXT and last and _implies(forbidden, after):
-        yield Surprise(
+        yield Diagnostic(
             forbidden.name,
             f'not_followed_by("{forbidden.name}") has no effect',
             f'Every event that it forbids fits the last stage, "{after.name}", which takes it: that is a match.',
@@ -160,14 +162,14 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
     elif first is not None and _implies(first, forbidden):
         hint = f'exclude from not_followed_by("{forbidden.name}") what "{first.name}" is to take'
         if not ends or _least(after) > 1:
-            yield Surprise(
+            yield Diagnostic(
                 forbidden.name,
                 f'stage "{first.name}" can take no event',
                 f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it.',
                 hint,
             )
         elif after.group is None and _takes_more(after):
-            yield Surprise(
+            yield Diagnostic(
                 forbidden.name,
                 _no_more_than(after, 1),
                 f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it: '
@@ -178,8 +180,8 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
 
 def _is_plain(stage: Stage) -> bool:
     """Whether it is exactly one event."""
-    said = stage.quantifier
-    once = said.kind is QuantifierKind.SINGLE and not said.optional
+    quantifier = stage.quantifier
+    once = quantifier.kind is QuantifierKind.SINGLE and not quantifier.optional
     return once and stage.group is None and not stage.contiguity.negated
 
 
@@ -206,10 +208,10 @@ def _least(stage: Stage) -> int:
     return stage.quantifier.at_least * (1 if stage.group is None else sum(map(_least, stage.group.stages)))
 
 
-def _greedy(loop: Stage, after: Stage) -> Iterator[Surprise]:
+def _greedy(loop: Stage, after: Stage) -> Iterator[Diagnostic]:
     first = _first(after)
     if _takes_more(loop) and first is not None and _implies(first, loop):
-        yield Surprise(
+        yield Diagnostic(
             first.name,
             f'stage "{first.name}" can take no event',
             f'The greedy loop "{loop.name}" before it takes every event that fits it, and gives none back.',
@@ -217,14 +219,14 @@ def _greedy(loop: Stage, after: Stage) -> Iterator[Surprise]:
         )
 
 
-def _skip(pattern: PatternSequence) -> Iterator[Surprise]:
+def _skip(pattern: PatternSequence) -> Iterator[Diagnostic]:
     first, skip = pattern.stages[0], pattern.skip
     if first.name != skip.stage or first.group is not None or first.quantifier.optional:
         return
     if skip.kind is SkipKind.SKIP_TO_FIRST or first.quantifier.kind is QuantifierKind.SINGLE:
         thrown = skip.throw_on_miss
         then = "that is an error" if thrown else "nothing is discarded"
-        yield Surprise(
+        yield Diagnostic(
             first.name,
             f'the first match ends the query: it cannot skip to its own first event, of stage "{first.name}"'
             if thrown
@@ -269,7 +271,7 @@ def _tree(condition: SqlCondition) -> exp.Expr | None:
 
 def _conditions(
     pattern: PatternSequence, later: frozenset[str] = frozenset(), round_later: frozenset[str] | None = None
-) -> Iterator[Surprise]:
+) -> Iterator[Diagnostic]:
     """Conditions that cannot be satisfied, because a stage that they refer to has no event yet.
 
     :param later: the stages that follow the group
@@ -293,7 +295,7 @@ def _conditions(
         if stage.condition is not None and True not in _values_of(stage.condition, empty):
             yield _never_true(stage, empty)
         if stage.until is not None and following and True not in _values_of(stage.until, following):
-            yield Surprise(
+            yield Diagnostic(
                 stage.name,
                 f'until of stage "{stage.name}" never ends the loop',
                 f"It reads events of {_quoted(_mentioned(stage.until, following))}, of which there is none yet: that is NULL.",
@@ -301,7 +303,7 @@ def _conditions(
             )
 
 
-def _never_true(stage: Stage, empty: frozenset[str]) -> Surprise:
+def _never_true(stage: Stage, empty: frozenset[str]) -> Diagnostic:
     assert stage.condition is not None
     mentioned = _mentioned(stage.condition, empty)
     own = stage.name in mentioned and not stage.contiguity.negated
@@ -315,7 +317,7 @@ def _never_true(stage: Stage, empty: frozenset[str]) -> Surprise:
         hint = "read stages that come before" if mentioned else "read the current event, or stages that come before"
     if own:
         hint = f'say what holds for the first event: "... OR COUNT({stage.name}.*) = 0", or coalesce(LAST({stage.name}.x), ...)'
-    return Surprise(stage.name, message, detail, hint)
+    return Diagnostic(stage.name, message, detail, hint)
 
 
 def _quoted(names: Sequence[str]) -> str:

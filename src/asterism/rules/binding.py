@@ -25,6 +25,7 @@ from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.text.printable import quoted_name
 
 NO_KEY = "!"
 """Replaces the key text of an event whose key could not be computed."""
@@ -42,7 +43,7 @@ def _column_as_sql(name: str) -> str:
     except ExpressionError:
         found = None
     plain = isinstance(found, exp.Column) and not found.table and found.name == name
-    return name if plain else f"`{name.replace('`', '``')}`"
+    return name if plain else quoted_name(name)
 
 
 def number_of(*texts: str) -> int:
@@ -155,7 +156,7 @@ class ProcessorCompiler:
             self.schema,
             self.semantics,
             limits=Limits(min(limits, default=None)),
-            carried=tuple(self.schema.names),
+            kept_columns=tuple(self.schema.names),
         )
         conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
         return BoundProcessor(

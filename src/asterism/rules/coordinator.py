@@ -36,11 +36,11 @@ from asterism.rules.sets import ProcessorSet, stored
 
 MAX_REASON = 2000
 """Maximum number of characters of a reported error."""
-LOOK_AT_KILLED = 2.0
+KILL_LIST_INTERVAL = 2.0
 """Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a failed discoverer is replaced: the first delay and the longest."""
-MAX_LOOK = 120.0
+MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
 """
@@ -67,7 +67,7 @@ class Coordinator(PatternProcessorManager):
         self._watcher: threading.Thread | None = None
         self._ended = False
         """Whether the discoverer has returned, so that no further updates follow."""
-        self._look: float | None = None
+        self._poll_started: float | None = None
         """When the current poll began, by the monotonic clock; None also after it was reported as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
@@ -122,36 +122,36 @@ class Coordinator(PatternProcessorManager):
         :raises PatternProcessorError: discovery fails or does not respond, and there is no set of an earlier run
         """
         self._factory = factory
-        looked, taken = threading.Event(), Future[None]()
+        polled, taken = threading.Event(), Future[None]()
         self.on_look_begun()
         self._watcher = threading.Thread(
-            target=self._begin, args=[looked, taken], name="pattern processors", daemon=True
+            target=self._begin, args=[polled, taken], name="pattern processors", daemon=True
         )
         self._watcher.start()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
         # The poll may never return. Processing its result may take as long as necessary.
-        error = taken.exception() if looked.wait(MAX_LOOK) else _too_long()
+        error = taken.exception() if polled.wait(MAX_POLL_SECONDS) else _too_long()
         if error is not None:
             if not self.version:
                 failure = PatternProcessorError("no pattern processors could be discovered", described(error))
                 self._enter(OFF, str(failure))
                 self.close()
                 raise failure from error
-            self._watch_look()
-            self._look_at_killed()
+            self._check_poll()
+            self._apply_kill_list()
 
-    def _first_look(self) -> Sequence[Discovered]:
+    def _first_poll(self) -> Sequence[Discovered]:
         """Create a discoverer and poll it."""
         self._discoverer = self._factory.create_pattern_processor_discoverer()
         return self._discoverer.initial_pattern_processors()
 
-    def _begin(self, looked: threading.Event, taken: Future[None]) -> None:
-        """Poll for the first time, and then watch. *looked* is set when the first poll has returned."""
+    def _begin(self, polled: threading.Event, taken: Future[None]) -> None:
+        """Poll for the first time, and then watch. *polled* is set when the first poll has returned."""
         try:
             try:
-                found = self._first_look()
+                found = self._first_poll()
             finally:
-                looked.set()
+                polled.set()
             if not self._closed.is_set():  # else start() has given up
                 self.on_pattern_processors_updated(found)
         except BaseException as error:  # a discoverer may call sys.exit
@@ -185,7 +185,7 @@ class Coordinator(PatternProcessorManager):
             try:
                 if self._discoverer is None:
                     self.on_look_begun()
-                    self.on_pattern_processors_updated(self._first_look())
+                    self.on_pattern_processors_updated(self._first_poll())
                 if not self._closed.is_set():
                     assert self._discoverer is not None
                     self._discoverer.discover_pattern_processor_updates(self)
@@ -206,10 +206,10 @@ class Coordinator(PatternProcessorManager):
 
     def _tend(self) -> None:
         """Do periodic tasks, independently of the discoverer."""
-        while not self._closed.wait(min(LOOK_AT_KILLED, HEARTBEAT)):
+        while not self._closed.wait(min(KILL_LIST_INTERVAL, HEARTBEAT)):
             self.keep_watching()
-            self._watch_look()
-            self._look_at_killed()
+            self._check_poll()
+            self._apply_kill_list()
             with self._lock:
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
                     self._write_status()
@@ -222,16 +222,20 @@ class Coordinator(PatternProcessorManager):
         self._enter(OFF)
 
     def on_look_begun(self) -> None:
-        self._look = time.monotonic()
+        self._poll_started = time.monotonic()
 
-    def _watch_look(self) -> None:
+    def _check_poll(self) -> None:
         """Report discovery as interrupted if the current poll takes too long. The poll continues in its thread."""
         with self._lock:
-            if self.version and self._look is not None and time.monotonic() - self._look >= MAX_LOOK:
+            if (
+                self.version
+                and self._poll_started is not None
+                and time.monotonic() - self._poll_started >= MAX_POLL_SECONDS
+            ):
                 self.on_discovery_failed(_too_long())  # resets the start time, so that it is reported once
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
-        self._look = None
+        self._poll_started = None
         for item in pattern_processors:
             if not isinstance(item, PatternProcessor | RefusedProcessor):
                 raise PatternProcessorError(
@@ -239,21 +243,21 @@ class Coordinator(PatternProcessorManager):
                 )
         with self._updating:
             self._take([_as_data(one) for one in pattern_processors])
-        self._enter(VALID, looked=True, write=True)
+        self._enter(VALID, polled=True, write=True)
 
     def on_nothing_changed(self) -> None:
-        self._look = None
-        self._enter(VALID, looked=True)
+        self._poll_started = None
+        self._enter(VALID, polled=True)
 
     def on_discovery_failed(self, error: BaseException) -> None:
         """Record the failure. The method raises no errors, because its caller already handles one."""
-        self._look = None
+        self._poll_started = None
         text = printable(described(error)[:MAX_REASON])
         if self.status.error != text:
             self._tell(logging.WARNING, f"pattern processors: discovery failed, set {self.version} goes on: {text}")
         self._enter(INTERRUPTED, text)
 
-    def _look_at_killed(self) -> None:
+    def _apply_kill_list(self) -> None:
         with self._tried("take out what was killed", Exception):
             with self._lock:
                 killed = self.store.killed()
@@ -364,7 +368,7 @@ class Coordinator(PatternProcessorManager):
         else:
             self._problems.discard(what)
 
-    def _enter(self, state: str, error: str | None = None, *, looked: bool = False, write: bool = False) -> None:
+    def _enter(self, state: str, error: str | None = None, *, polled: bool = False, write: bool = False) -> None:
         with self._lock:
             status = self.status
             if status.state == OFF:
@@ -372,7 +376,7 @@ class Coordinator(PatternProcessorManager):
             changed = (status.state, status.error) != (state, error)
             if changed:
                 status.since = now_text()
-            if looked:
+            if polled:
                 status.looked = now_text()
             status.state, status.error = state, error
             if changed or write:
@@ -431,7 +435,7 @@ class Coordinator(PatternProcessorManager):
                 self.compiler.try_out(new)
                 self._checked[new.text] = None
             except Exception as error:
-                self._checked[new.text] = _told(error)
+                self._checked[new.text] = _as_error(error)
         return self._checked[new.text] or self._used.check(new)
 
 
@@ -449,10 +453,10 @@ def _as_data(one: Discovered) -> Discovered:
     try:
         return found_at(one, one.place).as_data()
     except Exception as error:
-        return RefusedProcessor(one.id, _told(error), one.version, one.place)
+        return RefusedProcessor(one.id, _as_error(error), one.version, one.place)
 
 
-def _told(error: Exception) -> AsterismError:
+def _as_error(error: Exception) -> AsterismError:
     """Wrap any exception, so that a failing rule does not affect others."""
     if isinstance(error, AsterismError):
         return error
@@ -460,7 +464,7 @@ def _told(error: Exception) -> AsterismError:
 
 
 def _too_long() -> TimeoutError:
-    return TimeoutError(f"a look has not returned for more than {MAX_LOOK:g} seconds")
+    return TimeoutError(f"a look has not returned for more than {MAX_POLL_SECONDS:g} seconds")
 
 
 def _changes(

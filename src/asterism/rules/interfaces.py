@@ -231,17 +231,17 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
     """
     fields = item if isinstance(item, Mapping) else {}
     version = fields.get("version")
-    told = fields["id"] if isinstance(fields.get("id"), str) else ""
+    given_id = fields["id"] if isinstance(fields.get("id"), str) else ""
     try:
         item, enabled = without_flag(item)
         return found_at(PatternProcessor.from_dict(item), place) if enabled else None
     except AsterismError as error:
-        if told:
+        if given_id:
             # The id stays as it is if a processor can have it.
-            name = told if len(told) <= MAX_ID and told.isprintable() else one_line(told, MAX_ID)
+            name = given_id if len(given_id) <= MAX_ID and given_id.isprintable() else one_line(given_id, MAX_ID)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
-        return RefusedProcessor(name, error, version, place, not told)
+        return RefusedProcessor(name, error, version, place, not given_id)
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:

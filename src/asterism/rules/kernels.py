@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-FIRST_ASK, END_ASK, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
+FIRST_USE, END_USE, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
 CONDITION, BIT = range(2)  # columns of asks
 WORD_BITS = 63
 
@@ -37,13 +37,13 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
 
 @njit(cache=True)
 def shares(
-    patterns: Any, asks: Any, at: Any, positions: Any, since: Any, times: Any, words: int
+    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, words: int
 ) -> tuple[Any, Any, Any]:
     """For one pattern after another, the events that it sees: their positions, their condition bits, and the number of
     events.
 
-    *patterns* has a row for each pattern: the range of its asks, whether it needs events that satisfy none of them, the set
-    that added it, and the times for which it is in force. *asks* are pairs (condition, bit). A pattern sees an event if it
+    *patterns* has a row for each pattern: the range of its uses, whether it needs events that satisfy none of them, the set
+    that added it, and the times for which it is in force. *uses* are pairs (condition, bit). A pattern sees an event if it
     arrived since that set and its time is within those times.
     """
     n_events = len(times)
@@ -52,17 +52,17 @@ def shares(
         if patterns[pattern, NEEDS_ALL]:
             room += n_events
         else:
-            for ask in range(patterns[pattern, FIRST_ASK], patterns[pattern, END_ASK]):
-                condition = asks[ask, CONDITION]
+            for use in range(patterns[pattern, FIRST_USE], patterns[pattern, END_USE]):
+                condition = uses[use, CONDITION]
                 room += at[condition + 1] - at[condition]
     seen, bits = np.empty(room, np.int64), np.zeros((room, words), np.int64)
     counts = np.zeros(len(patterns), np.int64)
-    heads = np.empty(len(asks), np.int64)
+    heads = np.empty(len(uses), np.int64)
     put = 0
     for pattern in range(len(patterns)):
-        begin, end = patterns[pattern, FIRST_ASK], patterns[pattern, END_ASK]
-        for ask in range(begin, end):
-            heads[ask] = at[asks[ask, CONDITION]]
+        begin, end = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
+        for use in range(begin, end):
+            heads[use] = at[uses[use, CONDITION]]
         before = put
         event = -1
         while True:
@@ -70,20 +70,20 @@ def shares(
                 event += 1
             else:
                 event = n_events
-                for ask in range(begin, end):
-                    if heads[ask] < at[asks[ask, CONDITION] + 1]:
-                        event = min(event, positions[heads[ask]])
+                for use in range(begin, end):
+                    if heads[use] < at[uses[use, CONDITION] + 1]:
+                        event = min(event, positions[heads[use]])
             if event >= n_events:
                 break
             wanted = (
                 since[event] >= patterns[pattern, SINCE_SET]
                 and patterns[pattern, BEGINS] <= times[event] < patterns[pattern, UNTIL]
             )
-            for ask in range(begin, end):
-                if heads[ask] < at[asks[ask, CONDITION] + 1] and positions[heads[ask]] == event:
-                    heads[ask] += 1
+            for use in range(begin, end):
+                if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
+                    heads[use] += 1
                     if wanted:
-                        bit = asks[ask, BIT]
+                        bit = uses[use, BIT]
                         bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
             if wanted:
                 seen[put] = event

@@ -1,7 +1,7 @@
 """Matches many patterns, which can change while the stream runs, in one operator.
 
 The events are a keyed input, and the sets of pattern processors are a broadcast input. Before the exchange, an event is
-copied for each key by which some processor groups (:mod:`asterism.rules.event_copies`). In a key group, each processor in
+copied for each key by which some processor groups (:mod:`asterism.rules.replication`). In a key group, each processor in
 force sees the copies of its selector that arrived since the set that added it and whose times it covers. All processors are
 matched in one call (:mod:`asterism.rules.shares`).
 
@@ -23,10 +23,10 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -42,19 +42,19 @@ from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundProcessor, ProcessorCompiler
-from asterism.rules.event_copies import (
+from asterism.rules.kill_list import is_named
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.replication import (
     FAILED,
     MET,
     SELECTOR,
     SINCE,
-    Asked,
+    CopyFilter,
     copies_of,
     copies_schema,
     failure_of,
     flattened,
 )
-from asterism.rules.kill_list import is_named
-from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, passed, updated, without
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
 
@@ -72,7 +72,7 @@ processor with the most partial matches is disabled. The limit protects the quer
 that.
 """
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
-_TEXTS = pa.map_(pa.string(), pa.string())
+_STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
 _Made = tuple[str, pa.Table, dict[str, int]]
 """The name of an output, its rows, and the number of rows of each processor."""
@@ -133,7 +133,7 @@ class DynamicCepOperator(KeyGroupOperator):
         }
         event = pa.struct([("stage", pa.string()), ("event", pa.struct(list(schema)))])
         head = [("processor_id", pa.string()), ("processor_version", pa.int64()), ("key", pa.list_(pa.string()))]
-        tail = [("events", pa.list_(event)), ("measures", _TEXTS), ("result", pa.string())]
+        tail = [("events", pa.list_(event)), ("measures", _STRINGS), ("result", pa.string())]
         times = self.time.written
 
         def output(decided: str) -> pa.Schema:
@@ -220,10 +220,12 @@ class DynamicCepOperator(KeyGroupOperator):
             self._version = newest.version
             self._entries = without(updated(self._entries, newest, time), newest.killed)
         self._entries = without(self._entries, self._left_out(self._version))
-        asked = Asked.of([self.compiler.bind(entry.processor) for entry in self._entries if not entry.killed])
+        copy_filter = CopyFilter.of(
+            [self.compiler.bind(entry.processor) for entry in self._entries if not entry.killed]
+        )
         known = NO_TIME if self.processing_time else time
         return [
-            replace(arrival, events=None if copies is None else asked.of_arrivals(copies, self._version, known))
+            replace(arrival, events=None if copies is None else copy_filter.of_arrivals(copies, self._version, known))
             for arrival, copies in ((arrival, arrival.events) for arrival in arrivals if arrival.input == EVENTS)
         ]
 
@@ -294,7 +296,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        group.write_page(0, old, value, step.wake)
+        group.write_page(0, old, value, step.next_deadline)
         return failures
 
     def _tried(
@@ -354,13 +356,13 @@ class DynamicCepOperator(KeyGroupOperator):
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            asks = np.isin(failed, one.conditions)
+            uses_failed = np.isin(failed, one.conditions)
             if not one.needs_all:
                 # The key may fail for an event that the processor does not require.
                 wanted = np.zeros(len(times), np.bool_)
-                wanted[failed_rows[asks]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
+                wanted[failed_rows[uses_failed]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
                 sees &= wanted
-            mine = (asks | (failed == one.number)) & sees[failed_rows]
+            mine = (uses_failed | (failed == one.number)) & sees[failed_rows]
             if mine.any():
                 rows, numbers = failed_rows[mine], failed[mine]
                 first = int(np.argmin(times[rows]))
@@ -474,9 +476,9 @@ class DynamicCepOperator(KeyGroupOperator):
         made = one.outputs[name].build(step, found)
         if one.processor.select:
             names = made.column_names
-            texts = [_as_texts(made.column(column)) for column in names]
+            texts = [_as_strings(made.column(column)) for column in names]
             rows = [list(zip(names, values, strict=True)) for values in zip(*texts, strict=True)]
-            return {"measures": pa.array(rows, _TEXTS)}
+            return {"measures": pa.array(rows, _STRINGS)}
         function = one.processor.function
         assert function is not None
         answer = self.compiler.functions[function](made)
@@ -487,7 +489,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return {"result": pa.array([json.dumps(_as_json(row)) for row in answer.to_pylist()], pa.string())}
 
 
-def _some(found: Found, wanted: npt.NDArray[np.bool_]) -> Found:
+def _some(found: Found, wanted: Mask) -> Found:
     """Select some of the matches."""
     counts = np.diff(found.offsets)
     events = np.repeat(wanted, counts)
@@ -512,7 +514,7 @@ def _as_json(value: Any) -> Any:
     return str(value)
 
 
-def _as_texts(column: pa.ChunkedArray) -> list[str | None]:
+def _as_strings(column: pa.ChunkedArray) -> list[str | None]:
     if pa.types.is_floating(column.type):
         values = column.to_numpy().astype(column.type.to_pandas_dtype())
         nulls = column.is_null().to_numpy()
@@ -598,7 +600,7 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
     return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
 
 
-def _of_entries(page: Page) -> npt.NDArray[np.int64]:
+def _of_entries(page: Page) -> Ints:
     """The number of partial matches of each processor."""
     entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
     return np.bincount(entries[page.run_rows[:, 1] >= 0], minlength=1)

@@ -23,7 +23,7 @@ MAX_PROCESSORS = 10_000
 MAX_ID = 200
 MAX_KEYS = 16
 MAX_MEASURES = 100
-MAX_TEXT = 10_000
+MAX_STRING = 10_000
 MAX_LIMIT = 10**9
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
@@ -94,12 +94,12 @@ class PatternProcessor:
         )
         expect(PatternProcessorError, self.timed_out, bool, "timed_out is True or False")
         for name, value, limit in texts:
-            if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_text(text) for text in value):
-                raise PatternProcessorError(f"{name} is a list of SQL texts of up to {MAX_TEXT} characters")
+            if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
+                raise PatternProcessorError(f"{name} is a list of SQL texts of up to {MAX_STRING} characters")
             if len(value) > limit:
                 raise PatternProcessorError(f"{name} has {len(value)} expressions (limit {limit})")
             object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
-        if self.function is not None and not (_is_text(self.function) and self.function.isprintable()):
+        if self.function is not None and not (_is_string(self.function) and self.function.isprintable()):
             raise PatternProcessorError(f"a function has a name in printable characters, not {self.function!r:.60}")
         most = self.max_partial_matches
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_LIMIT):
@@ -254,10 +254,10 @@ def _unknown_field(name: Any) -> PatternProcessorError:
     return PatternProcessorError(f"a processor has no field {name!r:.60}", f"Fields: {', '.join(known.values())}", hint)
 
 
-def _is_text(value: Any) -> bool:
+def _is_string(value: Any) -> bool:
     """Whether *value* is a string of bounded length that can be encoded, which excludes unpaired surrogates."""
     try:
-        return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.encode())
+        return isinstance(value, str) and 0 < len(value) <= MAX_STRING and bool(value.encode())
     except UnicodeEncodeError:
         return False
 

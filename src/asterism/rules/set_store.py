@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from asterism.arguments import expect_text
+from asterism.arguments import expect_string
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules import kill_list
 from asterism.rules.discovery_status import Status
@@ -206,12 +206,15 @@ class FolderStore:
         force any more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the later
         sets; those of a later one have not started yet.)
         """
-        said, in_force = 0, set[tuple[str, int]]()
+        reported, in_force = 0, set[tuple[str, int]]()
         value = self._read("replaced.json")
         if value is not None:
             with suppress(ValueError, KeyError, TypeError, RecursionError):  # an unreadable file is ignored
-                told = json.loads(value)
-                said, in_force = int(told["set"]), {(str(id), int(version)) for id, version in told["processors"]}
+                stored = json.loads(value)
+                reported, in_force = (
+                    int(stored["set"]),
+                    {(str(id), int(version)) for id, version in stored["processors"]},
+                )
         found: dict[str, dict[int, PatternProcessor]] = {}
         last = 0
         before: dict[str, PatternProcessor] = {}
@@ -221,7 +224,7 @@ class FolderStore:
                 new = now.get(name)
                 if new is None or (new.version != old.version and new.timestamp is None):
                     found.pop(name, None)
-                elif new.version != old.version and (number > said or (name, old.version) in in_force):
+                elif new.version != old.version and (number > reported or (name, old.version) in in_force):
                     found.setdefault(name, {})[last] = old
             last, before = number, now
         killed = {number: self.get(number).killed for number in numbers if number <= committed}
@@ -243,7 +246,7 @@ class FolderStore:
     def write_used_versions(self, used: UsedVersions) -> None:
         self._write("versions.json", used.to_bytes())
 
-    def _read_or_tell(self, name: str) -> bytes | None:
+    def _read_or_raise(self, name: str) -> bytes | None:
         """:raises StateError: the file exists and cannot be read"""
         try:
             return self._read(name)
@@ -255,7 +258,7 @@ class FolderStore:
 
         :raises StateError: the list cannot be read
         """
-        value = self._read_or_tell("killed.json")
+        value = self._read_or_raise("killed.json")
         hint = "remove it, and kill again what must stay out: `asterism rules kill`"
         return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
 
@@ -267,7 +270,7 @@ class FolderStore:
 
         :raises StateError: it cannot be read
         """
-        value = self._read_or_tell("status.json")
+        value = self._read_or_raise("status.json")
         if value is None:
             return Status()
         hint = "a query that runs writes it anew within seconds"
@@ -277,7 +280,7 @@ class FolderStore:
         self._write("status.json", status.to_bytes())
 
 
-class OneSet(FolderStore):
+class SingleSetStore(FolderStore):
     """Replaces the folder in runs over a table, which have a single set that is sent to the workers with the query."""
 
     def __init__(self) -> None:
@@ -323,7 +326,7 @@ def store_at(place: str) -> FolderStore:
 
     :raises StateError: there is none
     """
-    expect_text(StateError, place, "a checkpoint is a path", '"/data/checkpoint"')
+    expect_string(StateError, place, "a checkpoint is a path", '"/data/checkpoint"')
     for location in (f"{place.rstrip('/')}/{STORE}", place):
         store = FolderStore(location)
         try:

@@ -25,7 +25,7 @@ from asterism.errors import LimitExceededError, MalformedPatternError
 from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.rules.binding import BoundProcessor
-from asterism.rules.event_copies import MET, SELECTOR, SINCE
+from asterism.rules.replication import MET, SELECTOR, SINCE
 
 ENTRY = "__entry"
 MAX_SETS = 8
@@ -66,15 +66,15 @@ class Shares:
         self._selectors = {number: self._questions(bound, number) for number in {one.number for one in bound}}
 
     def _questions(self, bound: Sequence[BoundProcessor], selector: int) -> tuple[Ints, Ints, Ints]:
-        """The processors of a selector, and the tables *patterns* (without their spans) and *asks* of :func:`shares`."""
+        """The processors of a selector, and the tables *patterns* (without their spans) and *uses* of :func:`shares`."""
         mine = [number for number, one in enumerate(bound) if one.number == selector]
-        asks: list[tuple[int, int]] = []
+        uses: list[tuple[int, int]] = []
         patterns = []
         for one in (bound[number] for number in mine):
             conditions = np.searchsorted(self.conditions, one.conditions).tolist()
-            patterns.append((len(asks), len(asks) + len(conditions), int(one.needs_all), 0, 0, 0))
-            asks += zip(conditions, range(len(conditions)), strict=True)
-        return np.array(mine, np.int64), np.array(patterns, np.int64), np.array(asks, np.int64).reshape(-1, 2)
+            patterns.append((len(uses), len(uses) + len(conditions), int(one.needs_all), 0, 0, 0))
+            uses += zip(conditions, range(len(conditions)), strict=True)
+        return np.array(mine, np.int64), np.array(patterns, np.int64), np.array(uses, np.int64).reshape(-1, 2)
 
     @classmethod
     def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
@@ -146,7 +146,7 @@ class Shares:
         for selector in np.unique(selectors).tolist():
             if selector not in self._selectors:
                 continue  # of a removed processor
-            mine, patterns, asks = self._selectors[selector]
+            mine, patterns, uses = self._selectors[selector]
             rows = np.flatnonzero(selectors == selector)
             rows = rows[np.argsort(codes[rows], kind="stable")]
             lists = met.take(pa.array(rows))
@@ -154,7 +154,7 @@ class Shares:
             numbers = lists.flatten().to_numpy(zero_copy_only=False)
             at, positions = by_condition(met_at, _places(self.conditions, numbers), len(self.conditions))
             patterns[:, [SINCE_SET, BEGINS, UNTIL]] = limits[mine]
-            seen, bits, counts = shares(patterns, asks, at, positions, since[rows], times[rows], words)
+            seen, bits, counts = shares(patterns, uses, at, positions, since[rows], times[rows], words)
             found.append((rows[seen], bits, np.repeat(mine, counts)))
         rows, bits, entries = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return rows, bits, entries

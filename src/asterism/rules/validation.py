@@ -27,12 +27,12 @@ from asterism.patterns.json_graph import Reading, read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
-from asterism.patterns.warnings import surprises
+from asterism.patterns.warnings import diagnose
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.text.printable import duration, one_line
-from asterism.text.strict_json import JsonTextError, decode, line_and_column, offset_of, pointer_part, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 
 MAX_PROBLEMS = 100
 """Further problems are only counted."""
@@ -82,15 +82,15 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
     """
     try:
         text = text_of(source)
-        pattern, found, surprising = _in_pattern(decode(text), schema, semantics)
-    except JsonTextError as error:
+        pattern, found, diagnostics = _in_pattern(decode(text), schema, semantics)
+    except DocumentSyntaxError as error:
         return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
 
     def place(path: str) -> tuple[int, int]:
         return line_and_column(text, offset_of(text, path))
 
     problems = _placed(found, place)
-    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(surprising, place))
+    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(diagnostics, place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def check_processor(
     'a version is an integer from 0 to 2147483647, not -1'
     """
     found: list[Found] = []
-    surprising: list[Found] = []
+    diagnostics: list[Found] = []
     processor = None
     try:
         fields = without_flag(item)[0]
@@ -132,14 +132,14 @@ def check_processor(
         graph = _Graph.of(item["pattern"], schema, semantics)
         pattern = graph.pattern
         found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
-        surprising = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.surprising]
+        diagnostics = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.diagnostics]
         if processor is not None:
             found += _in_expressions(processor, graph, schema, semantics)
             if pattern is not None and not found:
                 processor = replace(processor, pattern=pattern)
                 found = _together(processor, schema, semantics)
     problems = _placed(found, place)
-    warnings = _placed(surprising, place)
+    warnings = _placed(diagnostics, place)
     return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
 
 
@@ -180,13 +180,13 @@ def _in_pattern(
     found += _in_conditions(reading, schema)
     if reading.pattern is not None and not found:
         found = _in_the_whole(reading, reading.pattern, schema, semantics)
-    surprising: list[Found] = []
+    diagnostics: list[Found] = []
     if reading.pattern is not None and not found:
-        surprising = [
+        diagnostics = [
             (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
-            for each in surprises(reading.pattern)
+            for each in diagnose(reading.pattern)
         ]
-    return reading.pattern, found, surprising
+    return reading.pattern, found, diagnostics
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class _Graph:
 
     pattern: Pattern | None
     found: list[Found]
-    surprising: list[Found]
+    diagnostics: list[Found]
     stages: tuple[str, ...] | None
 
     @classmethod
@@ -203,11 +203,11 @@ class _Graph:
         """:param graph: the pattern in JSON, as a value or as a string"""
         try:
             document = decode(text_of(graph)) if isinstance(graph, str) else graph
-        except JsonTextError as error:
+        except DocumentSyntaxError as error:
             detail = ": ".join(part for part in (error.detail, error.place) if part) or None
             return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [], None)
-        pattern, found, surprising = _in_pattern(document, schema, semantics)
-        return cls(pattern, found, surprising, None if pattern is None else tuple(s.name for s in pattern.atoms()))
+        pattern, found, diagnostics = _in_pattern(document, schema, semantics)
+        return cls(pattern, found, diagnostics, None if pattern is None else tuple(s.name for s in pattern.atoms()))
 
 
 def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
@@ -280,7 +280,7 @@ def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[
     found: list[Found] = []
     for condition in reading.conditions:
         try:
-            _look_at(condition.text, stages, schema)
+            _check_condition(condition.text, stages, schema)
         except AsterismError as error:
             found.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
     return found
@@ -301,7 +301,7 @@ def parse_sql(text: str, what: str) -> exp.Expr:
     return unnamed
 
 
-def _look_at(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
     tree = parse_sql(text, "condition")
     mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
     if schema is None:

@@ -36,12 +36,12 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
-        carried = operator.nothing_carried()
+        state = operator.initial_sorted_state()
         now = Now(processing_time=processing_time)
 
         def step(events: pa.Table, last: bool) -> Iterator[Mapping[str, pa.Table]]:
-            nonlocal carried
-            carried = yield from operator.process_sorted(carried, events, last=last, now=now)
+            nonlocal state
+            state = yield from operator.process_sorted(state, events, last=last, now=now)
 
         for events in gathered(batches):
             for outputs in step(operator.prepare(EVENTS, events), False):

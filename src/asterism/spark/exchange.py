@@ -55,7 +55,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     spec = operator.inputs[name]
     labels = np.array([label(group) for group in range(key_groups)], np.int32)
     # If an input can become idle, all key groups must get the same information about when data arrived.
-    heard = any(other.idle_after is not None for other in operator.inputs.values())
+    detects_idle = any(other.idle_after is not None for other in operator.inputs.values())
 
     def packer(batches: Batches) -> Batches:
         settle_memory()
@@ -83,7 +83,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
                 slices = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
                 yield chunks(labels[used], slices, seq, None)
             seq += 1
-        if latest != NO_TIME or (heard and seq & 0xFFFFFFFFFF):
+        if latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
             watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
             yield chunks(labels, [None] * key_groups, seq, watermark)
 

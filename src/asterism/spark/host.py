@@ -85,7 +85,7 @@ class OperatorHost(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
         rows = list(rows)
-        self.clock = rows[0].clock
+        self.processing_time = rows[0].processing_time
         ends = any(row.input == CONTROL and bytes(row.chunk) == END_OF_INPUT for row in rows)
         first = []
         if self.bounded:
@@ -170,9 +170,11 @@ class OperatorHost(StatefulProcessor):
             with suppress(Exception):  # Spark does not call close() after a failure; the first error is reported
                 self.close()
             raise
-        wake = {EVENT_TIME: result.wake, PROCESSING_TIME: result.wake_processing}.get(self.time_mode)
+        next_time = {EVENT_TIME: result.next_event_time, PROCESSING_TIME: result.next_processing_time}.get(
+            self.time_mode
+        )
         # Spark fires a timer when the time in milliseconds has reached it: round up.
-        timer = _NO_TIMER if wake is None else -(-wake // 1000)
+        timer = _NO_TIMER if next_time is None else -(-next_time // 1000)
         if self.upstream and store.value is not None:
             timer = self._as_the_watermark_moves(timer, times)
         if fired is not None and timer == fired:  # Spark deletes the fired timer after this call
@@ -187,10 +189,10 @@ class OperatorHost(StatefulProcessor):
         from asterism.columns.time import BEFORE_TIME, END_OF_TIME
         from asterism.operators.operator import Arrival, Now
 
-        watermark, clock = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
+        watermark, processing_time = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
         now = Now(
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
-            processing_time=1000 * (clock if clock >= 0 else self.clock),
+            processing_time=1000 * (processing_time if processing_time >= 0 else self.processing_time),
         )
         arrived = [self._arrivals(part) for part in parts]
         if self.upstream and now.watermark != BEFORE_TIME:
@@ -201,8 +203,8 @@ class OperatorHost(StatefulProcessor):
             yield from self.operator.slices(store, arrivals, now)
         if ends:
             # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
-            clock = END_OF_TIME if self.operator.processing_time else now.processing_time
-            yield from self.operator.slices(store, [], Now(END_OF_TIME, clock))
+            processing_time = END_OF_TIME if self.operator.processing_time else now.processing_time
+            yield from self.operator.slices(store, [], Now(END_OF_TIME, processing_time))
 
     def _as_the_watermark_moves(self, timer: int, times: TimerValues) -> int:
         """A timer with which Spark calls every key group whenever the watermark advances, so that all have the same

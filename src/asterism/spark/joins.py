@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from asterism.arguments import expect, expect_texts, shown
+from asterism.arguments import expect, expect_strings, shown
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
-from asterism.spark.row_schemas import quoted
+from asterism.text.printable import quoted_name
 
 BRINGING, FILTERING = ("inner", "left"), ("left_semi", "left_anti")
 
@@ -47,7 +47,7 @@ class Side:
             StreamDefinitionError, self.prefix, str, "the prefix is put before names", 'Side(..., prefix="customer_")'
         )
         if self.select is not None:
-            expect_texts(
+            expect_strings(
                 StreamDefinitionError, self.select, "select is a list of columns", 'Side(..., select=["name"])'
             )
         if not isinstance(self.how, str) or self.how not in (*BRINGING, *FILTERING):
@@ -145,10 +145,10 @@ def _joined(left: DataFrame, side: Side, mark: str) -> DataFrame:
     # Unique names prevent ambiguous references between tables that are derived from one another.
     keys = {ours: mark + theirs for ours, theirs in side.columns.items()}
     right = side.df.select(
-        *[F.col(quoted(theirs)).alias(mark + theirs) for theirs in dict.fromkeys(side.columns.values())],
-        *[F.col(quoted(name)).alias(side.prefix + name) for name in side.brings],
+        *[F.col(quoted_name(theirs)).alias(mark + theirs) for theirs in dict.fromkeys(side.columns.values())],
+        *[F.col(quoted_name(name)).alias(side.prefix + name) for name in side.brings],
     )
-    on = reduce(and_, [F.col(quoted(ours)) == F.col(quoted(theirs)) for ours, theirs in keys.items()])
+    on = reduce(and_, [F.col(quoted_name(ours)) == F.col(quoted_name(theirs)) for ours, theirs in keys.items()])
     return left.join(F.broadcast(right), on, side.how).drop(*keys.values())
 
 

@@ -28,7 +28,7 @@ from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.partitioning import label
-from asterism.spark.row_schemas import arrow_schema, quoted
+from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
@@ -42,6 +42,7 @@ from asterism.spark.stateful import (
     stateful,
 )
 from asterism.spark.times import event_micros
+from asterism.text.printable import quoted_name
 
 Stream = KeyedStream | BroadcastStream
 _LAST = 2**62  # after every chunk of a micro-batch
@@ -241,12 +242,12 @@ class OperatorStream:
                 raise StreamDefinitionError(f'the input "{name}" has no key to be partitioned by')
 
         def keys(name: str) -> list[Column]:
-            return [F.col(quoted(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
+            return [F.col(quoted_name(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
 
         rows = self._together(names, keys)
         by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
-        rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted, names))
+        rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted_name, names))
         _warn_of_a_shuffle(rows)
         return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
 
@@ -257,7 +258,7 @@ class OperatorStream:
         parts = []
         for number, name in enumerate(names):
             stream = self.streams[name]
-            struct = F.struct(*[F.col(quoted(column)) for column in self.operator.inputs[name].schema.names])
+            struct = F.struct(*[F.col(quoted_name(column)) for column in self.operator.inputs[name].schema.names])
             times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
             parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
@@ -288,4 +289,4 @@ def _sort_time(stream: Stream) -> Any:
     """Event time in microseconds; null, which is sorted first, for a stream without one."""
     if stream.time is None:
         return F.lit(None).cast("long")
-    return event_micros(quoted(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)
+    return event_micros(quoted_name(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

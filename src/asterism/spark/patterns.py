@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_texts, shown
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
@@ -30,7 +30,7 @@ from asterism.spark.batch import run_sorted
 from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.row_schemas import arrow_schema, function_schema, quoted, zone_asked
+from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.rules import PatternProcessorStream
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
@@ -45,6 +45,7 @@ from asterism.spark.stateful import (
 )
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import has_watermark
+from asterism.text.printable import quoted_name
 
 DEFAULT_PAGES = 1
 _EVENT_TIME = "__event_time"
@@ -62,7 +63,7 @@ def _check_select(select: Any) -> None:
     hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
     expect(StreamDefinitionError, select, Mapping | None, "select is measures by output", hint)
     for texts in (select or {}).values():
-        expect_texts(StreamDefinitionError, texts, "measures are a list of SQL texts", hint)
+        expect_strings(StreamDefinitionError, texts, "measures are a list of SQL texts", hint)
 
 
 class CEP:
@@ -210,7 +211,7 @@ class PatternStream:
         means ``LAST(a.price)``. Key columns, ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id``
         are available, too.
         """
-        expect_texts(StreamDefinitionError, measures, "measures are SQL texts", 'select("COUNT(a.*) AS n")')
+        expect_strings(StreamDefinitionError, measures, "measures are SQL texts", 'select("COUNT(a.*) AS n")')
         return self._single(OutputSpec(_kind(output), measures=measures))
 
     def process(
@@ -311,7 +312,7 @@ class PatternStream:
         # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every
         # event.
         time = self.stream.time
-        return df.where(condition if time is None else f"({condition}) OR {quoted(time)} IS NULL")
+        return df.where(condition if time is None else f"({condition}) OR {quoted_name(time)} IS NULL")
 
     def _inputs(self, df: DataFrame, operator: CepOperator) -> DataFrame:
         return hashed(df, self.stream.keys, operator.inputs[EVENTS].schema.names)
@@ -332,30 +333,30 @@ class PatternStream:
             column = stream.time
             kind = df.schema[column].dataType
             if not isinstance(kind, T.TimestampType):
-                time = F.timestamp_micros(event_micros(quoted(column), kind, stream.time_unit))
+                time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
                 df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
             delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
-            relevant = self._relevant(df.withWatermark(quoted(column), f"{delay} milliseconds"), operator)
+            relevant = self._relevant(df.withWatermark(quoted_name(column), f"{delay} milliseconds"), operator)
         chunks = packed(
             stream, operator, EVENTS, self._inputs(relevant, operator),
             key_groups=self.key_groups, use=use, watched=watched,
         )  # fmt: skip
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_asked(partial(self._operator, operator.outputs), self.schema),
+            zone=zone_if_used(partial(self._operator, operator.outputs), self.schema),
             key_groups=self.key_groups, time_mode=time_mode,
         )  # fmt: skip
 
     def _batch(self, operator: CepOperator) -> DataFrame:
         stream = self.stream
         df = self._inputs(self._relevant(stream.df, operator), operator)
-        order = [F.col(quoted(key)) for key in stream.keys]
+        order = [F.col(quoted_name(key)) for key in stream.keys]
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
         # bucketing.
         df = df.repartition(KEY_HASH) if order else df.coalesce(1)
-        order += [F.col(quoted(stream.time))] if stream.time is not None else []
+        order += [F.col(quoted_name(stream.time))] if stream.time is not None else []
         for column in stream.order_by:
-            name = F.col(quoted(column.removeprefix("-")))
+            name = F.col(quoted_name(column.removeprefix("-")))
             order.append(name.desc() if column.startswith("-") else name.asc())
         df = df.sortWithinPartitions(*order) if order else df
         return mapped(df, run_sorted(operator, time.time_ns() // 1000), RESULTS)

@@ -1,4 +1,4 @@
-"""Schemas of Spark and Arrow, quoted column names, and the session's time zone."""
+"""Schemas of Spark and Arrow, and the session's time zone."""
 
 from __future__ import annotations
 
@@ -33,10 +33,6 @@ def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
     return arrow_schema(spark, struct)
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MILLISECONDS) -> pa.Schema:
     """The Arrow schema in which Spark passes these columns to Python. Its metadata has the session's time zone and the unit
     of event times that are integers.
@@ -49,7 +45,7 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
     )
 
 
-def zone_asked(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
+def zone_if_used(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
     """The session's time zone, if what an operator computes depends on it; None otherwise.
 
     :param build: creates the operator for a schema of events

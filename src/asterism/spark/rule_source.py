@@ -135,9 +135,9 @@ class _Announces(SourceReader):
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
         self.coordinator.keep_watching()
         status = self.coordinator.status
-        told = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
+        announced = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
         number = max(offset["set"], self.coordinator.version)
-        return offset | {"set": number, "ends": offset["messages"], "discovery": told}
+        return offset | {"set": number, "ends": offset["messages"], "discovery": announced}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
@@ -198,8 +198,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
             return self.last
         if self.pinned is None:
             return self.announced(start)
-        told = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
-        return start | told | {"discovery": self.pinned["discovery"]}
+        announced = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
+        return start | announced | {"discovery": self.pinned["discovery"]}
 
 
 class ProcessorDrainReader(_Announces):

@@ -25,14 +25,15 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.rules.set_store import STORE, FolderStore, OneSet
+from asterism.rules.set_store import STORE, FolderStore, SingleSetStore
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.row_schemas import arrow_schema, quoted, spark_schema
+from asterism.spark.row_schemas import arrow_schema, spark_schema
 from asterism.spark.rule_source import Payload
 from asterism.spark.stateful import Use, bounded, hashed, mapped, observed, output_of, packed, stateful
+from asterism.text.printable import quoted_name
 
 
 @dataclass(frozen=True)
@@ -188,9 +189,9 @@ class PatternProcessorStream:
                     f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
                 )
 
-    def _found(self, without: frozenset[str]) -> OneSet:
+    def _found(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer finds now, for a batch run."""
-        store = OneSet()
+        store = SingleSetStore()
         coordinator = Coordinator(self._operator(store).compiler, store, without)
         discoverer = self.factory.create_pattern_processor_discoverer()
         try:
@@ -223,7 +224,7 @@ class PatternProcessorStream:
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         store = operator.source
-        if isinstance(store, OneSet):
+        if isinstance(store, SingleSetStore):
             return self._batch(operator, store, events)
         assert isinstance(store, FolderStore)
         return stateful(
@@ -238,13 +239,13 @@ class PatternProcessorStream:
             source=Payload(self.factory, operator.compiler, store, without).source(),
         )
 
-    def _batch(self, operator: DynamicCepOperator, store: OneSet, events: DataFrame) -> DataFrame:
+    def _batch(self, operator: DynamicCepOperator, store: SingleSetStore, events: DataFrame) -> DataFrame:
         """Run on the copies of the events, by key group and in time order. Spark sorts them, and spills if necessary."""
         schema = operator.inputs[EVENTS].prepared
         copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
         copies = mapped(events, copied(operator, EVENTS), copied_schema)
         group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
-        rows = copies.select(group, *map(quoted, schema.names))
+        rows = copies.select(group, *map(quoted_name, schema.names))
         first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
         return bounded(
             rows, [TIME], operator, lambda rows: sorted_arrival(EVENTS, rows.select(schema.names).cast(schema)), first

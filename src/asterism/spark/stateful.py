@@ -28,8 +28,9 @@ from asterism.spark.control_source import ControlSource
 from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.row_schemas import quoted, spark_schema
+from asterism.spark.row_schemas import spark_schema
 from asterism.spark.upstream import OTHER, OURS, goes_on, has_watermark, is_watermarked, marked
+from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32
 OBSERVATION = "asterism"
@@ -96,13 +97,13 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
 
 def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
     """The *columns*, and the hash of the *keys* as KEY_HASH."""
-    key_hash = F.xxhash64(*[F.col(quoted(key)) for key in keys]) if keys else F.lit(0).cast("long")
-    return df.select(*[F.col(quoted(name)) for name in columns], key_hash.alias(KEY_HASH))
+    key_hash = F.xxhash64(*[F.col(quoted_name(key)) for key in keys]) if keys else F.lit(0).cast("long")
+    return df.select(*[F.col(quoted_name(name)) for name in columns], key_hash.alias(KEY_HASH))
 
 
 def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
     """The key group of a row, in batch."""
-    columns = [F.col(quoted(key)) for key in keys]
+    columns = [F.col(quoted_name(key)) for key in keys]
     return F.pmod(F.xxhash64(*columns), F.lit(key_groups)).cast("int") if columns else F.lit(0)
 
 
@@ -161,7 +162,7 @@ def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) ->
     return OTHER if some else None
 
 
-def clock() -> Column:
+def processing_time_column() -> Column:
     """The processing time in milliseconds. It is the same in all tasks of a micro-batch, and when the micro-batch is
     repeated.
     """
@@ -212,7 +213,7 @@ def stateful(
     control = (reader if zone is None else reader.option("zone", zone)).load()
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
-        .withColumn("clock", clock())
+        .withColumn("processing_time", processing_time_column())
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),

@@ -12,6 +12,8 @@ import uuid
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from asterism.text.printable import quoted_name
+
 MARK = "asterism"
 """The key in a column's metadata."""
 DRAINS, WATERMARK = "drains", "watermark"
@@ -30,7 +32,7 @@ def marked(df: DataFrame, *, watermark: str | None, drains: bool) -> DataFrame:
     :param drains: whether the operator ends its input by itself
     """
     mark = {MARK: {"process": _PROCESS, WATERMARK: watermark, DRAINS: drains}}
-    return df.select(*[F.col("`" + name.replace("`", "``") + "`").alias(name, metadata=mark) for name in df.columns])
+    return df.select(*[F.col(quoted_name(name)).alias(name, metadata=mark) for name in df.columns])
 
 
 def _marks(df: DataFrame) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
-from asterism.spark.row_schemas import arrow_schema, function_schema, quoted, zone_asked
+from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
@@ -30,6 +30,7 @@ from asterism.spark.stateful import (
     packed,
     stateful,
 )
+from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -294,13 +295,13 @@ class WindowedStream:
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_asked(build, self.schema), key_groups=self.key_groups, time_mode=time_mode,
+            zone=zone_if_used(build, self.schema), key_groups=self.key_groups, time_mode=time_mode,
         )  # fmt: skip
 
     def _batch(self, operator: WindowOperator) -> DataFrame:
         """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
         group = key_group_of(stream.keys, self.key_groups)
-        rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted, operator.inputs[EVENTS].schema.names))
-        order = [] if stream.time is None else [quoted(stream.time)]
+        rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
+        order = [] if stream.time is None else [quoted_name(stream.time)]
         return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_texts, shown
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StreamDefinitionError
 from asterism.testing.literals import WORDS, Literals
@@ -94,7 +94,7 @@ def _expected(one: Expected, literals: Literals) -> Finding:
         return Finding((), time, {"": words})
     for texts in one.values():
         if not isinstance(texts, str):
-            expect_texts(StreamDefinitionError, texts, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
+            expect_strings(StreamDefinitionError, texts, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
     return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
 
 
@@ -149,8 +149,8 @@ class Difference:
         lines = [f"  {mark} {left:{width}}   {right}".rstrip() for mark, left, right in table]
         if len(self.lines) > MAX_SHOWN:
             lines.append(f"    and {len(self.lines) - MAX_SHOWN} more")
-        said = ["", *(f"  {note}" for note in notes)] if notes else []
-        return "\n".join([f"{title}: {counts}", "", *lines, *said])
+        note_lines = ["", *(f"  {note}" for note in notes)] if notes else []
+        return "\n".join([f"{title}: {counts}", "", *lines, *note_lines])
 
 
 def _fits(wanted: Finding, found: Finding) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_text, shown
+from asterism.arguments import expect, expect_number, expect_string, shown
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 
@@ -41,7 +41,7 @@ _WORD = re.compile(
 )
 _DURATION = re.compile(r"-?(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?")
 _DURATION_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
-_CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{1,2}(?:\.\d{1,6})?)")
+_TIME_OF_DAY = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{1,2}(?:\.\d{1,6})?)")
 _A_DATE = 10**14
 """Microseconds since 1970, some three years, from which times are written as dates."""
 
@@ -81,7 +81,7 @@ class Literals:
 
     def __post_init__(self) -> None:
         for name in ("kind", "value", "key", "time"):
-            expect_text(StreamDefinitionError, getattr(self, name), f"{name} is the name of a column")
+            expect_string(StreamDefinitionError, getattr(self, name), f"{name} is the name of a column")
         expect(StreamDefinitionError, self.label, str | None, "label is the name of a column")
         expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value is True or False")
         expect(StreamDefinitionError, self.step, timedelta, "step is a timedelta", "timedelta(seconds=1)")
@@ -99,7 +99,7 @@ class Literals:
         >>> [row["ts"].minute for row in batch.to_pylist()]
         [0, 1]
         """
-        expect_text(InvalidEventError, text, "events as words are a text", '"a1 b2"')
+        expect_string(InvalidEventError, text, "events as words are a text", '"a1 b2"')
         expect(InvalidEventError, schema, pa.Schema, "the schema of events is a pyarrow.Schema")
         check_micros(after)
         parts: list[Part] = []
@@ -173,9 +173,9 @@ class Literals:
         if found := _DURATION.fullmatch(time):
             numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, found.groups(), strict=True)}
             return timedelta(**numbers) // MICROSECOND * (-1 if time.startswith("-") else 1)
-        if found := _CLOCK.fullmatch(time):
-            clock = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
-            return clock // MICROSECOND
+        if found := _TIME_OF_DAY.fullmatch(time):
+            duration = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
+            return duration // MICROSECOND
         return self._micros(datetime.fromisoformat(time))
 
     def time_text(self, micros: int) -> str:
@@ -291,7 +291,7 @@ def check_rows(events: Any) -> None:
     for row in events:
         expect(InvalidEventError, row, Mapping, "an event is a dict", _EVENTS)
         for name in row:
-            expect_text(InvalidEventError, name, "the column of an event has a name")
+            expect_string(InvalidEventError, name, "the column of an event has a name")
 
 
 def _table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

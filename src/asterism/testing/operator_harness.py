@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_texts, shown
+from asterism.arguments import expect, expect_number, expect_strings, shown
 from asterism.columns.groups import KEY_HASH, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
@@ -65,7 +65,7 @@ class OperatorHarness:
             )
         expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
         for columns in keys.values() if isinstance(keys, Mapping) else [keys]:
-            expect_texts(StreamDefinitionError, columns, "keys is a list of columns", 'keys=["user"]')
+            expect_strings(StreamDefinitionError, columns, "keys is a list of columns", 'keys=["user"]')
         self.operator = operator
         self.keys = [] if isinstance(keys, Mapping) else list(keys)
         self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
@@ -96,7 +96,7 @@ class OperatorHarness:
             raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
         self.sent.append(events)
         broadcast = self.operator.inputs[name].broadcast
-        heard_by_all = any(spec.idle_after is not None for spec in self.operator.inputs.values())
+        detects_idle = any(spec.idle_after is not None for spec in self.operator.inputs.values())
         hashes = np.zeros(events.num_rows, np.int64) if broadcast else key_hashes(events.select(self._keys[name]))
         groups = hashes.view(np.uint64) % np.uint64(len(self.stores))
         hashed = events.append_column(KEY_HASH, pa.array(hashes))
@@ -104,7 +104,7 @@ class OperatorHarness:
             mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
             if mine.num_rows:
                 self._call(group, [Arrival(name, self.operator.prepare(name, mine))])
-            elif heard_by_all:
+            elif detects_idle:
                 self._call(group, [Arrival(name)])
         return self
 
@@ -139,8 +139,8 @@ class OperatorHarness:
         """Advance processing time. As on Spark, the operator is called only for key groups with a timer that is due."""
         check_micros(processing_time)
         self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
-        for group, clock in enumerate(self.clocks):
-            if clock is not None and clock <= self.now.processing_time:
+        for group, time in enumerate(self.clocks):
+            if time is not None and time <= self.now.processing_time:
                 self._call(group, [])
         return self
 
@@ -160,8 +160,10 @@ class OperatorHarness:
             self.operator.open()
             self._open = True
         result: Result = self.operator.process(self.stores[group], arrivals, self.now)
-        self.wakes[group] = result.wake if result.wake is not None else result.wake_processing
-        self.clocks[group] = result.wake_processing
+        self.wakes[group] = (
+            result.next_event_time if result.next_event_time is not None else result.next_processing_time
+        )
+        self.clocks[group] = result.next_processing_time
         self.metrics.update(result.metrics)
         for name, rows in result.outputs.items():
             self.outputs[name].append(rows)

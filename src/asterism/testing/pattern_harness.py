@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_texts, shown
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.time import END_OF_TIME, TimeColumn
 from asterism.errors import InvalidEventError, PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
@@ -96,7 +96,7 @@ class PatternHarness(OperatorHarness):
         expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
         if keys is None:
             keys = [literals.key] if literals.key in schema.names else []
-        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
         expect(StreamDefinitionError, outputs, Mapping | None, "outputs are OutputSpecs by name")
         if len(keys) == 1:
@@ -106,7 +106,7 @@ class PatternHarness(OperatorHarness):
         if outputs is None:
             outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
         if select is not None:
-            expect_texts(StreamDefinitionError, select, "select is a list of measures", 'select=["COUNT(a.*) AS n"]')
+            expect_strings(StreamDefinitionError, select, "select is a list of measures", 'select=["COUNT(a.*) AS n"]')
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
         options: dict[str, Any] = {
             "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_text, expect_texts, shown
+from asterism.arguments import expect, expect_number, expect_string, expect_strings, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
@@ -116,9 +116,9 @@ class StreamOperatorHarness(OperatorHarness):
         expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
         expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
-        for name, said in (inputs or {}).items():
-            expect_text(StreamDefinitionError, name, "an input has a name", _CONNECTED)
-            expect(StreamDefinitionError, said, Mapping, f'of the input "{name}" the options are a dict', _CONNECTED)
+        for name, options in (inputs or {}).items():
+            expect_string(StreamDefinitionError, name, "an input has a name", _CONNECTED)
+            expect(StreamDefinitionError, options, Mapping, f'of the input "{name}" the options are a dict', _CONNECTED)
         self._options: dict[str, Any] = {
             "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
         }  # fmt: skip
@@ -240,7 +240,7 @@ def _wire(
     what = f'of the input "{name}"'
     expect(StreamDefinitionError, time, str | None, f"{what} the time is a column", _CONNECTED)
     expect(StreamDefinitionError, idle_after, timedelta | None, f"{what} idle_after is a timedelta")
-    expect_texts(
+    expect_strings(
         StreamDefinitionError, [key] if isinstance(key, str) else key, f"{what} the key is columns", _CONNECTED
     )
     keys = [key] if isinstance(key, str) else list(key)

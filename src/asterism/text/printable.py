@@ -30,6 +30,15 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def quoted_name(name: str) -> str:
+    """The name of a column as an identifier in SQL.
+
+    >>> quoted_name("a `b`")
+    '`a ``b```'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def event_text(event: Mapping[str, Any]) -> str:
     """An event in one line: its columns, of bounded length each and in total.
 

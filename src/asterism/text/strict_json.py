@@ -27,7 +27,7 @@ _ENCODINGS = {
 _SAVE_AS = "save it as UTF-8 without a byte order mark"
 
 
-class JsonTextError(Exception):
+class DocumentSyntaxError(Exception):
     """The text cannot be parsed: the reason (*message*, *detail*, *hint*), and the line and column, both from 1.
 
     Without an *offset*, the problem is the text as a whole.
@@ -69,36 +69,36 @@ def text_of(source: str | bytes, limit: int = MAX_BYTES, language: str = "JSON")
     :param language: how messages call it
     """
     if len(source) > limit:
-        raise JsonTextError(f"the {language} is too large (limit {limit} bytes)")
+        raise DocumentSyntaxError(f"the {language} is too large (limit {limit} bytes)")
     if isinstance(source, bytes):
         for mark, encoding in _ENCODINGS.items():
             if source.startswith(mark):
-                raise JsonTextError(f"the {language} is in {encoding}", hint=_SAVE_AS)
+                raise DocumentSyntaxError(f"the {language} is in {encoding}", hint=_SAVE_AS)
         try:
             text = source.decode("utf-8")
         except UnicodeDecodeError as error:
             before = source[: error.start].decode("utf-8")
-            raise JsonTextError(
+            raise DocumentSyntaxError(
                 f"the {language} is not in UTF-8", before, len(before), error.reason, _SAVE_AS
             ) from None
     else:
         text = source
     if text.startswith("\ufeff"):
-        raise JsonTextError(f"the {language} begins with a byte order mark", hint="read the file as utf-8-sig")
+        raise DocumentSyntaxError(f"the {language} begins with a byte order mark", hint="read the file as utf-8-sig")
     if not text.strip():
-        raise JsonTextError(f"there is no {language}, the text is empty")
+        raise DocumentSyntaxError(f"there is no {language}, the text is empty")
     return text
 
 
 def decode(text: str) -> Any:
     """Parse *text*.
 
-    :raises JsonTextError: it is not JSON, or is refused by the strict rules
+    :raises DocumentSyntaxError: it is not JSON, or is refused by the strict rules
 
     >>> decode('{"a": 1, "a": 2}')
     Traceback (most recent call last):
     ...
-    asterism.text.strict_json.JsonTextError: the name 'a' occurs twice in one object
+    asterism.text.strict_json.DocumentSyntaxError: the name 'a' occurs twice in one object
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refused, parse_int=_integer)
@@ -106,9 +106,9 @@ def decode(text: str) -> Any:
         # The hooks do not get the position. Up to it, the text is well formed.
         raise _first_refusal(text) from None
     except RecursionError:
-        raise JsonTextError("the JSON is nested too deeply") from None
+        raise DocumentSyntaxError("the JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise JsonTextError("this is not JSON", text, error.pos, error.msg) from None
+        raise DocumentSyntaxError("this is not JSON", text, error.pos, error.msg) from None
 
 
 def offset_of(text: str, pointer: str) -> int:
@@ -174,20 +174,20 @@ def _integer(token: str) -> int:
     return int(token)
 
 
-def _first_refusal(text: str) -> JsonTextError:
+def _first_refusal(text: str) -> DocumentSyntaxError:
     seen: dict[int, set[str]] = {}  # the names so far of the open object at each depth
     for path, offset, token in _values(text):
         if path and isinstance(path[-1], str):
             name, names = path[-1], seen[len(path)]
             if name in names:
-                return JsonTextError(f"the name {name!r} occurs twice in one object", text, offset)
+                return DocumentSyntaxError(f"the name {name!r} occurs twice in one object", text, offset)
             if len(name) > MAX_NAME:
-                return JsonTextError(f"a name of {len(name)} characters is too long", text, offset)
+                return DocumentSyntaxError(f"a name of {len(name)} characters is too long", text, offset)
             names.add(name)
         if token == "{":
             seen[len(path) + 1] = set()
         elif token in ("NaN", "Infinity", "-Infinity"):
-            return JsonTextError(f"{token} is not a number in JSON", text, offset)
+            return DocumentSyntaxError(f"{token} is not a number in JSON", text, offset)
         elif len(token) > MAX_DIGITS and re.fullmatch(r"-?\d+", token):
-            return JsonTextError(f"a number of {len(token)} digits is too large", text, offset)
+            return DocumentSyntaxError(f"a number of {len(token)} digits is too large", text, offset)
     raise AssertionError("what was refused must be in the text")

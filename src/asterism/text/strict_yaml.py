@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, JsonTextError
+from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, DocumentSyntaxError
 
 MAX_NODES = 1_000_000  # of a document, those that aliases repeat counted each time
 MAX_CHARACTERS = 20_000_000  # of a document's texts and names, likewise
@@ -56,7 +56,7 @@ class YamlPlace:
 def read_yaml(text: str) -> tuple[Any, YamlPlace]:
     """The value of the one document in *text*, and where it stands.
 
-    :raises JsonTextError: it is not YAML, or YAML that is refused here
+    :raises DocumentSyntaxError: it is not YAML, or YAML that is refused here
 
     >>> value, place = read_yaml("- id: a  # the first\\n- id: b\\n")
     >>> value, place.at("/1/id").start
@@ -96,7 +96,7 @@ class _YamlReader:
             if isinstance(event, yaml.NodeEvent):
                 found.append(self._value(event, 0))
         if not found:
-            raise JsonTextError("there is no YAML, the text is empty")
+            raise DocumentSyntaxError("there is no YAML, the text is empty")
         return found[0]
 
     def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
@@ -172,8 +172,8 @@ class _YamlReader:
         if event.tag is not None:
             raise self._error(f"tags are not supported: {event.tag!r:.60}", event)
 
-    def _error(self, message: str, event: Any) -> JsonTextError:
-        return JsonTextError(message, self._text, event.start_mark.index)
+    def _error(self, message: str, event: Any) -> DocumentSyntaxError:
+        return DocumentSyntaxError(message, self._text, event.start_mark.index)
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -184,8 +184,8 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         offset = None if mark is None else mark.index
-        raise JsonTextError("this is not YAML", text, offset, detail=error.problem) from None
+        raise DocumentSyntaxError("this is not YAML", text, offset, detail=error.problem) from None
     except yaml.YAMLError as error:
-        raise JsonTextError("this is not YAML", detail=str(error).splitlines()[0]) from None
+        raise DocumentSyntaxError("this is not YAML", detail=str(error).splitlines()[0]) from None
     except RecursionError:
-        raise JsonTextError("the YAML is nested too deeply") from None
+        raise DocumentSyntaxError("the YAML is nested too deeply") from None

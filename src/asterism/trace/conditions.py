@@ -73,8 +73,10 @@ class Conditions:
     :param forgiving: an unknown stage has taken no events, as in Flink, instead of being an error
     """
 
-    def __init__(self, nfa: Nfa, events: pa.Table, times: Ints, zone: str | None = "UTC", *, forgiving: bool) -> None:
-        self.events, self.times, self.zone, self.forgiving = events, times, zone, forgiving
+    def __init__(
+        self, nfa: Nfa, events: pa.Table, times: Ints, zone: str | None = "UTC", *, allows_unknown_stages: bool
+    ) -> None:
+        self.events, self.times, self.zone, self.allows_unknown_stages = events, times, zone, allows_unknown_stages
         self.stages = nfa.stages
         self.now = datetime.now(UTC)
         self._aggregates: dict[str, _StageAggregate] = {}
@@ -214,14 +216,14 @@ class Conditions:
         key = question if question.of_match is None else question.of_match, partial
         if key not in self._known:
             if question.function is not None:
-                self._known[key] = self._asked(question.function, partial)
+                self._known[key] = self._call_condition(question.function, partial)
             else:
                 assert question.of_match is not None
                 [column] = self._of_match.alone(question.of_match).evaluate(self._beside_aggregates([partial]))
                 self._known[key] = bool(mask_of(column)[0])
         return self._known[key]
 
-    def _asked(self, condition: IterativeCondition, partial: Partial) -> bool:
+    def _call_condition(self, condition: IterativeCondition, partial: Partial) -> bool:
         name = getattr(condition.function, "__qualname__", repr(condition.function))
         chosen = self.events.column_names if condition.columns is None else condition.columns
         columns = {column: self.events.column(column) for column in chosen}
@@ -254,12 +256,12 @@ class Conditions:
 
     def checks(self, guards: Iterable[Guard], partial: Partial) -> tuple[Check, ...]:
         """The conditions that determine the results of guards; for one that does not hold, its conjuncts that do not."""
-        told: dict[_ConditionQuestion, None] = {}
+        reported: dict[_ConditionQuestion, None] = {}
         for condition in dict.fromkeys(test for guard in guards for test in self._deciding(guard, partial)):
             whole = self._whole[condition]
             failed = [part for part in self._parts[condition] if not self.tried(part, partial)]
-            told |= dict.fromkeys([whole] if self.tried(whole, partial) or not failed else failed)
-        return tuple(self._check(question, partial) for question in told)
+            reported |= dict.fromkeys([whole] if self.tried(whole, partial) or not failed else failed)
+        return tuple(self._check(question, partial) for question in reported)
 
     def _deciding(self, guard: Guard, partial: Partial) -> list[int]:
         match guard:
@@ -321,6 +323,6 @@ class _RecordedContext:
         return self._conditions.now
 
     def events_for_pattern(self, name: str) -> list[Event]:
-        if name not in self._conditions.stages and not self._conditions.forgiving:
+        if name not in self._conditions.stages and not self._conditions.allows_unknown_stages:
             raise unknown_stage(name, self._conditions.stages)
         return [Event(self._columns, row) for row in self._partial.rows(name)]

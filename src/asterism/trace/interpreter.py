@@ -17,7 +17,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
 from asterism.trace.conditions import Conditions
 from asterism.trace.recorder import Recorder
-from asterism.trace.steps import Expired, Look, Partial, Run, Why
+from asterism.trace.steps import Expired, Partial, Run, StateEvaluation, Why
 
 MAX_PARTIALS = 20_000
 """The number of simultaneous partial matches above which a trace stops: it would be too long to read, and the next event may
@@ -111,7 +111,7 @@ class Interpreter:
         """Flink: times at which deadlines are checked even without an event"""
         self.stopped = ""
         """why the trace stopped; empty if it did not"""
-        self._looks: dict[tuple[NfaState, bool], Look] = {}
+        self._evaluations: dict[tuple[NfaState, bool], StateEvaluation] = {}
         self._visits = 0
 
     # ------------------------------------------------------------------ the stream
@@ -164,73 +164,73 @@ class Interpreter:
         1970.
         """
         runs, done, time, began = Heap(), Heap(), self.times[row], False
-        looks: dict[Partial, list[Look]] = {}
+        evaluations: dict[Partial, list[StateEvaluation]] = {}
         made: dict[tuple[Partial, str], Partial] = {}
-        self._looks, self._visits = {}, 0
+        self._evaluations, self._visits = {}, 0
         self.conditions.meet(row, list(dict.fromkeys(run.partial for run in self.runs)) if self.reads_match else [])
         for run in self.runs:
             partial = run.partial
-            look = self._look(run.state, partial, row)
-            looks.setdefault(partial, []).append(look)
-            for state, edge in look.followed:
+            evaluation = self._evaluate(run.state, partial, row)
+            evaluations.setdefault(partial, []).append(evaluation)
+            for state, edge in evaluation.followed:
                 target, is_final = edge.target, edge.target.kind is NfaStateKind.FINAL
                 if edge.action is Action.IGNORE:
                     if partial and is_final:
                         done.push(Run(partial, target, time))
-                    elif partial and not look.stops:
+                    elif partial and not evaluation.stops:
                         runs.push(Run(partial, target))
                     continue
                 began |= not partial and time > 0
                 # The match may be complete without a further event if all remaining stages are optional.
-                is_complete = is_final or self._look(target, partial, row, only_proceed=True).is_final
-                if look.stops and not is_complete:
+                is_complete = is_final or self._evaluate(target, partial, row, only_proceed=True).is_final
+                if evaluation.stops and not is_complete:
                     continue
                 child = made.get((partial, state.stage))
                 if child is None:
                     self.count += 1
                     child = made[partial, state.stage] = Partial(self.count, partial, row, state.stage, self.processed)
-                if not is_final and not look.stops:
+                if not is_final and not evaluation.stops:
                     runs.push(Run(child, target))
                 if is_complete:
                     done.push(Run(child, target, time))
             # In Flink a forbidden event seen from the start state ends the start state as well: no further match can begin.
-            if not partial and run.state is self.nfa.start and not (look.stops and self.flink):
+            if not partial and run.state is self.nfa.start and not (evaluation.stops and self.flink):
                 runs.push(run)
         self.runs = runs
         self.processed += 1
-        self.recorder.event(row, looks, list(made.values()), runs)
+        self.recorder.event(row, evaluations, list(made.values()), runs)
         self._settle(done, time)
         if len(self.runs) > MAX_PARTIALS:
             raise _StoppedError(f"there are {len(self.runs)} partial matches after event {row + 1}")
         return began
 
-    def _look(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> Look:
+    def _evaluate(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> StateEvaluation:
         """Evaluate the edges of a state. PROCEED edges are followed immediately, the last one first."""
-        if (state, only_proceed) in self._looks:
-            return self._looks[state, only_proceed]
+        if (state, only_proceed) in self._evaluations:
+            return self._evaluations[state, only_proceed]
         since = self.times[row] - self.times[partial.row] if partial else 0
-        look, todo = Look(state), [state]
+        evaluation, todo = StateEvaluation(state), [state]
         while todo:
             at = todo.pop()
             self._visits += 1
             if self._visits > MAX_VISITS:
                 raise _StoppedError(f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states")
-            look.is_final |= at.kind is NfaStateKind.FINAL
+            evaluation.is_final |= at.kind is NfaStateKind.FINAL
             for edge in at.edges:
                 if only_proceed and edge.action is not Action.PROCEED:
                     continue
                 if not self.conditions.holds(edge.guard, partial):
-                    look.refused.append((at, edge))
+                    evaluation.refused.append((at, edge))
                 elif edge.action is Action.PROCEED:
                     todo.append(edge.target)
-                    look.stops += [edge] if edge.target.kind is NfaStateKind.STOP else []
+                    evaluation.stops += [edge] if edge.target.kind is NfaStateKind.STOP else []
                 elif edge.gap is None or since < micros(edge.gap):
-                    look.followed.append((at, edge))
+                    evaluation.followed.append((at, edge))
                 else:
-                    look.too_late.append((at, edge))
+                    evaluation.too_late.append((at, edge))
         if self.is_alike:
-            self._looks[state, only_proceed] = look
-        return look
+            self._evaluations[state, only_proceed] = evaluation
+        return evaluation
 
     # ------------------------------------------------------------------ time
 

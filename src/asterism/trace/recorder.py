@@ -17,7 +17,19 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.wording import CONTIGUITY, count_text
 from asterism.text.printable import duration, either
 from asterism.trace.conditions import Conditions
-from asterism.trace.steps import Check, Expired, Look, Partial, Run, Taken, TraceMatch, TraceStep, What, Why, proceeding
+from asterism.trace.steps import (
+    Check,
+    Expired,
+    Partial,
+    Run,
+    StateEvaluation,
+    Taken,
+    TraceMatch,
+    TraceStep,
+    What,
+    Why,
+    proceeding,
+)
 
 MAX_STEPS = 20_000
 """The default number of steps that are kept. Matches, timeouts and the summary are always complete."""
@@ -34,7 +46,7 @@ class _Reason(NamedTuple):
 class Recorder:
     """
     :param times: the times of the events, in microseconds
-    :param clock: the time column; None: processing time
+    :param time_column: the time column; None: processing time
     :param limit: the maximum number of steps that are kept
     """
 
@@ -43,11 +55,11 @@ class Recorder:
         pattern: Pattern,
         nfa: Nfa,
         times: Ints,
-        clock: TimeColumn | None,
+        time_column: TimeColumn | None,
         conditions: Conditions,
         limit: int = MAX_STEPS,
     ) -> None:
-        self.times, self.clock, self.conditions, self.limit = times, clock, conditions, limit
+        self.times, self.time_column, self.conditions, self.limit = times, time_column, conditions, limit
         self.skip = pattern.skip.kind.value
         self.stages = nfa.stages
         self.atoms = {stage.name: stage for stage in pattern.atoms()}
@@ -69,9 +81,9 @@ class Recorder:
         """how far *closest* got, as text"""
 
     def shown_time(self, time: int) -> Any:
-        if self.clock is None or time in (BEFORE_TIME, END_OF_TIME):
+        if self.time_column is None or time in (BEFORE_TIME, END_OF_TIME):
             return None
-        return self.clock.from_micros(np.array([time]))[0].as_py()
+        return self.time_column.from_micros(np.array([time]))[0].as_py()
 
     # ------------------------------------------------------------------ what the interpreter does
 
@@ -79,13 +91,17 @@ class Recorder:
         """Record a late event: it is *behind* microseconds behind the watermark, or has no time (None)."""
         self.row, self.moment = row, int(self.times[row])
         self.late_events.append(row + 1)
-        said = "without a time, and so without a place among the others"
+        description = "without a time, and so without a place among the others"
         if behind is not None:
-            said = f"late: the watermark is {_span(behind)} past its time"
-        self._add(What.LATE, None, _Reason(Why.LATE, f"{said}; it takes no part"))
+            description = f"late: the watermark is {_span(behind)} past its time"
+        self._add(What.LATE, None, _Reason(Why.LATE, f"{description}; it takes no part"))
 
     def event(
-        self, row: int, looks: Mapping[Partial, list[Look]], made: Sequence[Partial], runs: Iterable[Run]
+        self,
+        row: int,
+        evaluations: Mapping[Partial, list[StateEvaluation]],
+        made: Sequence[Partial],
+        runs: Iterable[Run],
     ) -> None:
         """Record an event: what each partial match did with it, the partial matches that took it, and the incomplete ones
         that remain.
@@ -96,8 +112,8 @@ class Recorder:
         waiting: dict[tuple[tuple[str, ...], str], tuple[_Reason, list[Partial]]] = {}
         nothing = _Reason(Why.FORBIDDEN, "a forbidden event came before any was taken, which ends it all in Flink")
         is_used = bool(made)
-        for partial in sorted(looks):
-            own, left = looks[partial], after.get(partial, [])
+        for partial in sorted(evaluations):
+            own, left = evaluations[partial], after.get(partial, [])
             if not partial:
                 nothing = nothing if made else self._reason(partial, own)
                 continue
@@ -108,7 +124,7 @@ class Recorder:
             if partial in children or is_complete:
                 continue
             waits = self._awaited(left)
-            lost = tuple(stage for stage in self._awaited(look.state for look in own) if stage not in waits)
+            lost = tuple(stage for stage in self._awaited(evaluation.state for evaluation in own) if stage not in waits)
             goes_on = bool(waits) and not lost
             case = frozenset(map(id, own)), lost, goes_on  # equal looks are shared by partial matches
             if case not in reasons:
@@ -224,18 +240,20 @@ class Recorder:
 
     # ------------------------------------------------------------------ why
 
-    def _reason(self, partial: Partial, looks: Sequence[Look], lost: Sequence[str] | None = None) -> _Reason:
+    def _reason(
+        self, partial: Partial, evaluations: Sequence[StateEvaluation], lost: Sequence[str] | None = None
+    ) -> _Reason:
         """Why a partial match did not take the current event and so lost the option of the stages *lost* (None: it continues
         to wait).
         """
         assert self.row is not None
-        for stop in (edge for look in looks for edge in look.stops):
+        for stop in (edge for evaluation in evaluations for edge in evaluation.stops):
             forbidden = self.atoms[stop.target.stage]
             checks = self.conditions.checks([stop.guard], partial)
-            said = _joined(checks) or "any event is one"
-            text = f'forbidden event, {CONTIGUITY[forbidden.contiguity]} "{printable(forbidden.name)}": {said}'
+            description = _joined(checks) or "any event is one"
+            text = f'forbidden event, {CONTIGUITY[forbidden.contiguity]} "{printable(forbidden.name)}": {description}'
             return _Reason(Why.FORBIDDEN, text, checks)
-        refusals = self._refusals(partial, looks)
+        refusals = self._refusals(partial, evaluations)
         if lost:
             refusals = {key: guards for key, guards in refusals.items() if key[0] in lost} or refusals
         # An event that begins no match is explained by the condition; a partial match ends for the reason of its loop.
@@ -244,18 +262,18 @@ class Recorder:
             others = [key for key in refusals if key[0] == stage and not key[2]]
             for key in (others if partial else ends) if ends and others else ():
                 del refusals[key]
-        told = {key: self.conditions.checks(guards, partial) for key, guards in refusals.items()}
-        stages = list(dict.fromkeys(stage for stage, _, _ in told))
+        checked = {key: self.conditions.checks(guards, partial) for key, guards in refusals.items()}
+        stages = list(dict.fromkeys(stage for stage, _, _ in checked))
         texts = [
             (f"{printable(stage)}: " if len(stages) > 1 else "") + _refusal(why, loop, checks)
-            for (stage, why, loop), checks in told.items()
+            for (stage, why, loop), checks in checked.items()
         ]
-        text, every = "; ".join(texts), tuple(check for checks in told.values() for check in checks)
-        kinds = {why for _, why, _ in told}
+        text, every = "; ".join(texts), tuple(check for checks in checked.values() for check in checks)
+        kinds = {why for _, why, _ in checked}
         for why in (Why.UNTIL, Why.GREEDY):
             if why in kinds:
                 return _Reason(why, text, every)
-        gap = next((edge.gap for look in looks for _, edge in look.too_late), None)
+        gap = next((edge.gap for evaluation in evaluations for _, edge in evaluation.too_late), None)
         if gap is not None:
             late = _span(int(self.times[self.row] - self.times[partial.row]))
             bound = f"less than {duration(gap)} after event {partial.row + 1}"
@@ -265,12 +283,14 @@ class Recorder:
             return _Reason(Why.STRICT, text, every)
         return _Reason(Why.CONDITION, text, every)
 
-    def _refusals(self, partial: Partial, looks: Iterable[Look]) -> dict[tuple[str, Why, str], list[Guard]]:
+    def _refusals(
+        self, partial: Partial, evaluations: Iterable[StateEvaluation]
+    ) -> dict[tuple[str, Why, str], list[Guard]]:
         """Why stages did not take the event, and why the event is not a forbidden one: a map from (stage, reason, the loop
         with the until condition or greedy quantifier) to the guards that did not hold.
         """
         found: dict[tuple[str, Why, str], list[Guard]] = {}
-        for state, edge in (refused for look in looks for refused in look.refused):
+        for state, edge in (refused for evaluation in evaluations for refused in evaluation.refused):
             is_absence = state.kind is NfaStateKind.PENDING and edge.target.kind is NfaStateKind.STOP
             if edge.action is not Action.TAKE and not is_absence:
                 continue
@@ -333,9 +353,11 @@ def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
     return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial) if run.partial)
 
 
-def _completes(look: Look) -> bool:
+def _completes(evaluation: StateEvaluation) -> bool:
     """Whether a partial match is complete without the event."""
-    return any(edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL for _, edge in look.followed)
+    return any(
+        edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL for _, edge in evaluation.followed
+    )
 
 
 def _conjuncts(guard: Guard) -> list[Guard]:
@@ -343,12 +365,12 @@ def _conjuncts(guard: Guard) -> list[Guard]:
 
 
 def _refusal(why: Why, loop: str, checks: Sequence[Check]) -> str:
-    said = _joined(checks)
+    description = _joined(checks)
     if why is Why.UNTIL:
-        return f"the until condition of {printable(loop)} holds, {said}"
+        return f"the until condition of {printable(loop)} holds, {description}"
     if why is Why.GREEDY:
-        return f"the greedy {printable(loop)} takes the event" + (f", {said}" if said else "")
-    return said
+        return f"the greedy {printable(loop)} takes the event" + (f", {description}" if description else "")
+    return description
 
 
 def _joined(checks: Iterable[Check]) -> str:

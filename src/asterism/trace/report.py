@@ -85,12 +85,12 @@ class Trace:
         """The lines of :meth:`text`, each with its kind of step, or None for a headline or the summary."""
         key = f"key {_key_text(self.key)}: " if self.key else ""
         yield None, f"{key}{_counted(self.events.num_rows, 'event')}"
-        told = left_out = 0
+        printed = left_out = 0
         for headline, steps in self._moments(only_dropped):
             lines = list(_lines(steps))
-            if limit is not None and told + len(lines) > limit:
-                lines, left_out = lines[: max(0, limit - told)], left_out + len(lines) - max(0, limit - told)
-            told += len(lines)
+            if limit is not None and printed + len(lines) > limit:
+                lines, left_out = lines[: max(0, limit - printed)], left_out + len(lines) - max(0, limit - printed)
+            printed += len(lines)
             if lines:
                 yield None, ""
                 yield None, headline
@@ -282,23 +282,23 @@ def trace(
     own = table.take(pa.array(mine))
     # Creating the operator raises the same errors as a query.
     CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
-    clock = TimeColumn(time, table.schema.field(time).type) if time is not None else None
-    times, timeless = _micros(own, clock)
+    time_column = TimeColumn(time, table.schema.field(time).type) if time is not None else None
+    times, timeless = _micros(own, time_column)
     nfa = compile_pattern(pattern, semantics)
-    zone = clock.type.tz if clock is not None and pa.types.is_timestamp(clock.type) else "UTC"
-    conditions = Conditions(nfa, own, times, zone, forgiving=semantics is Semantics.FLINK)
-    recorder = Recorder(pattern, nfa, times, clock, conditions, limit)
+    zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
+    conditions = Conditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+    recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
     rank = ranks(own, order_by)
     for row in np.flatnonzero(timeless).tolist():
         recorder.late(row, None)
     placed = np.flatnonzero(~timeless)
-    if max_out_of_orderness is None or clock is None:
+    if max_out_of_orderness is None or time_column is None:
         interpreter.arrive(placed.tolist())
         last = int(times[placed].max(initial=BEFORE_TIME))
         interpreter.watermark(END_OF_TIME if drain else last, rank)
     else:
-        every, _ = _micros(table, clock)
+        every, _ = _micros(table, time_column)
         delay = micros(max_out_of_orderness) + 1000
         number = {row: at for at, row in enumerate(mine.tolist()) if not timeless[at]}
         for row, moment in enumerate(every.tolist()):
@@ -365,11 +365,11 @@ def _key_text(key: Mapping[str, Any]) -> str:
     return ", ".join(f"{printable(name)}={shown(value)}" for name, value in key.items())
 
 
-def _micros(events: pa.Table, clock: TimeColumn | None) -> tuple[Ints, Any]:
+def _micros(events: pa.Table, time_column: TimeColumn | None) -> tuple[Ints, Any]:
     """The event times in microseconds, and a mask of the events without a time."""
-    if clock is None:
+    if time_column is None:
         return np.zeros(events.num_rows, np.int64), np.zeros(events.num_rows, np.bool_)
-    column = clock.to_micros(events.column(clock.name))
+    column = time_column.to_micros(events.column(time_column.name))
     return pc.fill_null(column, BEFORE_TIME).to_numpy(), column.is_null().to_numpy()
 
 

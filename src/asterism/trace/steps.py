@@ -54,13 +54,13 @@ class Check:
 
     def __str__(self) -> str:
         if self.holds is None:
-            said = "cannot be computed"
+            result = "cannot be computed"
         elif self.holds:
-            said = "is true"
+            result = "is true"
         else:
-            said = "is not true" if any(value is None for _, value in self.values) else "is false"
+            result = "is not true" if any(value is None for _, value in self.values) else "is false"
         values = ", ".join(f"{printable(name)}={shown(value)}" for name, value in self.values)
-        return f"{self.condition} {said}" + (f" ({values})" if values else "")
+        return f"{self.condition} {result}" + (f" ({values})" if values else "")
 
 
 def shown(value: Any) -> str:
@@ -174,7 +174,7 @@ class Expired(NamedTuple):
 
 
 @dataclass(slots=True)
-class Look:
+class StateEvaluation:
     """The effect of an event on a state: the edges of the state, and of the states that its PROCEED edges lead to. Each edge
     is paired with its state.
     """

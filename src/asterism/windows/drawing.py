@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_text
+from asterism.arguments import expect, expect_string
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
@@ -238,8 +238,10 @@ class _Play:
                 event = _DrawnEvent(step, step.to)
                 micros = END_OF_TIME if step.what == "end" else step.to * 1000
                 watermark = self.now.watermark if step.what == "clock" else max(self.now.watermark, micros)
-                clock = self.now.processing_time if step.what == "watermark" else max(self.now.processing_time, micros)
-                self.now = Now(watermark, clock)
+                processing_time = self.now.processing_time
+                if step.what != "watermark":
+                    processing_time = max(processing_time, micros)
+                self.now = Now(watermark, processing_time)
                 self._call(event, None)
             yield event
 
@@ -316,15 +318,15 @@ def default_steps(
         script.processing(max(2, many // 2 + 1))
         return "\n".join(script.lines)
     if wait:
-        script.clock(0)
+        script.advance_processing_time(0)
     some = max(2, many // 2)
     script.elements(0.1, 0.35, some)
     script.elements(0.25, 0.3, 1)
-    script.clock(wait)
+    script.advance_processing_time(wait)
     script.watermark(0.4)
     script.elements(0.6, 0.8, some - 1)
     script.elements(0.5, 0.6, 1)
-    script.clock(wait)
+    script.advance_processing_time(wait)
     script.watermark(0.8)
     script.elements(0.85, 0.95, max(1, some - 2))
     if isinstance(windows, SessionWindows):
@@ -334,7 +336,7 @@ def default_steps(
         script.watermark(1)
     if lateness and not windows.is_global:
         script.elements(0.15, 0.7, min(max(counts, default=2), 12))
-        script.clock(wait)
+        script.advance_processing_time(wait)
         kept = lateness / timedelta(milliseconds=end - start)
         if kept > 1_000 or lateness > timedelta(milliseconds=MAX_TIME / 10):
             return "\n".join(script.lines)
@@ -372,7 +374,7 @@ class _Script:
     def watermark(self, part: float) -> None:
         self.lines.append(f"watermark {self.at(part)}")
 
-    def clock(self, wait: int) -> None:
+    def advance_processing_time(self, wait: int) -> None:
         if wait or not self.lines:
             self.now += wait
             self.lines.append(f"clock {_seconds(self.now)}")
@@ -455,7 +457,7 @@ def draw(
     expect(
         StreamDefinitionError, steps, str | None, "the steps of a picture are a string", '"in 1@1 2@2\\nwatermark 10"'
     )
-    expect_text(StreamDefinitionError, value, "the column of values is a string", 'value="price"')
+    expect_string(StreamDefinitionError, value, "the column of values is a string", 'value="price"')
     play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)

@@ -11,21 +11,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import PAGE, Group
 from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 from asterism.windows.assigners import SessionWindows
-from asterism.windows.panes import NONE, Happened, Rows, applied, results_of
+from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, results_of
 from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, WindowPlan
 from asterism.windows.triggers import TimeSpan
-from asterism.windows.user_triggers import OwnTriggers, span_of
+from asterism.windows.user_triggers import UserDefinedTriggers, span_of
 
 MAX_FIRINGS = 2**24
 """In one call for one key group; the limit is higher if there are many elements."""
@@ -42,17 +41,17 @@ class WindowCall:
         watermarks: Ints,
         stages: Ints,
         *,
-        clock: int,
+        processing_time: int,
         late: Callable[[Group, str, pa.Table], None],
     ) -> None:
         """
         :param watermarks: the watermark at which each event is processed
         :param stages: the stage of the call in which it is processed
-        :param clock: the processing time, for windows in event time
+        :param processing_time: the processing time, for windows in event time
         :param late: receives late elements
         """
         self.plan = plan
-        self.clock = clock
+        self.processing_time = processing_time
         self.report_late = late
         self.group = group
         self.events = events
@@ -148,7 +147,7 @@ class WindowCall:
             resolution=self.resolution,
             before=group.before if self.event_time else BEFORE_TIME,
             watermark=group.watermark if self.event_time else BEFORE_TIME,
-            clock=self.clock if self.event_time else group.processing_time,
+            processing_time=self.processing_time if self.event_time else group.processing_time,
             in_order=self.plan.in_order,
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
         )
@@ -201,7 +200,7 @@ class WindowCall:
         example = np.concatenate([np.full(len(before), NONE, np.int64), chosen])
         self._play(panes, old, example, chosen, at, end[chosen], old_at)
 
-    def _late(self, late: npt.NDArray[np.bool_]) -> None:
+    def _late(self, late: Mask) -> None:
         if late.any():
             self.report_late(self.group, EVENTS, self.events.filter(pa.array(late)))
 
@@ -241,15 +240,17 @@ class WindowCall:
                 sizes=np.zeros(3, np.int64),
                 late=np.zeros(len(row), np.bool_),
             )
-            own = self._own(now, old, elements, rules) if table.own else None
+            user_defined = self._user_defined(now, old, elements, rules) if table.user_defined else None
             run: Any
             if end is None:
-                run = kernels.aligned_compiled if own is None else kernels.aligned
-                code = run(rules, now, log, at, times, watermarks, row, stages, distances, own)
+                run = kernels.aligned_compiled if user_defined is None else kernels.aligned
+                code = run(rules, now, log, at, times, watermarks, row, stages, distances, user_defined)
             else:
-                run = kernels.sessions_compiled if own is None else kernels.sessions
+                run = kernels.sessions_compiled if user_defined is None else kernels.sessions
                 slots = np.zeros(count + 1, np.int64)
-                code = run(rules, now, log, old_at, at, end, times, watermarks, row, stages, distances, slots, own)
+                code = run(
+                    rules, now, log, old_at, at, end, times, watermarks, row, stages, distances, slots, user_defined
+                )
             if code == kernels.OK:
                 break
             if room > max(MAX_FIRINGS, 4 * len(row)):
@@ -264,7 +265,7 @@ class WindowCall:
             late[row[log.late]] = True
             self._late(late)
         fired = log.firings[: log.sizes[kernels.FIRED]]
-        happened = Happened(
+        recorded = RecordedFirings(
             n_panes=count,
             contents=np.where(now.alive, now.contents, NONE),
             fired=fired[:, kernels.CONTENTS],
@@ -275,15 +276,15 @@ class WindowCall:
             elements=elements,
         )
         key_of = self._keys(old, example)
-        kept, counts, rows = self._results(happened, fired, key_of, now, old)
-        self._write(now, kept, counts, rows, key_of, old, example, rules, own)
+        kept, counts, rows = self._results(recorded, fired, key_of, now, old)
+        self._write(now, kept, counts, rows, key_of, old, example, rules, user_defined)
 
-    def _own(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> OwnTriggers:
+    def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
         states = [texts[at] if at != NONE else None for at in old.tolist()]
-        names = self.plan.carried
+        names = self.plan.kept_columns
         rows = elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
-        return OwnTriggers(self.plan.table, panes, states, rows, rules)
+        return UserDefinedTriggers(self.plan.table, panes, states, rows, rules)
 
     def _keys(self, old: Ints, example: Ints) -> pa.Table:
         """The key of each pane."""
@@ -292,14 +293,14 @@ class WindowCall:
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
     def _results(
-        self, happened: Happened, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
+        self, recorded: RecordedFirings, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
     ) -> tuple[pa.Table | None, Ints, pa.Table | None]:
         """Emit the results. Return the contents of each pane: partials, or the number of rows and the rows."""
         plan = self.plan
         if plan.partials is not None:
             was = old != NONE
             before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
-            results, kept = plan.partials.run(happened, before)
+            results, kept = plan.partials.run(recorded, before)
             self._emit(results, np.arange(len(fired)), fired, key_of)
             return kept, panes.count, None
         old_counts = self.old.column("count").to_numpy()
@@ -320,7 +321,7 @@ class WindowCall:
                 assert plan.function is not None
                 return applied(plan.function, plan.result_schema, rows, offsets, spans)
 
-        results, firing_of, rows, counts = Rows(make, plan.evictor).run(happened, old_rows, old_at)
+        results, firing_of, rows, counts = Rows(make, plan.evictor).run(recorded, old_rows, old_at)
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
 
@@ -361,13 +362,13 @@ class WindowCall:
 
     def _write(
         self, panes: Any, kept: pa.Table | None, counts: Ints, rows: pa.Table | None, key_of: pa.Table, old: Ints,
-        example: Ints, rules: Any, own: OwnTriggers | None,
+        example: Ints, rules: Any, user_defined: UserDefinedTriggers | None,
     ) -> None:  # fmt: skip
         from asterism.windows.kernels import next_timers
 
         plan, group = self.plan, self.group
-        event, clock = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
-        next_timers(rules, panes, event, clock)
+        event_times, processing_times = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
+        next_timers(rules, panes, event_times, processing_times)
         page_of = np.zeros(len(panes.start), np.int64)
         if plan.pages > 1:
             was = old != NONE
@@ -377,8 +378,8 @@ class WindowCall:
         words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
         columns: list[Any] = [*key_of.columns, pa.array(panes.start), pa.array(panes.end), pa.array(panes.firings),
                               pa.array(counts), words]  # fmt: skip
-        if own is not None:
-            columns.append(pa.array(own.texts(), pa.string()))
+        if user_defined is not None:
+            columns.append(pa.array(user_defined.texts(), pa.string()))
         if kept is not None:
             columns += kept.columns
         table = pa.table(columns, schema=plan.pane_schema)
@@ -394,5 +395,6 @@ class WindowCall:
                 sizes = counts[mine]
                 which = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
                 tables.append(rows.take(pa.array(which)))
-            wake = int(event[mine].min()) if self.event_time else END_OF_TIME
-            group.write_page(number, stored, tables_to_bytes(tables), wake, int(clock[mine].min()))
+            next_event_time = int(event_times[mine].min()) if self.event_time else END_OF_TIME
+            next_processing_time = int(processing_times[mine].min())
+            group.write_page(number, stored, tables_to_bytes(tables), next_event_time, next_processing_time)

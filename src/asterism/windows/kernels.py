@@ -39,26 +39,31 @@ from asterism.windows.trigger_table import (
     TriggerPart,
 )
 
-NEVER, COUNT, FIRST_EVENT, FIRST_CLOCK = (
+NEVER, COUNT, FIRST_EVENT, FIRST_PROCESSING = (
     int(TriggerPart.NEVER),
     int(TriggerPart.COUNT),
     int(TriggerPart.FIRST_EVENT),
-    int(TriggerPart.FIRST_CLOCK),
+    int(TriggerPart.FIRST_PROCESSING),
 )
-END_EVENT, END_CLOCK, EACH_EVENT, EACH_CLOCK = (
+END_EVENT, END_PROCESSING, EACH_EVENT, EACH_PROCESSING = (
     int(TriggerPart.END_EVENT),
-    int(TriggerPart.END_CLOCK),
+    int(TriggerPart.END_PROCESSING),
     int(TriggerPart.EACH_EVENT),
-    int(TriggerPart.EACH_CLOCK),
+    int(TriggerPart.EACH_PROCESSING),
 )
-DELTA, ALL, ANY, OWN = int(TriggerPart.DELTA), int(TriggerPart.ALL), int(TriggerPart.ANY), int(TriggerPart.OWN)
+DELTA, ALL, ANY, USER_DEFINED = (
+    int(TriggerPart.DELTA),
+    int(TriggerPart.ALL),
+    int(TriggerPart.ANY),
+    int(TriggerPart.USER_DEFINED),
+)
 END_OF_TIME = 2**63 - 1
 BEFORE_TIME = -(2**63) + 1
 
 READY = 1
 OVER = 2
-"""END: it has fired at the end. EACH: it waits for the end of the window. DELTA: there is a number to compare with. OWN: there is
-state."""
+"""END: it has fired at the end. EACH: it waits for the end of the window. DELTA: there is a number to compare with. USER_DEFINED:
+there is state."""
 ARMED = 4
 """END: an element waits for the end of the window."""
 
@@ -67,7 +72,7 @@ EARLY_FIRING, ON_TIME_FIRING, LATE_FIRING = range(3)
 PANE, CONTENTS, STAGE, TIME, PLACE, FIRING_KIND, IS_LAST, FIRING_NUMBER, START, STOP = range(10)
 """Columns of firings. STAGE, TIME and PLACE define the order: a Stage; the time of the timer; the index of the
 element, or -1."""
-STAGE_BEFORE, STAGE_CLOCK, STAGE_ELEMENTS, STAGE_AFTER = map(int, CallPhase)
+STAGE_BEFORE, STAGE_PROCESSING_TIME, STAGE_ELEMENTS, STAGE_AFTER = map(int, CallPhase)
 NONE = -1
 """No contents."""
 
@@ -88,7 +93,7 @@ class Rules(NamedTuple):
     resolution: int
     before: int
     watermark: int
-    clock: int
+    processing_time: int
     in_order: bool
     """whether elements waited for a watermark"""
     ending: bool
@@ -175,7 +180,7 @@ def add_element(
 ) -> None:
     """Update the trigger for a new element."""
     table = rules.table
-    clock = rules.clock
+    processing_time = rules.processing_time
     # A processing-time part is early or late in processing time; the others by the watermark.
     for row in range(len(table)):
         parent = table[row, PARENT]
@@ -185,7 +190,7 @@ def add_element(
             live[row] = live[parent]
         else:
             over = words[table[parent, WORD]] & OVER != 0
-            past = (watermark if table[parent, KIND] == END_EVENT else clock) >= last
+            past = (watermark if table[parent, KIND] == END_EVENT else processing_time) >= last
             wanted = LATE if over else EARLY
             live[row] = live[parent] and table[row, ROLE] == wanted and (over or not past)
         if not live[row]:
@@ -193,14 +198,14 @@ def add_element(
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:
             words[at] += 1
-        elif kind in (FIRST_EVENT, FIRST_CLOCK):
-            now = watermark if kind == FIRST_EVENT else clock
+        elif kind in (FIRST_EVENT, FIRST_PROCESSING):
+            now = watermark if kind == FIRST_EVENT else processing_time
             if words[at + 1] == NO_MOMENT:
-                words[at + 1] = (time if kind == FIRST_EVENT else clock) + table[row, NUMBER]
+                words[at + 1] = (time if kind == FIRST_EVENT else processing_time) + table[row, NUMBER]
             if words[at + 1] <= now:
                 words[at] |= READY
-        elif kind in (END_EVENT, END_CLOCK):
-            now = watermark if kind == END_EVENT else clock
+        elif kind in (END_EVENT, END_PROCESSING):
+            now = watermark if kind == END_EVENT else processing_time
             if now < last:
                 words[at] |= ARMED
             elif not (words[at] & OVER != 0 and has_late(table, row)):
@@ -212,9 +217,9 @@ def add_element(
                 words[at] |= OVER
                 if words[at + 1] == NO_MOMENT:
                     words[at + 1] = (time // table[row, NUMBER] + 1) * table[row, NUMBER]
-        elif kind == EACH_CLOCK:
+        elif kind == EACH_PROCESSING:
             if words[at + 1] == NO_MOMENT:
-                words[at + 1] = (clock // table[row, NUMBER] + 1) * table[row, NUMBER]
+                words[at + 1] = (processing_time // table[row, NUMBER] + 1) * table[row, NUMBER]
         elif kind == DELTA:
             value = distances[element, table[row, COLUMN]]
             if not np.isnan(value):
@@ -238,10 +243,10 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
         if not live[row]:
             continue
         kind, at = table[row, KIND], table[row, WORD]
-        if kind == FIRST_EVENT if event else kind == FIRST_CLOCK:
+        if kind == FIRST_EVENT if event else kind == FIRST_PROCESSING:
             if words[at] & READY == 0:
                 first = min(first, words[at + 1])
-        elif kind == END_EVENT if event else kind == END_CLOCK:
+        elif kind == END_EVENT if event else kind == END_PROCESSING:
             if words[at] & (READY | OVER | ARMED) == ARMED:
                 first = min(first, last)
         elif event and kind == EACH_EVENT:
@@ -249,15 +254,15 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
                 first = min(first, last)
             if words[at + 1] < last:
                 first = min(first, words[at + 1])
-        elif not event and kind == EACH_CLOCK:
+        elif not event and kind == EACH_PROCESSING:
             first = min(first, words[at + 1])
-        elif kind == OWN:
+        elif kind == USER_DEFINED:
             first = min(first, words[at + 1] if event else words[at + 2])
     return first
 
 
 @njit(cache=True)
-def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
+def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
     """Update the trigger when the watermark has passed *time*, one of its timers. *ending*: the input has ended."""
     find_live(table, words, live, False)
     for row in range(len(table)):
@@ -281,7 +286,7 @@ def event_time_is(table: Any, words: Any, live: Any, time: int, last: int, endin
 
 
 @njit(cache=True)
-def clock_is(
+def on_processing_time(
     table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
 ) -> None:  # fmt: skip
     """Update the trigger when processing time, which is *now*, has passed *time*. *ending*: update only the end of the window.
@@ -294,17 +299,22 @@ def clock_is(
         if not live[row]:
             continue
         kind, at = table[row, KIND], table[row, WORD]
-        if kind == END_CLOCK:
+        if kind == END_PROCESSING:
             if time >= last and words[at] & (OVER | ARMED) == ARMED:
                 words[at] |= READY
-        elif kind == EACH_CLOCK and is_over and words[at + 1] != NO_MOMENT:
+        elif kind == EACH_PROCESSING and is_over and words[at + 1] != NO_MOMENT:
             words[at] |= READY
             words[at + 1] = NO_MOMENT
-        elif ending or kind not in (FIRST_CLOCK, EACH_CLOCK) or words[at + 1] == NO_MOMENT or words[at + 1] > time:
+        elif (
+            ending
+            or kind not in (FIRST_PROCESSING, EACH_PROCESSING)
+            or words[at + 1] == NO_MOMENT
+            or words[at + 1] > time
+        ):
             continue
         else:
             words[at] |= READY
-            if kind == EACH_CLOCK:
+            if kind == EACH_PROCESSING:
                 words[at + 1] = (now // table[row, NUMBER] + 1) * table[row, NUMBER]
 
 
@@ -332,28 +342,28 @@ def is_ready(table: Any, words: Any, ready: Any) -> bool:
 
 
 @njit(cache=True)
-def begin_anew(rules: Rules, words: Any, told: Any) -> None:
+def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
     """Reset all active parts after a firing of the window."""
     table = rules.table
     for row in range(len(table)):
         parent = table[row, PARENT]
         if parent < 0:
-            told[row] = True
+            active[row] = True
         elif table[row, ROLE] == PLAIN:
-            told[row] = told[parent]
+            active[row] = active[parent]
         # parts of a trigger that waits for the end are reset with it, see below
-        if not told[row]:
+        if not active[row]:
             for inner in range(row + 1, table[row, END_ROW]):
                 if table[inner, PARENT] == row:
-                    told[inner] = False
+                    active[inner] = False
             continue
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:
             words[at] = 0
-        elif kind in (FIRST_EVENT, FIRST_CLOCK):
+        elif kind in (FIRST_EVENT, FIRST_PROCESSING):
             words[at] = 0
             words[at + 1] = NO_MOMENT
-        elif kind in (END_EVENT, END_CLOCK):
+        elif kind in (END_EVENT, END_PROCESSING):
             role = -1
             if words[at] & OVER != 0 and has_late(table, row):
                 role = LATE
@@ -366,8 +376,8 @@ def begin_anew(rules: Rules, words: Any, told: Any) -> None:
             words[at] &= ~READY
             for inner in range(row + 1, table[row, END_ROW]):
                 if table[inner, PARENT] == row:
-                    told[inner] = table[inner, ROLE] == role
-        elif kind in (EACH_EVENT, EACH_CLOCK, DELTA, OWN):
+                    active[inner] = table[inner, ROLE] == role
+        elif kind in (EACH_EVENT, EACH_PROCESSING, DELTA, USER_DEFINED):
             words[at] &= ~READY
 
 
@@ -379,16 +389,16 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:
             words[at] += other[at]
-        elif kind in (FIRST_EVENT, FIRST_CLOCK, EACH_CLOCK):
+        elif kind in (FIRST_EVENT, FIRST_PROCESSING, EACH_PROCESSING):
             words[at] |= other[at]
             words[at + 1] = min(words[at + 1], other[at + 1])
         elif kind == EACH_EVENT:
             words[at] = (words[at] | other[at]) & READY  # the next element sets the end
             words[at + 1] = min(words[at + 1], other[at + 1])
-        elif kind in (END_EVENT, END_CLOCK):
-            past = (watermark if kind == END_EVENT else rules.clock) >= last
+        elif kind in (END_EVENT, END_PROCESSING):
+            past = (watermark if kind == END_EVENT else rules.processing_time) >= last
             words[at] = (words[at] | other[at]) if past else 0
-        elif kind == OWN:
+        elif kind == USER_DEFINED:
             words[at] |= other[at] & READY
             words[at + 1] = min(words[at + 1], other[at + 1])
             words[at + 2] = min(words[at + 2], other[at + 2])
@@ -458,7 +468,7 @@ def fire_if_ready(
     """Record a firing; there is room for it."""
     words = panes.words[pane]
     if is_ready(rules.table, words, ready):
-        begin_anew(rules, words, ready)
+        reset_after_firing(rules, words, ready)
         if panes.count[pane] > 0:
             close(panes, log, pane)
             fired = log.sizes[FIRED]
@@ -490,9 +500,9 @@ def event_timers(
             break
         if log.sizes[FIRED] >= len(log.firings):
             return NO_ROOM
-        event_time_is(table, words, live, time, last, rules.ending)
+        on_event_time(table, words, live, time, last, rules.ending)
         if calls is not None:
-            calls.event_time_is(pane, time, live)
+            calls.on_event_time(pane, time, live)
         kind = EARLY_FIRING if time < last else ON_TIME_FIRING if time == last else LATE_FIRING
         fire_if_ready(rules, panes, log, ready, pane, stage, time, NONE, kind, time >= cleanup, calls)
         if time >= cleanup:
@@ -516,7 +526,7 @@ def advance_to(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane
 
 
 @register_jitable
-def clock_timers(
+def processing_time_timers(
     rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, ending: bool, calls: Any
 ) -> int:
     """Fire the timers up to the current processing time, in the order of time. *ending*: only the end of the window."""
@@ -525,19 +535,19 @@ def clock_timers(
     cleanup = END_OF_TIME if rules.event else last
     while panes.alive[pane]:
         time = last if ending else min(first_timer(table, words, live, last, False), cleanup)
-        if not ending and (time > rules.clock or time == NO_MOMENT):
+        if not ending and (time > rules.processing_time or time == NO_MOMENT):
             break
         if log.sizes[FIRED] >= len(log.firings):
             return NO_ROOM
         is_over = not rules.event and time >= last
-        clock_is(table, words, live, time, rules.clock, last, ending, is_over)
+        on_processing_time(table, words, live, time, rules.processing_time, last, ending, is_over)
         if calls is not None and not ending:
-            calls.clock_is(pane, time, live)
+            calls.on_processing_time(pane, time, live)
         if rules.event:
             kind = EARLY_FIRING if panes.watermark[pane] < last else LATE_FIRING
         else:
             kind = ON_TIME_FIRING if time >= last else EARLY_FIRING
-        fire_if_ready(rules, panes, log, ready, pane, STAGE_CLOCK, time, NONE, kind, is_over, calls)
+        fire_if_ready(rules, panes, log, ready, pane, STAGE_PROCESSING_TIME, time, NONE, kind, is_over, calls)
         if is_over:
             if calls is not None:
                 calls.clear(pane)
@@ -560,7 +570,7 @@ def new_element(
     if rules.event:
         kind = EARLY_FIRING if watermark < last else LATE_FIRING
     else:
-        kind = EARLY_FIRING if rules.clock < last else ON_TIME_FIRING
+        kind = EARLY_FIRING if rules.processing_time < last else ON_TIME_FIRING
     at = time if stage != STAGE_ELEMENTS else 0
     fire_if_ready(rules, panes, log, ready, pane, stage, at, place, kind, False, calls)
     return OK
@@ -578,8 +588,8 @@ def begin_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane
     code: int = OK
     if rules.event and not rules.in_order and rules.before > panes.seen[pane]:
         code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
-    if code == OK and rules.clock != END_OF_TIME:
-        code = clock_timers(rules, panes, log, live, ready, pane, False, calls)
+    if code == OK and rules.processing_time != END_OF_TIME:
+        code = processing_time_timers(rules, panes, log, live, ready, pane, False, calls)
     return code
 
 
@@ -590,7 +600,7 @@ def finish_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pan
     if rules.event:
         code = advance_to(rules, panes, log, live, ready, pane, rules.watermark, calls)
     elif not rules.event and rules.ending:
-        code = clock_timers(rules, panes, log, live, ready, pane, True, calls)
+        code = processing_time_timers(rules, panes, log, live, ready, pane, True, calls)
     close(panes, log, pane)
     return code
 
@@ -720,20 +730,20 @@ def sessions(
 
 
 @njit(cache=True)
-def next_timers(rules: Rules, panes: Panes, event: Any, clock: Any) -> None:
+def next_timers(rules: Rules, panes: Panes, event_times: Any, processing_times: Any) -> None:
     """Compute the next event time and processing time of each pane."""
     live = np.zeros(len(rules.table), np.bool_)
     for pane in range(len(panes.start)):
         last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
         words = panes.words[pane]
-        clock[pane] = first_timer(rules.table, words, live, last, False)
+        processing_times[pane] = first_timer(rules.table, words, live, last, False)
         if rules.event:
             due = min(first_timer(rules.table, words, live, last, True), cleanup_time(last, rules.lateness))
             # A timer behind the watermark fires when the watermark advances.
-            event[pane] = max(due, rules.watermark + 1) if rules.watermark != END_OF_TIME else due
+            event_times[pane] = max(due, rules.watermark + 1) if rules.watermark != END_OF_TIME else due
         else:
-            event[pane] = END_OF_TIME
-            clock[pane] = min(clock[pane], last)
+            event_times[pane] = END_OF_TIME
+            processing_times[pane] = min(processing_times[pane], last)
 
 
 @njit(cache=True)

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_number, expect_texts
+from asterism.arguments import expect, expect_number, expect_strings
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
@@ -148,7 +148,7 @@ class WindowOperator(KeyGroupOperator):
             "the schema of a stream is a pyarrow.Schema",
             'pa.schema({"ts": "int64"})',
         )
-        expect_texts(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
+        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "the event time is a column, or None", 'time="ts"')
         expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         self.windows = windows
@@ -182,13 +182,13 @@ class WindowOperator(KeyGroupOperator):
         self._gap_function = gap if callable(gap) else None
 
         self._choose(measures, function, output, reduce)
-        self.calls_python = bool(self.table.own)
+        self.calls_python = bool(self.table.user_defined)
         everything = late_output or self.calls_python or callable(getattr(evictor, "distance", None))
-        self.carried = [name for name in schema.names if everything or name in self._needed]
-        self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.carried]
+        self.kept_columns = [name for name in schema.names if everything or name in self._needed]
+        self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.kept_columns]
         self._make_schemas()
         self.plan = self._plan()
-        self.processing_time = not self._is_event_time or any(map(_waits_for_the_clock, walk(self.trigger)))
+        self.processing_time = not self._is_event_time or any(map(_needs_processing_time, walk(self.trigger)))
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
@@ -234,8 +234,8 @@ class WindowOperator(KeyGroupOperator):
             else:
                 self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
             self.result_schema = pa.schema(self.computation.fields)
-            self._needed = {*self.computation.read, *self.computation.carried}
-            if not self.computation.carried and self.evictor is None:
+            self._needed = {*self.computation.read, *self.computation.kept_columns}
+            if not self.computation.kept_columns and self.evictor is None:
                 self.partials = Partials(self.computation)
         # A reduced element is an element and contains its key.
         self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
@@ -290,7 +290,7 @@ class WindowOperator(KeyGroupOperator):
                 *(self.partials.kept if self.partials is not None else []),
             ]
         )
-        # Rows need all carried columns and those of the late output: functions may read kept elements.
+        # Rows need all kept columns and those of the late output: functions may read kept elements.
         distance = [pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []
         self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *distance, *self._row_fields()])
 
@@ -306,7 +306,7 @@ class WindowOperator(KeyGroupOperator):
             lateness=self.lateness,
             keys=tuple(self.keys),
             pages=self.pages,
-            carried=tuple(self.carried),
+            kept_columns=tuple(self.kept_columns),
             partials=self.partials,
             computation=self.computation,
             function=self.function,
@@ -323,7 +323,7 @@ class WindowOperator(KeyGroupOperator):
         return [field for field in self._element_fields if own or field.name[2:] in self._needed]
 
     def _read_columns(self) -> pa.Schema:
-        names = {*self.carried, *self.keys}
+        names = {*self.kept_columns, *self.keys}
         if self._is_event_time:
             names.add(self.time.name)
         for text in self.vectorized.texts:
@@ -374,7 +374,7 @@ class WindowOperator(KeyGroupOperator):
             columns.append(_gaps(_called(self._gap_function, full)))
         numbers = [*self._distances, *([self._evicts_by] if self._evicts_by is not None else [])]
         columns += [values[number].cast(pa.float64(), safe=False) for number in numbers]
-        columns += [full.column(column) for column in self.carried]
+        columns += [full.column(column) for column in self.kept_columns]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
     def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
@@ -407,17 +407,17 @@ class WindowOperator(KeyGroupOperator):
             tables = [arrived]
         return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
 
-    def clock_of(self, group: Group) -> int:
+    def processing_time_of(self, group: Group) -> int:
         """The processing time, for windows in event time. The end of the input does not advance processing time, so elements that
         wait until then are processed at the processing time of the previous call.
         """
-        return int(group.header.heard[0])
+        return int(group.header.last_activity[0])
 
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         if group.processing_time != END_OF_TIME:
-            group.header.heard[0] = group.processing_time
-        elif group.header.heard[0] == END_OF_TIME:  # there was no previous call
-            group.header.heard[0] = 0
+            group.header.last_activity[0] = group.processing_time
+        elif group.header.last_activity[0] == END_OF_TIME:  # there was no previous call
+            group.header.last_activity[0] = 0
         if not self.in_order:
             return super()._ready(group, arrivals, before)
         behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
@@ -452,8 +452,16 @@ class WindowOperator(KeyGroupOperator):
             stages = np.where(late, CallPhase.ELEMENTS, np.where(before, CallPhase.BEFORE, CallPhase.AFTER)).astype(
                 np.int64
             )
-        clock = self.clock_of(group)
-        WindowCall(self.plan, group, events.combine_chunks(), watermarks, stages, clock=clock, late=self.late).run()
+        processing_time = self.processing_time_of(group)
+        WindowCall(
+            self.plan,
+            group,
+            events.combine_chunks(),
+            watermarks,
+            stages,
+            processing_time=processing_time,
+            late=self.late,
+        ).run()
 
 
 # ---------------------------------------------------------------------- checks and conversions
@@ -541,7 +549,7 @@ def _checked_lateness(lateness: timedelta, event: bool) -> int:
     return micros(length)
 
 
-def _waits_for_the_clock(part: Trigger) -> bool:
+def _needs_processing_time(part: Trigger) -> bool:
     if isinstance(part, BuiltIn):
         return isinstance(part, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger)
     return type(part).on_processing_time is not Trigger.on_processing_time

@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.errors import OperatorError
 from asterism.windows.evictors import Evictor
 from asterism.windows.user_functions import (
@@ -37,7 +36,7 @@ class Computation(Protocol):
 
     fields: list[pa.Field]
     partial_schema: pa.Schema
-    carried: list[str]
+    kept_columns: list[str]
 
     @property
     def read(self) -> list[str]: ...
@@ -58,7 +57,7 @@ class Reduction:
         self.function = function
         self.partial_schema = schema
         self.fields = list(schema)
-        self.carried: list[str] = []
+        self.kept_columns: list[str] = []
         # Each return value is checked, not only those that are kept: which ones are kept depends on micro-batches.
         self._checked = [field for field in schema if may_lose(field.type)]
 
@@ -101,7 +100,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class RecordedFirings:
     """The firings that the kernel recorded, and the elements that they refer to.
 
     :ivar contents: the contents of the panes at the end of the call
@@ -130,7 +129,7 @@ class Partials:
         self.computation = computation
         self.kept = pa.schema([field.with_name(f"p:{n}") for n, field in enumerate(computation.partial_schema)])
 
-    def run(self, happened: Happened, before: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def run(self, recorded: RecordedFirings, before: pa.Table) -> tuple[pa.Table, pa.Table]:
         """
         :param before: the partials of the panes before the call; arbitrary for panes without contents
         :return: the results of the firings; the partials of the panes after it
@@ -138,13 +137,13 @@ class Partials:
         from asterism.windows.kernels import levels_of
 
         do = self.computation
-        n_panes, first_join = happened.n_panes, happened.first_join
+        n_panes, first_join = recorded.n_panes, recorded.first_join
         before = before.rename_columns(do.partial_schema.names)
-        by_segment = np.argsort(happened.segment_of, kind="stable")
-        segment_at = np.searchsorted(happened.segment_of[by_segment], np.arange(happened.n_segments + 1))
-        levels = np.zeros(len(happened.left), np.int64)
-        deepest = int(levels_of(happened.left, happened.right, n_panes, len(happened.segment_of), levels))
-        is_segment = (happened.right >= n_panes) & (happened.right < first_join)
+        by_segment = np.argsort(recorded.segment_of, kind="stable")
+        segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
+        levels = np.zeros(len(recorded.left), np.int64)
+        deepest = int(levels_of(recorded.left, recorded.right, n_panes, len(recorded.segment_of), levels))
+        is_segment = (recorded.right >= n_panes) & (recorded.right < first_join)
 
         def fold(segments: Ints, into: pa.Table | None) -> pa.Table:
             """Combine the elements of each of *segments* into one row."""
@@ -152,17 +151,17 @@ class Partials:
             group = np.repeat(np.arange(len(segments)), sizes)
             starts = np.repeat(segment_at[segments] - (np.cumsum(sizes) - sizes), sizes)
             rows = by_segment[starts + np.arange(len(group))]
-            everything = len(rows) == happened.elements.num_rows and bool((rows[1:] > rows[:-1]).all())
-            chosen = happened.elements if everything else happened.elements.take(pa.array(rows))
+            everything = len(rows) == recorded.elements.num_rows and bool((rows[1:] > rows[:-1]).all())
+            chosen = recorded.elements if everything else recorded.elements.take(pa.array(rows))
             return do.fold(group, len(segments), plain(chosen), into)
 
-        first = np.ones(happened.n_segments, np.bool_)
-        first[happened.right[is_segment] - n_panes] = False
-        alone = happened.fired[(happened.fired >= n_panes) & (happened.fired < first_join)]
+        first = np.ones(recorded.n_segments, np.bool_)
+        first[recorded.right[is_segment] - n_panes] = False
+        alone = recorded.fired[(recorded.fired >= n_panes) & (recorded.fired < first_join)]
         first[alone - n_panes] = True  # a session fired with it and was merged into another one later
         begins = np.flatnonzero(first)
         # The position of the value of each of the contents in the concatenation of all *levels*.
-        where = np.full(first_join + len(happened.left), NONE, np.int64)
+        where = np.full(first_join + len(recorded.left), NONE, np.int64)
         where[:n_panes] = np.arange(n_panes)
         where[n_panes + begins] = n_panes + np.arange(len(begins))
         values = _Values([before, fold(begins, None)])
@@ -173,7 +172,7 @@ class Partials:
             for mine in (joins[is_segment[joins]], joins[~is_segment[joins]]):
                 if not len(mine):
                     continue
-                left, right = where[happened.left[mine]], happened.right[mine]
+                left, right = where[recorded.left[mine]], recorded.right[mine]
                 if is_segment[mine[0]]:
                     new = fold(right - n_panes, values.take(left))
                 else:
@@ -182,9 +181,9 @@ class Partials:
                 where[first_join + mine] = values.size + np.arange(len(mine))
                 values.add(new)
         results = (
-            do.finish(values.take(where[happened.fired])) if len(happened.fired) else pa.schema(do.fields).empty_table()
+            do.finish(values.take(where[recorded.fired])) if len(recorded.fired) else pa.schema(do.fields).empty_table()
         )
-        after = np.where(happened.contents == NONE, NONE, where[happened.contents])
+        after = np.where(recorded.contents == NONE, NONE, where[recorded.contents])
         kept = values.whole.take(pa.array(after, mask=after == NONE))
         return results, kept.rename_columns(self.kept.names)
 
@@ -224,15 +223,15 @@ class Rows:
         self.make = make
         self.evictor = evictor
 
-    def run(self, happened: Happened, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
+    def run(self, recorded: RecordedFirings, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
         """
         :param old: the rows of the panes before the call; *old_at*: the offset of the rows of each pane
         :return: the rows of results, and the firing of each; the rows of all panes after the call, and the number of rows of each
         """
-        n_panes, first_join = happened.n_panes, happened.first_join
-        rows = pa.concat_tables([old, happened.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
-        by_segment = np.argsort(happened.segment_of, kind="stable")
-        segment_at = np.searchsorted(happened.segment_of[by_segment], np.arange(happened.n_segments + 1))
+        n_panes, first_join = recorded.n_panes, recorded.first_join
+        rows = pa.concat_tables([old, recorded.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
+        by_segment = np.argsort(recorded.segment_of, kind="stable")
+        segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
         known: dict[int, Ints] = {}
 
         def of(contents: int) -> Ints:
@@ -248,7 +247,7 @@ class Rows:
                     segment = at - n_panes
                     known[at] = old.num_rows + by_segment[segment_at[segment] : segment_at[segment + 1]]
                 else:
-                    parts = [int(happened.left[at - first_join]), int(happened.right[at - first_join])]
+                    parts = [int(recorded.left[at - first_join]), int(recorded.right[at - first_join])]
                     missing = [part for part in parts if part not in known]
                     stack += missing
                     if not missing:
@@ -257,7 +256,7 @@ class Rows:
 
         gone = np.zeros(rows.num_rows, np.bool_)
         chosen: list[Ints] = []
-        for contents in happened.fired.tolist():
+        for contents in recorded.fired.tolist():
             mine = of(contents)
             if self.evictor is not None:
                 mine = mine[~gone[mine]]
@@ -270,14 +269,14 @@ class Rows:
         fired_rows = rows.take(pa.array(np.concatenate(chosen))) if chosen else rows.slice(0, 0)
         results, firing_of = self.make(fired_rows, offsets, np.arange(len(chosen)))
         left: list[Ints] = []
-        for contents in happened.contents.tolist():
+        for contents in recorded.contents.tolist():
             mine = of(contents) if contents != NONE else np.empty(0, np.int64)
             left.append(mine[~gone[mine]])
         counts = np.array([len(mine) for mine in left], np.int64)
         kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
         return results, firing_of, kept, counts
 
-    def _kept(self, rows: pa.Table, mine: Ints) -> npt.NDArray[np.bool_]:
+    def _kept(self, rows: pa.Table, mine: Ints) -> Mask:
         evictor = self.evictor
         assert evictor is not None
         if evictor.kind == "count":

@@ -45,7 +45,7 @@ class WindowPlan:
     """microseconds"""
     keys: tuple[str, ...]
     pages: int
-    carried: tuple[str, ...]
+    kept_columns: tuple[str, ...]
     """The columns of elements that are needed later."""
     partials: Partials | None
     computation: Aggregates | Reduction | None

@@ -43,17 +43,17 @@ class TriggerPart(enum.IntEnum):
     """the number of elements; no flags"""
     FIRST_EVENT = 2
     """the time that the watermark must pass"""
-    FIRST_CLOCK = 3
+    FIRST_PROCESSING = 3
     END_EVENT = 4
-    END_CLOCK = 5
+    END_PROCESSING = 5
     EACH_EVENT = 6
     """the next multiple"""
-    EACH_CLOCK = 7
+    EACH_PROCESSING = 7
     DELTA = 8
     """the bits of the number at the last firing"""
     ALL = 9
     ANY = 10
-    OWN = 11
+    USER_DEFINED = 11
     """the first event-time timer; the first processing-time timer"""
 
 
@@ -63,13 +63,13 @@ WORDS = {
     TriggerPart.ANY: (),
     TriggerPart.COUNT: (0,),
     TriggerPart.END_EVENT: (0,),
-    TriggerPart.END_CLOCK: (0,),
+    TriggerPart.END_PROCESSING: (0,),
     TriggerPart.FIRST_EVENT: (0, NO_MOMENT),
-    TriggerPart.FIRST_CLOCK: (0, NO_MOMENT),
+    TriggerPart.FIRST_PROCESSING: (0, NO_MOMENT),
     TriggerPart.EACH_EVENT: (0, NO_MOMENT),
-    TriggerPart.EACH_CLOCK: (0, NO_MOMENT),
+    TriggerPart.EACH_PROCESSING: (0, NO_MOMENT),
     TriggerPart.DELTA: (0, 0),
-    TriggerPart.OWN: (0, NO_MOMENT, NO_MOMENT),
+    TriggerPart.USER_DEFINED: (0, NO_MOMENT, NO_MOMENT),
 }
 """The initial words of a part."""
 
@@ -79,7 +79,7 @@ class CallPhase(enum.IntEnum):
 
     BEFORE = 0
     """up to the watermark before the call"""
-    CLOCK = 1
+    PROCESSING_TIME = 1
     ELEMENTS = 2
     """with an element, at the watermark before the call"""
     AFTER = 3
@@ -99,14 +99,14 @@ class TriggerTable:
     :ivar initial: the initial words of a window
     :ivar thresholds: the thresholds of the parts that compare distances, by COLUMN
     :ivar distances: their expressions
-    :ivar own: the user-defined triggers, by COLUMN
+    :ivar user_defined: the user-defined triggers, by COLUMN
     """
 
     rows: Ints
     initial: Ints
     thresholds: npt.NDArray[np.float64]
     distances: tuple[str, ...]
-    own: tuple[Trigger, ...]
+    user_defined: tuple[Trigger, ...]
     purges: bool
 
 
@@ -119,7 +119,7 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
     initial: list[int] = []
     thresholds: list[float] = []
     distances: list[str] = []
-    own: list[Trigger] = []
+    user_defined: list[Trigger] = []
 
     def add(part: Trigger, parent: int, role: int) -> None:
         while isinstance(part, PurgingTrigger):
@@ -137,14 +137,14 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
             column = len(distances)
             thresholds.append(float(part.threshold))
             distances.append(part.delta)
-        elif kind is TriggerPart.OWN:
-            column = len(own)
-            own.append(part)
+        elif kind is TriggerPart.USER_DEFINED:
+            column = len(user_defined)
+            user_defined.append(part)
         at = len(rows)
         row = [int(kind), number, parent, role, len(initial), 0, 0, column]
         rows.append(row)
         initial.extend(WORDS[kind])
-        if kind is not TriggerPart.OWN:
+        if kind is not TriggerPart.USER_DEFINED:
             for inner, its_role in _inner(part):
                 add(inner, at, its_role)
         row[END_ROW], row[END_WORD] = len(rows), len(initial)
@@ -155,7 +155,7 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
         np.array(initial or [0], np.int64),
         np.array(thresholds, np.float64),
         tuple(distances),
-        tuple(own),
+        tuple(user_defined),
         trigger.purges,
     )
 
@@ -176,13 +176,15 @@ def _kind(part: Trigger) -> TriggerPart:
         case EventTimeTrigger():
             return TriggerPart.END_EVENT if part.delay is None else TriggerPart.FIRST_EVENT
         case ProcessingTimeTrigger():
-            return TriggerPart.END_CLOCK if part.delay is None else TriggerPart.FIRST_CLOCK
+            return TriggerPart.END_PROCESSING if part.delay is None else TriggerPart.FIRST_PROCESSING
         case ContinuousEventTimeTrigger():
             return TriggerPart.EACH_EVENT
         case ContinuousProcessingTimeTrigger():
-            return TriggerPart.EACH_CLOCK
+            return TriggerPart.EACH_PROCESSING
         case All():
             return TriggerPart.ALL
         case AnyOf():
             return TriggerPart.ANY
-    return TriggerPart.DELTA if isinstance(part, DeltaTrigger) and not part.is_own else TriggerPart.OWN
+    return (
+        TriggerPart.DELTA if isinstance(part, DeltaTrigger) and not part.is_user_defined else TriggerPart.USER_DEFINED
+    )

@@ -89,19 +89,19 @@ class TriggerContext:
     :ivar processing_time: the processing time of this batch
     """
 
-    __slots__ = ("clock_timers", "event_timers", "processing_time", "state", "watermark")
+    __slots__ = ("event_timers", "processing_time", "processing_time_timers", "state", "watermark")
 
     def __init__(
         self,
         state: dict[str, Value],
         event_timers: set[datetime],
-        clock_timers: set[datetime],
+        processing_time_timers: set[datetime],
         watermark: datetime | None,
         processing_time: datetime,
     ) -> None:
         self.state = state
         self.event_timers = event_timers
-        self.clock_timers = clock_timers
+        self.processing_time_timers = processing_time_timers
         self.watermark = watermark
         self.processing_time = processing_time
 
@@ -122,13 +122,13 @@ class TriggerContext:
         :raises StreamDefinitionError: *time* is not a datetime with a time zone
         :raises OperatorError: the trigger has no method ``on_processing_time``
         """
-        self.clock_timers.add(_moment(time))
+        self.processing_time_timers.add(_moment(time))
 
     def delete_event_time_timer(self, time: datetime) -> None:
         self.event_timers.discard(_moment(time))
 
     def delete_processing_time_timer(self, time: datetime) -> None:
-        self.clock_timers.discard(_moment(time))
+        self.processing_time_timers.discard(_moment(time))
 
 
 class Trigger:
@@ -215,7 +215,7 @@ class Trigger:
         return ()
 
     @property
-    def is_own(self) -> bool:
+    def is_user_defined(self) -> bool:
         """Whether it is a user-defined trigger."""
         return True
 
@@ -297,7 +297,7 @@ class BuiltIn(Trigger, metaclass=_Spelled):
             return None
 
     @property
-    def is_own(self) -> bool:
+    def is_user_defined(self) -> bool:
         return False
 
     @property
@@ -642,7 +642,7 @@ class DeltaTrigger(BuiltIn):
         return False
 
     @property
-    def is_own(self) -> bool:
+    def is_user_defined(self) -> bool:
         return not isinstance(self.delta, str)
 
     def _code(self) -> str:

@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from asterism.arguments import described
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND
 from asterism.errors import OperatorError
 from asterism.windows.panes import distance
@@ -27,16 +27,16 @@ _EARLIEST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 _LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
-class _Memory:
+class _TriggerState:
     """The state of one trigger for one window."""
 
-    __slots__ = ("clock", "event", "state")
+    __slots__ = ("event_timers", "processing_timers", "state")
 
-    def __init__(self, state: dict[str, Any], event: set[datetime], clock: set[datetime]) -> None:
-        self.state, self.event, self.clock = state, event, clock
+    def __init__(self, state: dict[str, Any], event_timers: set[datetime], processing_timers: set[datetime]) -> None:
+        self.state, self.event_timers, self.processing_timers = state, event_timers, processing_timers
 
 
-class OwnTriggers:
+class UserDefinedTriggers:
     """The triggers of a call. The kernel calls :meth:`element` and the other methods; *purges* is set by a result with PURGE."""
 
     def __init__(
@@ -44,44 +44,44 @@ class OwnTriggers:
     ) -> None:
         self.purges = False
         self._table, self._panes, self._elements, self._rules = table, panes, elements, rules
-        self._rows = [row for row in range(len(table.rows)) if table.rows[row, KIND] == TriggerPart.OWN]
+        self._rows = [row for row in range(len(table.rows)) if table.rows[row, KIND] == TriggerPart.USER_DEFINED]
         self._alone = bool(self._rows) and table.rows[self._rows[0], PARENT] < 0
-        self._memories = [None if text is None else _read(text) for text in texts]
+        self._trigger_states = [None if text is None else _read(text) for text in texts]
 
     # -- the kernel calls
 
-    def element(self, pane: int, element: int, watermark: int, live: npt.NDArray[np.bool_]) -> None:
+    def element(self, pane: int, element: int, watermark: int, live: Mask) -> None:
         for row in self._rows:
             if not live[row]:
                 continue
-            trigger, memory = self._of(pane, row)
+            trigger, trigger_state = self._of(pane, row)
             if isinstance(trigger, DeltaTrigger):
-                self._delta(trigger, memory, pane, row, self._elements[element])
+                self._delta(trigger, trigger_state, pane, row, self._elements[element])
                 continue
             new = dict(self._elements[element])
 
             def add(ctx: TriggerContext, trigger: Trigger = trigger, new: dict[str, Any] = new) -> TriggerResult:
                 return trigger.on_element(new, self._span(pane), ctx)
 
-            self._call(trigger, "on_element", pane, row, memory, watermark, add)
+            self._call(trigger, "on_element", pane, row, trigger_state, watermark, add)
             # A timer in the past is due now, not at the next call.
-            self._told(pane, row, int(self._rules.clock), event=False)
+            self._fire_timers(pane, row, int(self._rules.processing_time), event=False)
 
-    def event_time_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+    def on_event_time(self, pane: int, time: int, live: Mask) -> None:
         self._timers(pane, time, live, event=True)
 
-    def clock_is(self, pane: int, time: int, live: npt.NDArray[np.bool_]) -> None:
+    def on_processing_time(self, pane: int, time: int, live: Mask) -> None:
         self._timers(pane, time, live, event=False)
 
-    def merge(self, pane: int, others: npt.NDArray[np.int64]) -> None:
+    def merge(self, pane: int, others: Ints) -> None:
         for row in self._rows:
-            trigger, memory = self._of(pane, row)
+            trigger, trigger_state = self._of(pane, row)
             merged = [self._of(int(other), row)[1] for other in others]
-            states = [memory.state, *(other.state for other in merged)]
-            memory.state = {}
+            states = [trigger_state.state, *(other.state for other in merged)]
+            trigger_state.state = {}
             for other in merged:
-                memory.event |= other.event
-                memory.clock |= other.clock
+                trigger_state.event_timers |= other.event_timers
+                trigger_state.processing_timers |= other.processing_timers
 
             def merge(
                 ctx: TriggerContext, trigger: Trigger = trigger, states: list[dict[str, Any]] = states
@@ -89,13 +89,13 @@ class OwnTriggers:
                 trigger.on_merge(self._span(pane), states, ctx)
                 return TriggerResult.CONTINUE
 
-            self._call(trigger, "on_merge", pane, row, memory, int(self._panes.watermark[pane]), merge)
+            self._call(trigger, "on_merge", pane, row, trigger_state, int(self._panes.watermark[pane]), merge)
         for other in others.tolist():
-            self._memories[other] = None
+            self._trigger_states[other] = None
 
     def clear(self, pane: int) -> None:
         for row in self._rows:
-            trigger, memory = self._of(pane, row)
+            trigger, trigger_state = self._of(pane, row)
             if isinstance(trigger, DeltaTrigger):
                 continue
 
@@ -103,35 +103,37 @@ class OwnTriggers:
                 trigger.clear(self._span(pane), ctx)
                 return TriggerResult.CONTINUE
 
-            self._call(trigger, "clear", pane, row, memory, int(self._panes.watermark[pane]), clear)
-        self._memories[pane] = None
+            self._call(trigger, "clear", pane, row, trigger_state, int(self._panes.watermark[pane]), clear)
+        self._trigger_states[pane] = None
 
     def texts(self) -> list[str | None]:
         """The state of each pane as JSON."""
-        return [None if memory is None else _written(memory) for memory in self._memories]
+        return [None if trigger_state is None else _written(trigger_state) for trigger_state in self._trigger_states]
 
     # -- how
 
-    def _of(self, pane: int, row: int) -> tuple[Trigger, _Memory]:
+    def _of(self, pane: int, row: int) -> tuple[Trigger, _TriggerState]:
         number = int(self._table.rows[row, COLUMN])
-        memories = self._memories[pane]
-        if memories is None:
-            memories = self._memories[pane] = [_Memory({}, set(), set()) for _ in self._table.own]
+        trigger_states = self._trigger_states[pane]
+        if trigger_states is None:
+            trigger_states = self._trigger_states[pane] = [
+                _TriggerState({}, set(), set()) for _ in self._table.user_defined
+            ]
         at = self._table.rows[row, WORD]
         if not self._panes.words[pane, at] & STATE:  # it is new, or was reset
-            memories[number] = _Memory({}, set(), set())
+            trigger_states[number] = _TriggerState({}, set(), set())
             self._panes.words[pane, at] |= STATE
-        return self._table.own[number], memories[number]
+        return self._table.user_defined[number], trigger_states[number]
 
-    def _timers(self, pane: int, time: int, live: npt.NDArray[np.bool_], *, event: bool) -> None:
+    def _timers(self, pane: int, time: int, live: Mask, *, event: bool) -> None:
         for row in self._rows:
             if live[row]:
-                self._told(pane, row, time, event=event)
+                self._fire_timers(pane, row, time, event=event)
 
-    def _told(self, pane: int, row: int, time: int, *, event: bool) -> None:
+    def _fire_timers(self, pane: int, row: int, time: int, *, event: bool) -> None:
         """Call a trigger for its timers that are due at *time*."""
-        trigger, memory = self._of(pane, row)
-        timers = memory.event if event else memory.clock
+        trigger, trigger_state = self._of(pane, row)
+        timers = trigger_state.event_timers if event else trigger_state.processing_timers
         for due in sorted(timer for timer in timers if (self._due(pane, timer) if event else _micros(timer)) <= time):
             if due not in timers:  # deleted by a previous call
                 continue
@@ -143,7 +145,7 @@ class OwnTriggers:
             def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
                 return called(due, self._span(pane), ctx)
 
-            self._call(trigger, name, pane, row, memory, watermark, tell)
+            self._call(trigger, name, pane, row, trigger_state, watermark, tell)
 
     def _due(self, pane: int, timer: datetime) -> int:
         """The watermark at which an event-time timer is due. The end is not part of a window: a timer there waits for the last
@@ -156,21 +158,29 @@ class OwnTriggers:
         end = int(self._panes.end[pane])
         return end if end == END_OF_TIME else end - int(self._rules.resolution)
 
-    def _delta(self, trigger: DeltaTrigger, memory: _Memory, pane: int, row: int, element: dict[str, Any]) -> None:
+    def _delta(
+        self, trigger: DeltaTrigger, trigger_state: _TriggerState, pane: int, row: int, element: dict[str, Any]
+    ) -> None:
         assert not isinstance(trigger.delta, str)
-        former = memory.state.get("last")
+        former = trigger_state.state.get("last")
         if former is None:
-            memory.state["last"] = element
+            trigger_state.state["last"] = element
         elif distance(trigger.delta, former, element) > trigger.threshold:
-            memory.state["last"] = element
+            trigger_state.state["last"] = element
             self._panes.words[pane, self._table.rows[row, WORD]] |= READY
 
     def _call(
-        self, trigger: Trigger, name: str, pane: int, row: int, memory: _Memory, watermark: int,
+        self, trigger: Trigger, name: str, pane: int, row: int, trigger_state: _TriggerState, watermark: int,
         function: Callable[[TriggerContext], Any],
     ) -> None:  # fmt: skip
         shown = None if watermark == BEFORE_TIME else _moment(watermark)
-        ctx = TriggerContext(memory.state, memory.event, memory.clock, shown, _moment(self._rules.clock))
+        ctx = TriggerContext(
+            trigger_state.state,
+            trigger_state.event_timers,
+            trigger_state.processing_timers,
+            shown,
+            _moment(self._rules.processing_time),
+        )
         where = f"{type(trigger).__name__}.{name}"
         try:
             result = function(ctx)
@@ -181,23 +191,23 @@ class OwnTriggers:
                 f"{where} must return a TriggerResult, not {result!r}",
                 hint="TriggerResult.FIRE, TriggerResult.CONTINUE",
             )
-        memory.state = ctx.state
+        trigger_state.state = ctx.state
         words, at = self._panes.words[pane], self._table.rows[row, WORD]
         if result.fires:
             words[at] |= READY
         if result.purges and self._alone:
             self.purges = True
-        self._check_timers(trigger, where, memory)
-        due = min((self._due(pane, timer) for timer in memory.event), default=NO_MOMENT)
+        self._check_timers(trigger, where, trigger_state)
+        due = min((self._due(pane, timer) for timer in trigger_state.event_timers), default=NO_MOMENT)
         # After the end of the window, a timer behind the watermark is due when it advances, and is late.
         words[at + 1] = max(due, min(watermark, END_OF_TIME - 1) + 1) if watermark >= self._last(pane) else due
-        words[at + 2] = min(map(_micros, memory.clock), default=NO_MOMENT)
+        words[at + 2] = min(map(_micros, trigger_state.processing_timers), default=NO_MOMENT)
 
-    def _check_timers(self, trigger: Trigger, where: str, memory: _Memory) -> None:
+    def _check_timers(self, trigger: Trigger, where: str, trigger_state: _TriggerState) -> None:
         """Refuse timers without a method to call."""
         for timers, method, kind in (
-            (memory.event, "on_event_time", "an event-time"),
-            (memory.clock, "on_processing_time", "a processing-time"),
+            (trigger_state.event_timers, "on_event_time", "an event-time"),
+            (trigger_state.processing_timers, "on_processing_time", "a processing-time"),
         ):
             if timers and getattr(type(trigger), method) is getattr(Trigger, method):
                 raise OperatorError(
@@ -205,7 +215,7 @@ class OwnTriggers:
                     "Nobody would be told when it is due.",
                     f"def {method}(self, time, window, ctx): return TriggerResult.FIRE",
                 )
-        if memory.event and not self._rules.event:
+        if trigger_state.event_timers and not self._rules.event:
             raise OperatorError(
                 f"{where} registers an event-time timer, but the windows are in processing time",
                 "They have no watermark, so it would never be due.",
@@ -268,12 +278,16 @@ def _rich(value: dict[str, Any]) -> Any:
     return value
 
 
-def _written(memories: list[_Memory]) -> str:
+def _written(trigger_states: list[_TriggerState]) -> str:
     try:
         return json.dumps(
             [
-                {"state": _plain(m.state), "event": _plain(sorted(m.event)), "clock": _plain(sorted(m.clock))}
-                for m in memories
+                {
+                    "state": _plain(m.state),
+                    "event": _plain(sorted(m.event_timers)),
+                    "clock": _plain(sorted(m.processing_timers)),
+                }
+                for m in trigger_states
             ]
         )
     except (TypeError, ValueError, RecursionError) as error:
@@ -284,5 +298,7 @@ def _written(memories: list[_Memory]) -> str:
         ) from None
 
 
-def _read(text: str) -> list[_Memory]:
-    return [_Memory(one["state"], set(one["event"]), set(one["clock"])) for one in json.loads(text, object_hook=_rich)]
+def _read(text: str) -> list[_TriggerState]:
+    return [
+        _TriggerState(one["state"], set(one["event"]), set(one["clock"])) for one in json.loads(text, object_hook=_rich)
+    ]

@@ -184,9 +184,9 @@ class Measures:
         def name_of_call(call: Call, text: str) -> str:
             """Identical calls are computed once."""
             if call.source not in names:
-                told_by, data_type = add(call, text)
+                computed_by, data_type = add(call, text)
                 names[call.source] = f"__call_{len(self.calls)}"
-                self.calls.append(told_by)
+                self.calls.append(computed_by)
                 fields.append(pa.field(names[call.source], data_type))
             return names[call.source]
 
@@ -478,9 +478,9 @@ class Aggregates(Calls):
         self.partial_schema = pa.schema(
             [(f"{n}_{m}", kind) for n, slot in enumerate(self._slots) for m, kind in enumerate(slot.cell.kept)]
         )
-        self.carried = self._kept_arguments.columns
-        if not self.carried and any(isinstance(call, _OfRows) for call in self._calls):
-            self.carried = schema.names[:1]  # provides the number of rows
+        self.kept_columns = self._kept_arguments.columns
+        if not self.kept_columns and any(isinstance(call, _OfRows) for call in self._calls):
+            self.kept_columns = schema.names[:1]  # provides the number of rows
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
         """One partial per group, for *elements* in arrival order.
@@ -510,12 +510,12 @@ class Aggregates(Calls):
         """The results, one row per partial.
 
         :param offsets: where the kept elements of each partial begin in *rows*, followed by the end of the last one; used
-            only if :attr:`carried` is not empty
-        :param rows: the kept elements, in arrival order, with at least the columns :attr:`carried`
+            only if :attr:`kept_columns` is not empty
+        :param rows: the kept elements, in arrival order, with at least the columns :attr:`kept_columns`
         :raises asterism.errors.InvalidEventError: a result could not be computed, such as a sum that does not fit
         """
         count, selected = partials.num_rows, None
-        if self.carried:
+        if self.kept_columns:
             assert offsets is not None
             assert rows is not None
             segments = np.repeat(np.arange(count), np.diff(offsets))

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import KEY_HASH, mask_of
-from asterism.columns.hashing import hash_texts
-from asterism.columns.keys import KEY, key_texts
+from asterism.columns.hashing import hash_strings
+from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
@@ -101,7 +101,7 @@ def copies_of(
             _taken(own_failed, every_failed, rows, first),
             *kept.columns,
         ]
-        hashes = (hash_texts(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
+        hashes = (hash_strings(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
         parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
     return pa.concat_tables(parts)
 
@@ -146,7 +146,7 @@ def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
 # ---------------------------------------------------------------------------------------------------- after the exchange
 
 
-class Asked:
+class CopyFilter:
     """Filters copies after the exchange by the requirements of processors.
 
     Before the exchange, the processors of a micro-batch are not known exactly: events are copied for more processors than
@@ -162,14 +162,14 @@ class Asked:
         self._all = _Requirement.of(processors)
 
     @classmethod
-    def of(cls, processors: Sequence[BoundProcessor]) -> Asked:
+    def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, processors))
-        if key not in _ASKED:
-            while len(_ASKED) >= MAX_ASKED:
-                _ASKED.pop(next(iter(_ASKED)))
-            _ASKED[key] = cls(processors)
-        return _ASKED[key]
+        if key not in _FILTERS:
+            while len(_FILTERS) >= MAX_FILTERS:
+                _FILTERS.pop(next(iter(_FILTERS)))
+            _FILTERS[key] = cls(processors)
+        return _FILTERS[key]
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
@@ -181,26 +181,26 @@ class Asked:
         met_rows, met = flattened(copies.column(MET))
         failed_rows, failed = flattened(copies.column(FAILED))
         wanted = np.zeros(copies.num_rows, np.bool_)
-        asks_met, asks_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
+        used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
         for selector, question in self._of.items():
             mine = selectors == selector
             of_met, of_failed = mine[met_rows], mine[failed_rows]
-            asks_met[of_met] = np.isin(met[of_met], question.conditions)
+            used_met[of_met] = np.isin(met[of_met], question.conditions)
             fails = np.isin(failed[of_failed], question.conditions)
-            asks_failed[of_failed] |= fails
+            used_failed[of_failed] |= fails
             wanted[mine] = question.needs_all
             wanted[failed_rows[of_failed][fails]] = True
-        wanted[met_rows[asks_met]] = True
+        wanted[met_rows[used_met]] = True
         if late.any():
-            told = np.full(copies.num_rows, self._all.needs_all) | (times == NO_TIME)
-            told[met_rows[np.isin(met, self._all.conditions)]] = True
-            told[failed_rows[np.isin(failed, self._all.conditions)]] = True
-            wanted = np.where(late, told & copies.column(FIRST).to_numpy(), wanted)
+            needed = np.full(copies.num_rows, self._all.needs_all) | (times == NO_TIME)
+            needed[met_rows[np.isin(met, self._all.conditions)]] = True
+            needed[failed_rows[np.isin(failed, self._all.conditions)]] = True
+            wanted = np.where(late, needed & copies.column(FIRST).to_numpy(), wanted)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
             FIRST: pa.array(late),
-            MET: _counted(met_rows[asks_met], met[asks_met], copies.num_rows),
-            FAILED: _counted(failed_rows[asks_failed], failed[asks_failed], copies.num_rows),
+            MET: _counted(met_rows[used_met], met[used_met], copies.num_rows),
+            FAILED: _counted(failed_rows[used_failed], failed[used_failed], copies.num_rows),
         }
         for name, column in columns.items():
             copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
@@ -259,20 +259,20 @@ def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[
     """
     (text,) = expression.texts
     tried = f"TRY({template.replace('{}', _without_error(text))})"
-    asked = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
+    vectorized = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
     met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
-    told = MAX_FAILURES
+    remaining = MAX_FAILURES
     todo = [(0, events.num_rows)]
     while todo:
         begin, end = todo.pop()
         try:
-            (answers,) = asked.evaluate(events.slice(begin, end - begin))
+            (answers,) = vectorized.evaluate(events.slice(begin, end - begin))
             bad[begin:end] = answers.is_null().to_numpy()
             met[begin:end] = pc.fill_null(answers, 0).to_numpy() == 1
         except InvalidEventError:  # the error is not caused by the values of a single event
-            if end - begin == 1 or not told:
+            if end - begin == 1 or not remaining:
                 bad[begin:end] = True
-                told = max(told - 1, 0)
+                remaining = max(remaining - 1, 0)
             else:
                 middle = (begin + end) // 2
                 todo += [(middle, end), (begin, middle)]
@@ -311,7 +311,7 @@ def _keys(
     rows = events.num_rows
     none = np.zeros(rows, np.bool_)
     if not selector:
-        return key_texts([], rows), none
+        return key_strings([], rows), none
     expressions, numbers = compiler.key_expressions(selector)
     try:
         values = expressions.evaluate(events)
@@ -319,11 +319,11 @@ def _keys(
         for number in set(numbers):
             none |= _tolerant(expressions.alone(number), _COMPUTED, events)[1]
         values = expressions.evaluate(events.filter(pa.array(~none)))
-        good = key_texts([values[number] for number in numbers], int(rows - none.sum()))
+        good = key_strings([values[number] for number in numbers], int(rows - none.sum()))
         place = np.cumsum(~none) - 1
         taken = good.take(pa.array(place, mask=none))
         return taken.fill_null(NO_KEY), none
-    return key_texts([values[number] for number in numbers], rows), none
+    return key_strings([values[number] for number in numbers], rows), none
 
 
 def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
@@ -343,5 +343,5 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     return InvalidEventError(f"{what} could not be computed", "It fails on many events.")
 
 
-MAX_ASKED = 8
-_ASKED: dict[tuple[int, ...], Asked] = {}
+MAX_FILTERS = 8
+_FILTERS: dict[tuple[int, ...], CopyFilter] = {}
