@@ -1,0 +1,109 @@
+"""The header of a key group: the state that every call for it needs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import StateError
+from asterism.operators.state_store import BODY, Record, layout_of, record_of
+
+NO_PAGE = -(2**63)
+"""Replaces the next event time of a page: there is no such page."""
+_BEFORE = -(2**63) + 1
+_SIZES = struct.Struct("<HHHqqH")
+_SIZES_UNTIL_LAYOUT_2 = struct.Struct("<HHHq")
+UNKNOWN = -1
+"""The number of bytes in headers of earlier layouts."""
+
+
+@dataclass(slots=True)
+class GroupHeader:
+    """Times are microseconds; inputs are in the operator's order.
+
+    *next_event_times* and *next_processing_times* are, per page, the next event time and processing time at which it has
+    something to do. *watermarks* and *last_activity* are, per input, its watermark and the processing time of its last activity.
+    *buffers* are, per input, the events that wait for the watermark.
+    """
+
+    fingerprint: bytes
+    next_event_times: Ints
+    next_processing_times: Ints
+    watermarks: Ints
+    last_activity: Ints
+    buffers: list[bytes]
+    watermark: int = _BEFORE
+    """The operator's watermark; BEFORE_TIME if the host supplies it."""
+    size: int = 0
+    """The number of bytes in all pages."""
+    undivided: int = 0
+    """The number of calls until the state may be divided into more pages."""
+
+    @classmethod
+    def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
+        return cls(
+            fingerprint,
+            np.full(pages, NO_PAGE, np.int64),
+            np.full(pages, END_OF_TIME, np.int64),
+            np.full(inputs, _BEFORE, np.int64),
+            np.full(inputs, processing_time, np.int64),
+            [b""] * inputs,
+        )
+
+    @property
+    def exists(self) -> Mask:
+        """A mask of the pages that exist."""
+        there: Mask = self.next_event_times != NO_PAGE
+        return there
+
+    def redivide(self, pages: int) -> None:
+        """Set another number of pages, all of which are empty."""
+        self.next_event_times = np.full(pages, NO_PAGE, np.int64)
+        self.next_processing_times = np.full(pages, END_OF_TIME, np.int64)
+        self.size = 0
+
+    def to_bytes(self) -> bytes:
+        pages, inputs = len(self.next_event_times), len(self.buffers)
+        sizes = _SIZES.pack(len(self.fingerprint), pages, inputs, self.watermark, self.size, self.undivided)
+        lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
+        arrays = np.concatenate(
+            [self.next_event_times, self.next_processing_times, self.watermarks, self.last_activity, lengths]
+        )
+        head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
+        return head + b"".join(self.buffers)
+
+    @classmethod
+    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
+        at = BODY
+        size, undivided = UNKNOWN, 0
+        if layout_of(value, Record.HEADER) > 2:
+            length, pages, inputs, watermark, size, undivided = _SIZES.unpack_from(value, at)
+            at += _SIZES.size
+        else:
+            length, pages, inputs, watermark = _SIZES_UNTIL_LAYOUT_2.unpack_from(value, at)
+            at += _SIZES_UNTIL_LAYOUT_2.size
+        found = value[at : at + length]
+        if found != fingerprint:
+            raise StateError(
+                "the checkpoint belongs to another query",
+                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "or the operator's states, and the columns, keys and times of its inputs.",
+                "start with a new checkpoint location, or run what the checkpoint was made with",
+            )
+        at += length
+        count = 2 * pages + 3 * inputs
+        arrays = np.frombuffer(value, np.int64, count, at).copy()
+        at += 8 * count
+        next_event_times, next_processing_times = arrays[:pages], arrays[pages : 2 * pages]
+        watermarks, last_activity, lengths = arrays[2 * pages :].reshape(3, inputs)
+        buffers = []
+        for each in lengths.tolist():
+            buffers.append(value[at : at + each])
+            at += each
+        return cls(
+            found, next_event_times, next_processing_times, watermarks, last_activity, buffers, watermark, size, undivided
+        )

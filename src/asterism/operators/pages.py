@@ -1,0 +1,140 @@
+"""The pages of state of a key group: their number, and those that a call reads and writes.
+
+Keys are distributed over pages by a hash. A call reads and writes whole pages, those of the keys that have events or a
+deadline. With a single page, each call costs as much as the whole state, which is best if it changes most of it; with many
+pages, a call costs as much as the pages that it needs. The number of pages follows the size of the state and what calls need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.groups import group_codes
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.group_header import NO_PAGE, UNKNOWN, GroupHeader
+from asterism.operators.state_store import StateStore
+
+PAGE = "__page"
+"""Column of prepared events of keyed inputs: the page of their key, if their number is fixed and there is more than one."""
+PAGE_BYTES = 2**15
+"""The maximum mean size of pages when state is divided. A page costs some 0.3 ms, as much as 30 KB of it."""
+_STEP = 4
+_MAX_PAGES = 4**6
+_CALM = 64
+"""The number of calls for which state is not divided again after most of its pages had a deadline in one call."""
+_FIRST = 2**20
+"""*n* pages, more than one, are stored under the numbers from _FIRST + n, so that they differ from those of other *n*."""
+
+
+class Pages:
+    """The pages that a call reads and writes.
+
+    :param events: the ready events of each keyed input
+    :param keys: the names of their key columns
+    :param due: a mask of the pages that have something to do without events
+    :param fixed: whether the number of pages is fixed; the pages of events are then in the column PAGE
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        header: GroupHeader,
+        events: Sequence[pa.Table],
+        keys: Sequence[str],
+        due: Mask,
+        *,
+        fixed: bool,
+    ) -> None:
+        self._store, self._header, self._fixed = store, header, fixed
+        count = len(due)
+        if header.size == UNKNOWN:
+            only = store.read_page(0) if count == 1 and header.exists[0] else None
+            header.size = 0 if only is None else len(only)
+        tables = [table.select(list(keys)) for table in events]
+        self._count = count if fixed else self._wanted(tables, due)
+        if count == 1:
+            of_rows = [np.zeros(table.num_rows, np.int64) for table in tables]
+        elif fixed:
+            of_rows = [table.column(PAGE).to_numpy().astype(np.int64) for table in events]
+        else:
+            of_rows = [pages_of(table, count) for table in tables]
+        needed = due | header.exists if self._count != count else due.copy()
+        for rows in of_rows:
+            needed[rows] = True
+        self._numbers = np.flatnonzero(needed)
+        self.of_events: list[Ints] = [np.searchsorted(self._numbers, rows) for rows in of_rows]
+        """For each input, the indexes in *stored* of the pages of its events."""
+        exists = header.exists
+        self.stored = [store.read_page(self._id(n, count)) if exists[n] else None for n in self._numbers.tolist()]
+        """The pages that were read; None: there is no such page yet."""
+
+    def _wanted(self, tables: Sequence[pa.Table], due: Mask) -> int:
+        header, count = self._header, len(due)
+        header.undivided = max(header.undivided - 1, 0)
+        if count > 1 and 2 * int(due.sum()) > count:
+            header.undivided = _CALM
+            return count // _STEP
+        if count == 1 and (header.undivided or header.size <= PAGE_BYTES):
+            return 1
+        found = wanted_pages(count, header.size, sum(len(np.unique(group_codes(t)[0])) for t in tables))
+        return min(found, count) if header.undivided else found
+
+    def _id(self, number: int, count: int) -> int:
+        return number if self._fixed or count == 1 else _FIRST + count + number
+
+    def divided(self, keys: pa.Table, page: Ints) -> Iterator[tuple[int, Ints]]:
+        """The pages to be written, with the rows of *keys* that are in each.
+
+        :param page: for each row the index in :attr:`stored` of its page
+        """
+        before = len(self._header.next_event_times)
+        if self._count != before:
+            for number in np.flatnonzero(self._header.exists).tolist():
+                self._store.write_page(self._id(number, before), None)
+            self._header.redivide(self._count)
+            self._numbers = np.arange(self._count)
+            self.stored = [None] * self._count
+            page = pages_of(keys, self._count)
+        order = np.argsort(page, kind="stable")
+        ends = np.searchsorted(page[order], np.arange(len(self._numbers) + 1))
+        for index in range(len(self._numbers)):
+            yield index, order[ends[index] : ends[index + 1]]
+
+    def write(
+        self, index: int, new: bytes | None, next_event_time: int, next_processing_time: int = END_OF_TIME
+    ) -> None:
+        """Store the page with this *index* (None: delete it), and the next times at which it has something to do."""
+        header, number, old = self._header, int(self._numbers[index]), self.stored[index]
+        if new != old:
+            self._store.write_page(self._id(number, self._count), new)
+        header.size += (0 if new is None else len(new)) - (0 if old is None else len(old))
+        header.next_event_times[number] = NO_PAGE if new is None else next_event_time
+        header.next_processing_times[number] = END_OF_TIME if new is None else next_processing_time
+
+
+def wanted_pages(pages: int, size: int, keys: int) -> int:
+    """The number of pages for *size* bytes of state that are in so many *pages*, in a call with events of so many *keys*.
+
+    >>> wanted_pages(1, 4_000_000, 30), wanted_pages(1, 4_000_000, 3000), wanted_pages(256, 4_000_000, 3000)
+    (256, 1, 64)
+    """
+    if pages > 1 and (keys > _STEP * pages or size < pages * PAGE_BYTES // _STEP**2):
+        return pages // _STEP
+    found = pages
+    while found < _MAX_PAGES and size > found * PAGE_BYTES:
+        found *= _STEP
+    return found if keys < found // _STEP else pages
+
+
+def pages_of(keys: pa.Table, pages: int) -> Ints:
+    """The page of each row of *keys*. This hash is independent of the one by which Spark finds the key group."""
+    if pages == 1:
+        return np.zeros(keys.num_rows, np.int64)
+    # Compiled code is loaded only if it is needed.
+    from asterism.columns.hashing import hash_keys
+
+    return (hash_keys(keys) % np.uint64(pages)).astype(np.int64)
