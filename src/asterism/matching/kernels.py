@@ -158,8 +158,8 @@ DONE, WAITING = 2, 3  # planes; planes 0 and 1 alternate between the partial mat
 N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
 RUNS, BEGAN, EARLIEST, RELEVANT_MASK, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
 """Indexes of *count*: sizes; the plane of the partial matches; whether one began in this round; the earliest deadline; the
-mask of their relevant conditions; the number of partial matches dropped by the limit; the time and state of a failure (-1: no state); the event
-before which a slice ended; what there was not enough room for.
+mask of their relevant conditions; the number of partial matches dropped by the limit; the time and state of a failure (-1: no
+state); the event before which a slice ended; what there was not enough room for.
 """
 NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
 
