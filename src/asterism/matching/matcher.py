@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +68,10 @@ class Found:
         return len(self.key)
 
 
+def _no_ints() -> Ints:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A slice of the results of :meth:`Matcher.advance`."""
@@ -81,13 +85,19 @@ class Step:
     """the number of partial matches dropped by the limit"""
     page: Page | None = None
     """the remaining partial matches, in the last slice"""
-    next_deadline: int = END_OF_TIME
-    """the next deadline of the remaining partial matches"""
+    kept: Ints = field(default_factory=_no_ints)
+    """the rows of *keys* that are the keys of *page*"""
+    deadlines: Ints = field(default_factory=_no_ints)
+    """for each key of *page* its next deadline"""
 
     @property
     def last(self) -> bool:
         """Whether this is the last slice of its call."""
         return self.page is not None
+
+    def next_deadline(self, keys: Ints | None = None) -> int:
+        """The next deadline of all or some *keys* of *page*; the end of time if there is none."""
+        return int((self.deadlines if keys is None else self.deadlines[keys]).min(initial=END_OF_TIME))
 
 
 class PatternFailure(NamedTuple):
@@ -276,8 +286,7 @@ class Matcher:
         rows = made.rows.of(live)
         rows.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(rows.run_at))
         left = self._page(events.keys.take(pa.array(live)), rows, made, pool)
-        next_deadline = int(made.deadlines[live].min(initial=kernels.NEVER))
-        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, next_deadline)
+        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, made.deadlines[live])
 
     def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
         """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows in place."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_number, expect_strings, shown
-from asterism.columns.arrays import Mask
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
@@ -36,15 +36,14 @@ from asterism.operators.key_group import (
     LATE,
     MAX_PAGES,
     ONE_KEY,
-    PAGE,
     Group,
     KeyGroupOperator,
     complete,
-    pages_of,
     stamped,
 )
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
+from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.pattern import Pattern
@@ -78,7 +77,7 @@ class CepOperator(KeyGroupOperator):
     :param time: the event-time column; None: processing time
     :param outputs: the requested outputs, by name
     :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
-    :param pages: the number of pages of state per key group
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :param max_partial_matches: the maximum number of partial matches of a key after each of its events; None: no maximum. It
         also limits the cost of one event, see docs/limits.md
     :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the partial
@@ -97,7 +96,7 @@ class CepOperator(KeyGroupOperator):
         outputs: Mapping[str, OutputSpec],
         semantics: Semantics = Semantics.DEFAULT,
         order_by: Sequence[str] = (),
-        pages: int = 1,
+        pages: int | None = None,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> None:
@@ -112,7 +111,8 @@ class CepOperator(KeyGroupOperator):
         check_limit(max_partial_matches)
         if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
-        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        if pages is not None:
+            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema
@@ -120,7 +120,7 @@ class CepOperator(KeyGroupOperator):
         self.processing_time = time is None
         self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
         self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
-        self.pages = pages
+        self.fixed_pages, self.pages = pages is not None, pages or 1
         stages = [stage.name for stage in pattern.atoms()]
         self.outputs = outputs
         self.match_outputs = {
@@ -146,7 +146,7 @@ class CepOperator(KeyGroupOperator):
             [
                 *(field.with_name("k:" + field.name) for field in self.key_schema),
                 pa.field(TIME, pa.int64()),
-                *([pa.field(PAGE, pa.uint8())] if pages > 1 else []),
+                *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
                 *self.pattern.bit_fields,
                 *self.pattern.event_schema,
                 *(schema.field(name).with_name("o:" + name) for name, _ in self.order_by),
@@ -163,7 +163,16 @@ class CepOperator(KeyGroupOperator):
             for condition in self.pattern.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
-        described = pattern, semantics, self.keys, Described(self.time), self.order_by, pages, str(prepared), functions
+        described = (
+            pattern,
+            semantics,
+            self.keys,
+            Described(self.time),
+            self.order_by,
+            self.pages,
+            str(prepared),
+            functions,
+        )
         definition = repr(described)
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
@@ -187,7 +196,7 @@ class CepOperator(KeyGroupOperator):
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
         columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
         if self.pages > 1:
-            columns.append(pages_of(events, self.pages))
+            columns.append(fixed_pages_of(events, self.pages))
         columns += self.pattern.prepare(full)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
@@ -196,25 +205,30 @@ class CepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
-        written = []
-        for number in group.pages([events], horizon).tolist():
-            mine = events if self.pages == 1 else events.filter(pc.equal(events.column(PAGE), number))
-            stored = group.read_page(number)
-            page = self.empty_page()
-            if stored is not None:
-                page = Page.from_bytes(stored, self.key_schema, self.pattern.event_schema)
-            keys = self._keys_of(mine)
-            with enough_memory(functools.partial(_heaviest, page, keys)):
-                shown = KeyedEvents.of_one(self.pattern, page, keys, mine, horizon)
-                for step in self.matcher.advance_one(page, shown, processing_time=group.processing_time):
-                    self.collect(step, group)
-                    if not step.last:
-                        yield
-                assert step.page is not None
-                new = step.page.to_bytes() if step.page.keys.num_rows else None
-            written.append((number, stored, new, step.next_deadline))
-        for each in written:
-            group.write_page(*each)
+        keys = self._keys_of(events)
+        pages = group.load([events], ["k:" + name for name in self.key_schema.names], horizon)
+        stored = [
+            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
+            for value in pages.stored
+        ]
+        page = Page.concat(stored or [self.empty_page()])
+        with enough_memory(functools.partial(_heaviest, page, keys)):
+            shown = KeyedEvents.of_one(self.pattern, page, keys, events, horizon)
+            for step in self.matcher.advance_one(page, shown, processing_time=group.processing_time):
+                self.collect(step, group)
+                if not step.last:
+                    yield
+            first_events = shown.rows[shown.begins[page.keys.num_rows : -1]]
+            sizes = [one.keys.num_rows for one in stored]
+            page_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0][first_events]])
+            left = step.page
+            assert left is not None
+
+            def encoded(rows: Ints) -> tuple[bytes, int, int]:
+                page = left if len(rows) == left.keys.num_rows else left.of(rows)
+                return page.to_bytes(), step.next_deadline(rows), END_OF_TIME
+
+            pages.rewrite(left.keys, page_of[step.kept], encoded)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,6 +69,44 @@ class Page:
     def rows(self) -> KeyRows:
         return KeyRows(self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows)
 
+    @classmethod
+    def concat(cls, pages: Sequence[Page]) -> Page:
+        """The keys of all *pages*, which are distinct, in this order."""
+        if len(pages) == 1:
+            return pages[0]
+        n_events, n_nodes = [len(page.times) for page in pages], [len(page.nodes) for page in pages]
+        nodes = _shifted([page.nodes for page in pages], {0: n_events, 2: n_nodes})
+        rows: list[Ints] = []
+        for number, pairs in enumerate(zip(*(page.rows.pairs() for page in pages), strict=True)):
+            rows.append(offsets_of(np.concatenate([np.diff(at) for at, _ in pairs])))
+            some = [found for _, found in pairs]
+            is_timer = number == _TIMERS
+            rows.append(np.concatenate(some) if is_timer else _shifted(some, {0: n_events, 1: n_nodes}, of=1))
+        return cls(
+            pa.concat_tables([page.keys for page in pages]),
+            pa.concat_tables([page.events for page in pages]),
+            np.concatenate([page.times for page in pages]),
+            np.concatenate([page.positions for page in pages]),
+            nodes,
+            *rows,
+        )
+
+    def of(self, keys: Ints) -> Page:
+        """A page of some of the *keys*."""
+        from asterism.matching import kernels
+
+        rows = self.rows.of(keys)
+        nodes, kept = kernels.compact(len(self.times), self.nodes, len(self.nodes), rows.run_rows, rows.waiting_rows)
+        which = pa.array(kept)
+        return Page(
+            self.keys.take(pa.array(keys)),
+            self.events.take(which),
+            self.times[kept],
+            self.positions[kept],
+            nodes,
+            *rows,
+        )
+
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
         arrays = [self.times, self.positions, self.nodes, *self.rows]
@@ -95,3 +133,22 @@ class Page:
         if layout == 1:
             arrays.insert(1, np.zeros_like(arrays[0]))
         return cls(keys, events, *arrays)
+
+
+_TIMERS = 2
+"""The index of the timers in :meth:`KeyRows.pairs`."""
+
+
+def _shifted(arrays: Sequence[Ints], columns: Mapping[int, Sequence[int]], of: int | None = None) -> Ints:
+    """All *arrays* in one. The numbers in *columns*, which refer to items of the given counts per array, become numbers of
+    those items in all arrays together.
+
+    :param of: only in rows where this column is not negative; otherwise negative numbers do not change
+    """
+    found = np.concatenate(arrays)
+    sizes = [len(array) for array in arrays]
+    for column, counts in columns.items():
+        shift = np.repeat(offsets_of(counts)[:-1], sizes)
+        refers = found[:, column if of is None else of] >= 0
+        found[refers, column] += shift[refers]
+    return found

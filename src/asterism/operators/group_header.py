@@ -105,5 +105,13 @@ class GroupHeader:
             buffers.append(value[at : at + each])
             at += each
         return cls(
-            found, next_event_times, next_processing_times, watermarks, last_activity, buffers, watermark, size, undivided
+            found,
+            next_event_times,
+            next_processing_times,
+            watermarks,
+            last_activity,
+            buffers,
+            watermark,
+            size,
+            undivided,
         )

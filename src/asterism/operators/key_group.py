@@ -13,115 +13,26 @@ An input has ended when its watermark is the end of time and none of its events 
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import KEY_HASH
+from asterism.columns.arrays import Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
-from asterism.errors import StateError
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
-from asterism.operators.state_store import (
-    BODY,
-    MemoryStore,
-    Record,
-    StateStore,
-    batch_from_bytes,
-    batch_to_bytes,
-    layout_of,
-    record_of,
-)
-
-NO_PAGE = -(2**63)
-"""Replaces the next time of a page: there is no such page."""
-_NEVER = 2**63 - 1
-_BEFORE = -(2**63) + 1
-
-
-@dataclass(slots=True)
-class GroupHeader:
-    """The state that every call for a key group needs. Times are microseconds; inputs are in the operator's order.
-
-    *next_event_times* and *next_processing_times* are, per page, the next event time and processing time at which it has
-    something to do. *watermarks* and *last_activity* are, per input, its watermark and the processing time of its last activity.
-    *buffers* are, per input, the events that wait for the watermark.
-    """
-
-    fingerprint: bytes
-    next_event_times: Ints
-    next_processing_times: Ints
-    watermarks: Ints
-    last_activity: Ints
-    buffers: list[bytes]
-    watermark: int = _BEFORE
-    """The operator's watermark; BEFORE_TIME if the host supplies it."""
-
-    @classmethod
-    def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
-        return cls(
-            fingerprint,
-            np.full(pages, NO_PAGE, np.int64),
-            np.full(pages, _NEVER, np.int64),
-            np.full(inputs, _BEFORE, np.int64),
-            np.full(inputs, processing_time, np.int64),
-            [b""] * inputs,
-        )
-
-    def to_bytes(self) -> bytes:
-        sizes = struct.pack(
-            "<HHHq", len(self.fingerprint), len(self.next_event_times), len(self.buffers), self.watermark
-        )
-        lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
-        arrays = np.concatenate(
-            [self.next_event_times, self.next_processing_times, self.watermarks, self.last_activity, lengths]
-        )
-        head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
-        return head + b"".join(self.buffers)
-
-    @classmethod
-    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
-        layout_of(value, Record.HEADER)
-        at = BODY
-        length, pages, inputs, watermark = struct.unpack_from("<HHHq", value, at)
-        at += struct.calcsize("<HHHq")
-        found = value[at : at + length]
-        if found != fingerprint:
-            raise StateError(
-                "the checkpoint belongs to another query",
-                "What must be the same: the pattern, its columns, outputs and semantics;\n"
-                "or the operator's states, and the columns, keys and times of its inputs.",
-                "start with a new checkpoint location, or run what the checkpoint was made with",
-            )
-        at += length
-        count = 2 * pages + 3 * inputs
-        arrays = np.frombuffer(value, np.int64, count, at).copy()
-        at += 8 * count
-        next_event_times, next_processing_times, rest = (
-            arrays[:pages],
-            arrays[pages : 2 * pages],
-            arrays[2 * pages :].reshape(3, inputs),
-        )
-        buffers = []
-        for size in rest[2].tolist():
-            buffers.append(value[at : at + size])
-            at += size
-        return cls(found, next_event_times, next_processing_times, rest[0], rest[1], buffers, watermark)
-
+from asterism.operators.pages import Pages
+from asterism.operators.state_store import MemoryStore, StateStore, batch_from_bytes, batch_to_bytes
 
 MAX_KEY_GROUPS = 2**15
 MAX_PAGES = 256
 """Of state, in each key group."""
 ONE_KEY = "__one_key"
 """The key column of streams without keys."""
-PAGE = "__page"
-"""Column of prepared events of keyed inputs: the page of their key, if there is more than one page."""
 IDLE = -(2**62)
 """Replaces the processing time of the last activity of an input: it is idle until its next activity."""
 LATE = "late_elements"
@@ -146,6 +57,8 @@ class Group:
     """The inputs that have ended in this call."""
     over: bool = False
     """Whether all inputs have ended."""
+    fixed_pages: bool = True
+    """Whether the number of pages is fixed."""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -163,42 +76,23 @@ class Group:
         if rows.num_rows:
             self.outputs[output].append(rows)
 
-    @property
-    def exists(self) -> Mask:
-        """A mask of the pages that exist."""
-        there: Mask = self.header.next_event_times != NO_PAGE
-        return there
-
-    def pages(self, events: Sequence[pa.Table], horizon: int) -> npt.NDArray[np.intp]:
-        """The pages that have *events* of their keys, or a deadline that has passed."""
-        due = self.exists & (
-            (self.header.next_event_times <= horizon) | (self.header.next_processing_times <= self.processing_time)
-        )
+    def due(self, horizon: int) -> Mask:
+        """A mask of the pages that have something to do without events: a deadline has passed, or the input has ended."""
+        header = self.header
         if self.over:
-            due |= self.exists
-        for table in events:
-            if len(due) == 1:
-                due[0] |= table.num_rows > 0
-            else:
-                due[np.unique(table.column(PAGE).to_numpy())] = True
-        return np.flatnonzero(due)
+            return header.exists
+        return header.exists & (
+            (header.next_event_times <= horizon) | (header.next_processing_times <= self.processing_time)
+        )
 
-    def read_page(self, number: int) -> bytes | None:
-        return self.store.read_page(number) if self.exists[number] else None
+    def load(self, events: Sequence[pa.Table], keys: Sequence[str], horizon: int, *, everything: bool = False) -> Pages:
+        """Read the pages of the keys of *events* and those that are due, or all pages.
 
-    def write_page(
-        self,
-        number: int,
-        old: bytes | None,
-        new: bytes | None,
-        next_event_time: int,
-        next_processing_time: int = END_OF_TIME,
-    ) -> None:
-        """Store a page (None: delete it), and the next event time and processing time at which it has something to do."""
-        if new != old:
-            self.store.write_page(number, new)
-        self.header.next_event_times[number] = NO_PAGE if new is None else next_event_time
-        self.header.next_processing_times[number] = END_OF_TIME if new is None else next_processing_time
+        :param events: the ready events of each keyed input
+        :param keys: the names of their key columns
+        """
+        due = self.header.exists if everything else self.due(horizon)
+        return Pages(self.store, self.header, events, keys, due, fixed=self.fixed_pages, last=self.over)
 
 
 class KeyGroupOperator(ABC):
@@ -210,6 +104,8 @@ class KeyGroupOperator(ABC):
     output_schemas: Mapping[str, pa.Schema]
     fingerprint: bytes
     pages: int
+    fixed_pages: bool = True
+    """Whether the number of pages is fixed. Otherwise it is 1 at the beginning, and follows the size of the state."""
     processing_time: bool
     metrics: Sequence[str] = ()
 
@@ -280,13 +176,13 @@ class KeyGroupOperator(ABC):
         watermark = max(before, now.watermark, self._least(header, now.processing_time))
         if not arrivals:
             self._mark_idle(header, now)
-        group = Group(store, header, watermark, now.processing_time, before, moved)
+        group = Group(store, header, watermark, now.processing_time, before, moved, fixed_pages=self.fixed_pages)
         ready = self._ready(group, arrivals, before)
         at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
         group.ended, group.over = frozenset(at_end), len(at_end) == len(numbers)
         group.newly_ended = [name for name in at_end if name in moved or name in waited]
         horizon = group.watermark if self.event_time else now.processing_time
-        if ready or group.over or len(group.pages((), horizon)) or self.must_advance(group):
+        if ready or group.over or group.due(horizon).any() or self.must_advance(group):
             for _ in self.advance(group, ready, horizon) or ():
                 if group.outputs:
                     yield Result(group.taken())
@@ -294,7 +190,7 @@ class KeyGroupOperator(ABC):
         if announced:
             header.watermark = group.watermark
 
-        pages = group.exists
+        pages = header.exists
         keep = bool(pages.any()) or any(header.buffers) or (announced and not group.over)
         new = header.to_bytes() if keep else None
         if new != stored:
@@ -414,12 +310,6 @@ def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def pages_of(events: pa.Table, pages: int) -> pa.Array:
-    """The column PAGE, computed from other bits of KEY_HASH than those of the key group."""
-    hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-    return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
 
 
 def stamped(events: pa.Table, time: int) -> pa.Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
-from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, PAGE, Group, KeyGroupOperator, pages_of
+from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import run
+from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
@@ -58,16 +60,16 @@ def check_operator(operator: Any) -> None:
 
 class MultipleInputOperator(KeyGroupOperator):
     """:param wires: the connection of each input, by name
-    :param pages: pages of state per key group
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :raises StreamDefinitionError, ColumnNotFoundError: an input is missing, unknown or mistyped, or the keys do not match
     """
 
-    def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int = 1) -> None:
-        if not 1 <= pages <= MAX_PAGES:
+    def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int | None = None) -> None:
+        if pages is not None and not 1 <= pages <= MAX_PAGES:
             raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
         check_operator(operator)
         self.operator = operator
-        self.pages = pages
+        self.fixed_pages, self.pages = pages is not None, pages or 1
         self.declared: dict[str, Input] = operator.declared(Input)
         _check_wires(type(operator).__name__, self.declared, wires)
         self.wires = {name: wires[name] for name in self.declared}
@@ -97,7 +99,7 @@ class MultipleInputOperator(KeyGroupOperator):
                     (name, str(spec.prepared), wires[name].keys, wires[name].time, *_unit(wires[name]))
                     for name, spec in self.inputs.items()
                 ],
-                pages,
+                self.pages,
             )
         )
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -156,7 +158,7 @@ class MultipleInputOperator(KeyGroupOperator):
             columns = columns or [pa.array(np.zeros(events.num_rows, np.int8))]
         columns.append(self._times(name, wire, events))
         if self.pages > 1 and not declared.broadcast:
-            columns.append(pages_of(events, self.pages))
+            columns.append(fixed_pages_of(events, self.pages))
         columns += [events.column(field.name).cast(field.type) for field in declared.schema]
         return pa.table(columns, schema=spec.prepared)
 
@@ -200,17 +202,16 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
-        numbers = group.pages(list(keyed.values()), horizon)
-        if len(keyed) < len(ready) or self._reselects_inputs(group):  # a broadcast element may visit all keys
-            numbers = np.union1d(numbers, np.flatnonzero(group.exists))
-        stored = [group.read_page(int(number)) for number in numbers]
+        # A broadcast element may visit all keys.
+        everything = len(keyed) < len(ready) or self._reselects_inputs(group)
+        key_names = self._page_schemas[0].names
+        loaded = group.load(list(keyed.values()), key_names, horizon, everything=everything)
         pages = [
             [schema.empty_table() for schema in self._page_schemas]
             if value is None
             else tables_from_bytes(value, self._page_schemas)
-            for value in stored
+            for value in loaded.stored
         ]
-        key_names = self._page_schemas[0].names
         all_keys = pa.concat_tables(
             [
                 *(page[0] for page in pages),
@@ -230,11 +231,10 @@ class MultipleInputOperator(KeyGroupOperator):
         page_of[: starts[-1]] = np.repeat(np.arange(len(pages)), sizes)
         code_of: dict[str, Ints] = {}
         at = int(starts[-1])
-        for name, table in keyed.items():
+        for (name, table), of_events in zip(keyed.items(), loaded.of_events, strict=True):
             code_of[name] = codes[at : at + table.num_rows]
             at += table.num_rows
-            if self.pages > 1:
-                page_of[code_of[name]] = np.searchsorted(numbers, table.column(PAGE).to_numpy())
+            page_of[code_of[name]] = of_events
 
         tables = {
             name: StateTable(spec, _renumbered([page[1 + n] for page in pages], starts, spec.schema))
@@ -270,8 +270,9 @@ class MultipleInputOperator(KeyGroupOperator):
         alive = np.zeros(count, np.bool_)
         for rows in left:
             alive[rows.column("key").to_numpy()] = True
-        for number, old, index in zip(numbers.tolist(), stored, range(len(pages)), strict=True):
-            self._write_page(group, number, old, all_keys, first, alive & (page_of == index), left, horizon)
+        remaining = np.flatnonzero(alive & (not group.over))
+        encoded = partial(self._page, all_keys, first, remaining, left, horizon)
+        loaded.rewrite(all_keys.take(pa.array(first[remaining])), page_of[remaining], encoded)
         self._write_broadcast(group, broadcast, old_broadcast)
         runtime.finish()
 
@@ -324,27 +325,26 @@ class MultipleInputOperator(KeyGroupOperator):
         ]
         return pa.Table.from_pylist(rows, self._waiting_schema(name))
 
-    def _write_page(
+    def _page(
         self,
-        group: Group,
-        number: int,
-        old: bytes | None,
         all_keys: pa.Table,
         first: Ints,
-        alive: Mask,
+        remaining: Ints,
         left: Sequence[pa.Table],
         horizon: int,
-    ) -> None:
-        if not alive.any() or group.over:
-            group.write_page(number, old, None, END_OF_TIME)
-            return
-        new_number = np.cumsum(alive) - 1
-        tables = [all_keys.take(pa.array(first[alive]))]
+        which: Ints,
+    ) -> tuple[bytes, int, int]:
+        """A page of the keys ``remaining[which]``, and the next event time and processing time at which it has something to
+        do.
+        """
+        mine = remaining[which]
+        new_number = np.full(len(first), -1, np.int64)
+        new_number[mine] = np.arange(len(mine))
+        tables = [all_keys.take(pa.array(first[mine]))]
         for rows in left:
-            mine = alive[rows.column("key").to_numpy()]
-            kept = rows.filter(pa.array(mine))
-            keys = pa.array(new_number[kept.column("key").to_numpy()])
-            tables.append(kept.set_column(0, "key", keys))
+            numbers = new_number[rows.column("key").to_numpy()]
+            kept = rows.filter(pa.array(numbers >= 0))
+            tables.append(kept.set_column(0, "key", pa.array(numbers[numbers >= 0])))
         timers = tables[1 + len(self.states)]
         times = timers.column("value").to_numpy()
         on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
@@ -352,7 +352,7 @@ class MultipleInputOperator(KeyGroupOperator):
         next_processing_time = int(times[~on_event].min(initial=END_OF_TIME))
         if any(table.num_rows for table in tables[2 + len(self.states) :]):
             next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
-        group.write_page(number, old, tables_to_bytes(tables), next_event_time, next_processing_time)
+        return tables_to_bytes(tables), next_event_time, next_processing_time
 
     def _tell_watermarks(self, group: Group) -> None:
         runtime = self.runtime

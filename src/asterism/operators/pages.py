@@ -7,13 +7,14 @@ pages, a call costs as much as the pages that it needs. The number of pages foll
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes
+from asterism.columns.groups import KEY_HASH, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.group_header import NO_PAGE, UNKNOWN, GroupHeader
 from asterism.operators.state_store import StateStore
@@ -37,6 +38,7 @@ class Pages:
     :param keys: the names of their key columns
     :param due: a mask of the pages that have something to do without events
     :param fixed: whether the number of pages is fixed; the pages of events are then in the column PAGE
+    :param last: whether no state remains after this call
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Pages:
         due: Mask,
         *,
         fixed: bool,
+        last: bool,
     ) -> None:
         self._store, self._header, self._fixed = store, header, fixed
         count = len(due)
@@ -55,7 +58,7 @@ class Pages:
             only = store.read_page(0) if count == 1 and header.exists[0] else None
             header.size = 0 if only is None else len(only)
         tables = [table.select(list(keys)) for table in events]
-        self._count = count if fixed else self._wanted(tables, due)
+        self._count = count if fixed or last else self._wanted(tables, due)
         if count == 1:
             of_rows = [np.zeros(table.num_rows, np.int64) for table in tables]
         elif fixed:
@@ -86,34 +89,42 @@ class Pages:
     def _id(self, number: int, count: int) -> int:
         return number if self._fixed or count == 1 else _FIRST + count + number
 
-    def divided(self, keys: pa.Table, page: Ints) -> Iterator[tuple[int, Ints]]:
-        """The pages to be written, with the rows of *keys* that are in each.
+    def rewrite(self, keys: pa.Table, page: Ints, encode: Callable[[Ints], tuple[bytes, int, int]]) -> None:
+        """Replace the contents of the pages that were read. Nothing is written if *encode* fails.
 
-        :param page: for each row the index in :attr:`stored` of its page
+        :param keys: the keys that remain
+        :param page: for each of them the index in :attr:`stored` of its page
+        :param encode: makes a page of some rows of *keys*, and the next event time and processing time at which it has
+            something to do
         """
-        before = len(self._header.next_event_times)
+        header, store = self._header, self._store
+        before = len(header.next_event_times)
+        numbers, stored = self._numbers, self.stored
         if self._count != before:
-            for number in np.flatnonzero(self._header.exists).tolist():
-                self._store.write_page(self._id(number, before), None)
-            self._header.redivide(self._count)
-            self._numbers = np.arange(self._count)
-            self.stored = [None] * self._count
+            numbers, stored = np.arange(self._count), [None] * self._count
             page = pages_of(keys, self._count)
         order = np.argsort(page, kind="stable")
-        ends = np.searchsorted(page[order], np.arange(len(self._numbers) + 1))
-        for index in range(len(self._numbers)):
-            yield index, order[ends[index] : ends[index + 1]]
+        ends = np.searchsorted(page[order], np.arange(len(numbers) + 1))
+        parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]
+        new = [(None, NO_PAGE, END_OF_TIME) if not len(rows) else encode(rows) for rows in parts]
+        if self._count != before:
+            for number in np.flatnonzero(header.exists).tolist():
+                store.write_page(self._id(number, before), None)
+            header.redivide(self._count)
+        for number, old, item in zip(numbers.tolist(), stored, new, strict=True):
+            self._put(number, old, *item)
 
-    def write(
-        self, index: int, new: bytes | None, next_event_time: int, next_processing_time: int = END_OF_TIME
-    ) -> None:
-        """Store the page with this *index* (None: delete it), and the next times at which it has something to do."""
-        header, number, old = self._header, int(self._numbers[index]), self.stored[index]
+    def discard(self) -> None:
+        """Delete the pages that were read."""
+        for number, old in zip(self._numbers.tolist(), self.stored, strict=True):
+            self._put(number, old, None, NO_PAGE, END_OF_TIME)
+
+    def _put(self, number: int, old: bytes | None, new: bytes | None, event_time: int, processing_time: int) -> None:
+        header = self._header
         if new != old:
             self._store.write_page(self._id(number, self._count), new)
         header.size += (0 if new is None else len(new)) - (0 if old is None else len(old))
-        header.next_event_times[number] = NO_PAGE if new is None else next_event_time
-        header.next_processing_times[number] = END_OF_TIME if new is None else next_processing_time
+        header.next_event_times[number], header.next_processing_times[number] = event_time, processing_time
 
 
 def wanted_pages(pages: int, size: int, keys: int) -> int:
@@ -128,6 +139,12 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     while found < _MAX_PAGES and size > found * PAGE_BYTES:
         found *= _STEP
     return found if keys < found // _STEP else pages
+
+
+def fixed_pages_of(events: pa.Table, pages: int) -> pa.Array:
+    """The column PAGE, computed from other bits of KEY_HASH than those of the key group."""
+    hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+    return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
 
 
 def pages_of(keys: pa.Table, pages: int) -> Ints:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from asterism.errors import StateError
 
-LAYOUT = 2
-"""2: pages contain the positions of events."""
+LAYOUT = 3
+"""2: pages of patterns contain the positions of events. 3: the header has the size of the state."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 BODY = _PREFIX.size

@@ -245,7 +245,7 @@ class DynamicCepOperator(KeyGroupOperator):
             failed = {entries[number].name for number in failures}
             self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
         else:
-            group.write_page(0, group.read_page(0), None, END_OF_TIME)
+            group.load([], [], horizon, everything=True).discard()
         self._entries = passed(self._entries, horizon)
 
     def _match(
@@ -254,8 +254,8 @@ class DynamicCepOperator(KeyGroupOperator):
         """Match *copies* against the processors, and return the failures by the index of the processor."""
         bound = [self.compiler.bind(entry.processor) for entry in entries]
         shares = Shares.of(bound)
-        old = group.read_page(0)
-        page = _page_from(old, entries, shares.event_schema)
+        pages = group.load([copies], [KEY], horizon, everything=True)
+        page = _page_from(pages.stored[0] if pages.stored else None, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
@@ -296,7 +296,11 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        group.write_page(0, old, value, step.next_deadline)
+        if value is None:
+            pages.discard()
+        else:
+            page_of = np.zeros(new.keys.num_rows, np.int64)
+            pages.rewrite(new.keys, page_of, lambda rows: (value, step.next_deadline(), END_OF_TIME))
         return failures
 
     def _tried(

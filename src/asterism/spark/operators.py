@@ -53,7 +53,7 @@ def connect(
     inputs: Mapping[str, Stream] | None = None,
     *,
     key_groups: int = DEFAULT_KEY_GROUPS,
-    pages: int = 1,
+    pages: int | None = None,
     drain: bool = False,
     co_partitioned: bool = False,
     **more: Stream,
@@ -66,7 +66,8 @@ def connect(
 
     :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
-    :param pages: the number of pages of state per key group. It cannot change either.
+    :param pages: a fixed number of pages of state per key group, which cannot change either. Default: the number follows the
+        size of the state. Only a checkpoint that was created with a number needs it.
     :param drain: whether this run ends the stream (streaming): one micro-batch reads all available data, then every input
         ends
     :param co_partitioned: batch: whether the inputs are tables that are bucketed by their keys in the same way. They are then
@@ -97,7 +98,7 @@ class OperatorStream:
         operator: StreamOperator,
         streams: Mapping[str, Stream],
         key_groups: int,
-        pages: int,
+        pages: int | None,
         drain: bool,
         co_partitioned: bool,
     ) -> None:

@@ -47,7 +47,6 @@ from asterism.spark.times import event_micros
 from asterism.spark.upstream import has_watermark
 from asterism.text.printable import quoted_name
 
-DEFAULT_PAGES = 1
 _EVENT_TIME = "__event_time"
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
@@ -76,7 +75,7 @@ class CEP:
         *,
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
-        pages: int = DEFAULT_PAGES,
+        pages: int | None = None,
         drain: bool = False,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
@@ -85,8 +84,8 @@ class CEP:
 
         :param semantics: the semantics of this library, or exactly those of Flink
         :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
-        :param pages: the number of pages of state per key group (streaming). It cannot change either. With more pages, small
-            micro-batches over a large state are cheaper.
+        :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
+            follows the size of the state. Only a checkpoint that was created with a number needs it.
         :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch
             reads all available data, then every deadline fires and the state is empty. :meth:`PatternStream.run` drains by
             default, after it has read the available data in as many micro-batches as the sources require.
@@ -164,7 +163,7 @@ class PatternStream:
         pattern: Pattern,
         semantics: Semantics,
         key_groups: int,
-        pages: int,
+        pages: int | None,
         drain: bool,
         *,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,

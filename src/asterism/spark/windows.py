@@ -55,7 +55,7 @@ def window(
     evictor: Evictor | None = None,
     in_order: bool | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
-    pages: int = 1,
+    pages: int | None = None,
     drain: bool = False,
 ) -> WindowedStream:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
@@ -75,8 +75,8 @@ def window(
         arrive: ``CountTrigger`` fires at once, not when the watermark has advanced. Default: True if the trigger depends only
         on elements and event time. In batch it is always True if there is an event time.
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
-    :param pages: the number of pages of state per key group (streaming). It cannot change either. With more pages, small
-        micro-batches over a large state are cheaper.
+    :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
+        follows the size of the state. Only a checkpoint that was created with a number needs it.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
     :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative
@@ -118,7 +118,7 @@ class WindowedStream:
         evictor: Evictor | None,
         in_order: bool | None,
         key_groups: int,
-        pages: int,
+        pages: int | None,
         drain: bool,
     ) -> None:
         self.stream = stream

@@ -60,7 +60,7 @@ class PatternHarness(OperatorHarness):
     :param order_by: order of events with equal times, as in ``KeyedStream``
     :param literals: the format of event literals
     :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
-    :param pages: the number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
+    :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
     :param max_partial_matches: and *on_limit*: see :class:`asterism.matching.operator.CepOperator`
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
@@ -87,7 +87,7 @@ class PatternHarness(OperatorHarness):
         order_by: Sequence[str] = (),
         literals: Literals = WORDS,
         outputs: Mapping[str, OutputSpec] | None = None,
-        pages: int = 1,
+        pages: int | None = None,
         key_groups: int = 1,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",

@@ -72,7 +72,7 @@ class StreamOperatorHarness(OperatorHarness):
         ``key`` (a column or several), ``time`` and ``idle_after``. If the stream has columns that the operator does not read,
         such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. An input without options
         has no key and no time.
-    :param key_groups: the number of key groups, as on Spark; *pages*: the number of pages of state per key group. Results
+    :param key_groups: the number of key groups, as on Spark; *pages*: a fixed number of pages of state per key group. Results
         must not depend on them.
     :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
 
@@ -111,10 +111,11 @@ class StreamOperatorHarness(OperatorHarness):
         inputs: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         key_groups: int = 1,
-        pages: int = 1,
+        pages: int | None = None,
     ) -> None:
         expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
-        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        if pages is not None:
+            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
         for name, options in (inputs or {}).items():
             expect_string(StreamDefinitionError, name, "an input has a name", _CONNECTED)

@@ -18,7 +18,7 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
-from asterism.operators.key_group import PAGE, Group
+from asterism.operators.key_group import Group
 from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 from asterism.windows.assigners import SessionWindows
 from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, results_of
@@ -76,23 +76,17 @@ class WindowCall:
     def _load(self) -> None:
         plan, group = self.plan, self.group
         horizon = group.watermark if self.event_time else group.processing_time
-        self.numbers = group.pages([self.events], horizon)
-        self.stored = [group.read_page(int(number)) for number in self.numbers]
+        self.pages = group.load([self.events], plan.key_schema.names, horizon)
         schemas = plan.page_schemas
         pages = [
             [schema.empty_table() for schema in schemas] if value is None else tables_from_bytes(value, schemas)
-            for value in self.stored
+            for value in self.pages.stored
         ]
         sizes = [page[1].num_rows for page in pages]
         seen = [int(page[0].column("seen")[0].as_py()) if page[0].num_rows else BEFORE_TIME for page in pages]
         self.old = pa.concat_tables([plan.pane_schema.empty_table(), *(page[1] for page in pages)]).combine_chunks()
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
-        self.event_page = (
-            np.zeros(self.events.num_rows, np.int64)
-            if plan.pages == 1
-            else np.searchsorted(self.numbers, self.events.column(PAGE).to_numpy())
-        )
         rows = [page[2] for page in pages if len(page) > 2]
         self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
         names = plan.key_schema.names
@@ -369,11 +363,10 @@ class WindowCall:
         plan, group = self.plan, self.group
         event_times, processing_times = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
         next_timers(rules, panes, event_times, processing_times)
-        page_of = np.zeros(len(panes.start), np.int64)
-        if plan.pages > 1:
-            was = old != NONE
-            page_of[was] = self.old_page[old[was]]
-            page_of[~was] = self.event_page[example[~was]]
+        was = old != NONE
+        page_of = np.empty(len(panes.start), np.int64)
+        page_of[was] = self.old_page[old[was]]
+        page_of[~was] = self.pages.of_events[0][example[~was]]
         alive = panes.alive & (not group.over)
         words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
         columns: list[Any] = [*key_of.columns, pa.array(panes.start), pa.array(panes.end), pa.array(panes.firings),
@@ -384,17 +377,18 @@ class WindowCall:
             columns += kept.columns
         table = pa.table(columns, schema=plan.pane_schema)
         row_at = np.cumsum(counts) - counts
-        for at, (number, stored) in enumerate(zip(self.numbers.tolist(), self.stored, strict=True)):
-            mine = np.flatnonzero(alive & (page_of == at))
-            if not len(mine):
-                group.write_page(number, stored, None, END_OF_TIME)
-                continue
-            seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
+        seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
+        remaining = np.flatnonzero(alive)
+
+        def encoded(which: Ints) -> tuple[bytes, int, int]:
+            mine = remaining[which]
             tables = [seen, table.take(pa.array(mine))]
             if rows is not None:
                 sizes = counts[mine]
-                which = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
-                tables.append(rows.take(pa.array(which)))
+                elements = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+                tables.append(rows.take(pa.array(elements)))
             next_event_time = int(event_times[mine].min()) if self.event_time else END_OF_TIME
-            next_processing_time = int(processing_times[mine].min())
-            group.write_page(number, stored, tables_to_bytes(tables), next_event_time, next_processing_time)
+            return tables_to_bytes(tables), next_event_time, int(processing_times[mine].min())
+
+        keys = table.select(plan.key_schema.names).take(pa.array(remaining))
+        self.pages.rewrite(keys, page_of[remaining], encoded)

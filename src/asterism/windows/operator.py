@@ -43,9 +43,10 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.matching.outputs import Described
-from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, PAGE, Group, KeyGroupOperator, complete, pages_of
+from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
+from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
 from asterism.windows.evictors import Evictor
@@ -101,7 +102,7 @@ class WindowOperator(KeyGroupOperator):
     :param evictor: removes elements when the window fires
     :param late_output: whether there is an output for late elements
     :param in_order: elements wait until the watermark passes them, and are processed in the order of their times
-    :param pages: pages of state per key group
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :raises StreamDefinitionError: the arguments do not match
     :raises ExpressionError: an expression does not match the columns of the elements
 
@@ -138,7 +139,7 @@ class WindowOperator(KeyGroupOperator):
         evictor: Evictor | None = None,
         late_output: bool = False,
         in_order: bool = False,
-        pages: int = 1,
+        pages: int | None = None,
     ) -> None:
         _check_windows(windows)
         expect(
@@ -150,11 +151,12 @@ class WindowOperator(KeyGroupOperator):
         )
         expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "the event time is a column, or None", 'time="ts"')
-        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        if pages is not None:
+            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
         self.windows = windows
         self.schema = schema
         self.keys = list(keys)
-        self.pages = pages
+        self.fixed_pages, self.pages = pages is not None, pages or 1
         self.wants_late = late_output
         self.in_order = in_order
         self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
@@ -192,7 +194,7 @@ class WindowOperator(KeyGroupOperator):
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
-                evictor, in_order, self.keys, Described(self.time), pages, str(self.inputs[EVENTS].prepared),
+                evictor, in_order, self.keys, Described(self.time), self.pages, str(self.inputs[EVENTS].prepared),
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -305,7 +307,6 @@ class WindowOperator(KeyGroupOperator):
             in_order=self.in_order,
             lateness=self.lateness,
             keys=tuple(self.keys),
-            pages=self.pages,
             kept_columns=tuple(self.kept_columns),
             partials=self.partials,
             computation=self.computation,
@@ -366,7 +367,7 @@ class WindowOperator(KeyGroupOperator):
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
         columns.append(self._times(full))
         if self.pages > 1:
-            columns.append(pages_of(events, self.pages))
+            columns.append(fixed_pages_of(events, self.pages))
         values = self.vectorized.evaluate(full) if self.vectorized.texts else []
         if self._gap_text is not None:
             columns.append(_gaps(values[self._gap_text]))

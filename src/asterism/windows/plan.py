@@ -44,7 +44,6 @@ class WindowPlan:
     lateness: int
     """microseconds"""
     keys: tuple[str, ...]
-    pages: int
     kept_columns: tuple[str, ...]
     """The columns of elements that are needed later."""
     partials: Partials | None
