@@ -245,7 +245,7 @@ def test_values_are_those_of_pyarrow() -> None:
 
 @pytest.mark.parametrize("ask", [lambda event: event["prize"], lambda event: event.prize])
 def test_unknown_columns_are_named(ask: Callable[[Event], Any]) -> None:
-    with pytest.raises(InvalidEventError, match="'prize' is not a column that the condition has; it has key, price"):
+    with pytest.raises(InvalidEventError, match="'prize' is not a column of the condition; its columns are key, price"):
         see(lambda event, context: bool(ask(event)), [{"key": "k", "ts": NOON}], columns=["key", "price"])
 
 
