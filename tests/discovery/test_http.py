@@ -136,7 +136,7 @@ def test_a_set_is_put_and_the_wrong_ones_in_it_are_refused_alone(tmp_path: Path)
         assert (status, told["accepted"], told["removed"]) == (207, ["a", "d"], ["c"])
         [wrong] = told["refused"]
         assert (wrong["id"], wrong["version"]) == ("b", -1)
-        assert wrong["message"].startswith("a version is an integer from 0")
+        assert wrong["message"].startswith("a version must be an integer from 0")
         # The last good version stays.
         manager.wait_for({"a": 2, "b": 1, "d": 1})
 
@@ -185,7 +185,7 @@ def test_a_state_that_cannot_be_read_fails_the_start_and_is_not_overwritten(tmp_
     state = tmp_path / "set.json"
     state.write_text('{"processors": [')
     discoverer = factory(tmp_path).create_pattern_processor_discoverer()
-    with pytest.raises(PatternProcessorError, match=r"set\.json: this is not JSON"):
+    with pytest.raises(PatternProcessorError, match=r"set\.json: invalid JSON"):
         discoverer.initial_pattern_processors()
     with watching(discoverer) as manager:
         assert str(state) in str(manager.wait_for_failure())
@@ -250,7 +250,7 @@ def test_many_that_are_refused_are_few_lines_of_the_log(
         assert (told["refused"][-1]["id"], told["refused"][-1]["message"]) == ("…", "more than 100 processors")
         manager.wait_for({"kept": 1, "a": 1})
     logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert (len(logged), logged[-1]) == (4, "refused: 97 more, which the answer tells")
+    assert (len(logged), logged[-1]) == (4, "refused: 97 more, listed in the response")
 
 
 def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
@@ -279,11 +279,11 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     [
         ({"pattern": graph("price >")}, "a: condition: the expression is incomplete"),
         ({"pattern": graph("price > (SELECT 1)")}, "a: condition: subqueries are not supported"),
-        ({"pattern": graph("price > 1 AS x")}, "a: condition: a condition has no name"),
+        ({"pattern": graph("price > 1 AS x")}, "a: condition: a condition cannot have a name"),
         ({"pattern": graph("LAST(b.price) > 1")}, "a: condition: unknown stage 'b'"),
         ({"key": ["user", "(SELECT 1)"]}, "key: subqueries are not supported"),
         ({"key": ["LAST(a.user)"]}, "key: unknown stage 'a'"),
-        ({"key": ["user AS u"]}, "key: a key has no name"),
+        ({"key": ["user AS u"]}, "key: a key cannot have a name"),
         ({"select": ["5 5 AS"]}, "select: unexpected token"),
         ({"select": ["LAST(b.price)"]}, "select: unknown stage 'b'"),
     ],
@@ -370,7 +370,7 @@ def test_a_set_is_put_only_in_place_of_what_it_was_made_for(tmp_path: Path) -> N
         empty = client.ask("GET", "/processors")[2]["ETag"]
         assert client.status("PUT", "/processors", [rule("a")], If_Match=empty) == 200
         status, told, _headers = client.ask("PUT", "/processors", [rule("b")], If_Match=empty)
-        assert (status, told["error"]["hint"]) == (412, "get it, and change that")
+        assert (status, told["error"]["hint"]) == (412, "read it again, and repeat the change")
         assert client.status("PUT", "/processors", [rule("b")], If_None_Match="*") == 412
         assert client.ask("GET", "/processors")[1] == {"processors": [rule("a")]}
         assert client.status("PUT", "/processors", [rule("b")], If_Match="*") == 200
@@ -769,7 +769,7 @@ def test_without_h11_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("port", [-1, 65536, 70000, "8473", 80.0, True, None])
 def test_there_must_be_such_a_port(tmp_path: Path, port: Any) -> None:
-    with pytest.raises(PatternProcessorError, match="a port is an integer from 0 to 65535"):
+    with pytest.raises(PatternProcessorError, match="a port must be an integer from 0 to 65535"):
         HttpPatternProcessorDiscovererFactory(port, token=TOKEN, state=tmp_path / "set.json")
 
 

@@ -142,7 +142,7 @@ def test_a_redirect_from_https_to_http_is_refused() -> None:
         def close(self) -> None:
             closed.append(True)
 
-    with pytest.raises(PatternProcessorError, match="leads from https to http"):
+    with pytest.raises(PatternProcessorError, match="redirects from https to http"):
         redirects.redirect_request(request, Answered(), 302, "", None, "http://example.com/rules.json")  # type: ignore[arg-type]
     assert closed == [True]
 
@@ -175,12 +175,12 @@ def hang_up(handler: BaseHTTPRequestHandler) -> None:
         (answer(304), "it answers 304"),
         (answer(204), "it answers 204"),
         (answer(206, RULES), "it answers 206"),
-        (answer(200, RULES, Content_Encoding="gzip"), "the answer is compressed"),
-        (answer(200, b""), "there is no JSON"),
-        (answer(200, b"<html>"), "this is not JSON"),
+        (answer(200, RULES, Content_Encoding="gzip"), "the response is compressed"),
+        (answer(200, b""), "the JSON is empty"),
+        (answer(200, b"<html>"), "invalid JSON"),
         (answer(200, b"5"), "this is not a list of processors"),
-        (answer(200, b"x" * 2000), "the answer is too large"),
-        (cut_off, "the answer is cut off"),
+        (answer(200, b"x" * 2000), "the response is too large"),
+        (cut_off, "the response is incomplete"),
         (garbage, "cannot be read"),
         (hang_up, "cannot be read"),
     ],
@@ -255,7 +255,7 @@ def test_a_document_that_cannot_be_read_is_named(web: Web) -> None:
     web.answers[f"/rules.json?token={SECRET}"] = answer(200, b"nothing")
     with pytest.raises(PatternProcessorError) as error:
         discoverer(f"{web.address}/rules.json?token={SECRET}").initial_pattern_processors()
-    assert error.value.message == f"{web.address}/rules.json?…: this is not JSON"
+    assert error.value.message == f"{web.address}/rules.json?…: invalid JSON"
 
 
 @pytest.mark.parametrize("interval", [5, None, timedelta(0), timedelta(seconds=-1)])
