@@ -138,7 +138,7 @@ PATTERN = json.dumps({"type": "COMPOSITE", "edges": [], "nodes": [NODE]})
         (["--max-out-of-orderness", "999999999999d"], "out of range"),
         (["--out", "matches.txt"], "the name must end in .csv, .jsonl, .parquet"),
         (["--out", "missing/matches.csv"], "there is no folder"),
-        (["--checkpoint", "somewhere"], "go with --stream"),
+        (["--checkpoint", "somewhere"], "require --stream"),
         (["--output", "everything"], "'everything' is not one of"),
     ],
 )

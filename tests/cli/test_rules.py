@@ -237,7 +237,7 @@ def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
 
 def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: Path) -> None:
     assert failed("create", table) == "Error: there is a table 'pattern_processors' already\n"
-    assert done("create", table, "--table", "others") == "table others made\n"
+    assert done("create", table, "--table", "others") == "table others created\n"
     assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
 
 
@@ -501,7 +501,7 @@ def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([ab(1, "victim@3")])
     assert done("kill", tmp_path, "victim@3").endswith(
-        "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
+        "so it has no effect yet; the rule whose id is 'victim@3' is 'victim@3@'\n"
     )
     assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
     manager._look_at_killed()
@@ -538,6 +538,6 @@ def test_what_is_not_utf_8_is_no_name_in_a_database(tmp_path: Path, command: str
     source = f"sqlite:///{tmp_path / 'rules.db'}"
     done("create", source)
     ids = ["a"] if command.endswith(("able", "ove")) else []
-    assert "half of a surrogate pair" in failed(command, source, *ids, "--table", "\udcff")
+    assert "an unpaired surrogate" in failed(command, source, *ids, "--table", "\udcff")
     if ids:
         assert "\\udcff" in failed(command, source, "\udcff")

@@ -741,7 +741,7 @@ def test_nothing_secret_is_logged_or_shown(tmp_path: Path, caplog: pytest.LogCap
         client.ask("GET", "/processors/%1b%5b2J")
         client.raw(b"GET /\x1b[2J HTTP/1.1\r\n\r\n")
     assert "listening for pattern processors on http://127.0.0.1:" in caplog.text
-    assert "refused: b version -1: a version is an integer" in caplog.text
+    assert "refused: b version -1: a version must be an integer" in caplog.text
     shown = caplog.text + repr(factory(tmp_path)) + repr(vars(factory(tmp_path).create_pattern_processor_discoverer()))
     assert TOKEN not in shown
     assert "\x1b" not in shown
@@ -757,7 +757,7 @@ def test_weak_tokens_are_refused(tmp_path: Path, token: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "rules.example.com", "::", ""])
 def test_the_token_does_not_travel_in_clear(tmp_path: Path, host: str) -> None:
-    with pytest.raises(PatternProcessorError, match="would travel in clear"):
+    with pytest.raises(PatternProcessorError, match="would be sent unencrypted"):
         factory(tmp_path, host=host)
 
 
@@ -775,7 +775,7 @@ def test_there_must_be_such_a_port(tmp_path: Path, port: Any) -> None:
 
 def test_a_key_without_its_certificate_is_refused(tmp_path: Path) -> None:
     """It would be plain HTTP, and who gave it does not think so."""
-    with pytest.raises(PatternProcessorError, match="a private key, and no certificate"):
+    with pytest.raises(PatternProcessorError, match="a private key, but no certificate"):
         factory(tmp_path, private_key=tmp_path / "key.pem")
 
 

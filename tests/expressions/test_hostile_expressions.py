@@ -79,12 +79,12 @@ def rows(*texts: str) -> pa.Table:
 )
 def test_texts_that_grow_too_much_are_refused(text: str) -> None:
     """All that is made of an event counts, not only the longest."""
-    with pytest.raises(ExpressionError, match="the texts that it makes can"):
+    with pytest.raises(ExpressionError, match="the strings that it creates can"):
         bound(text)
 
 
 def test_all_expressions_of_a_pattern_have_a_limit_together() -> None:
-    with pytest.raises(ExpressionError, match="all expressions make too many"):
+    with pytest.raises(ExpressionError, match="all expressions create are too long"):
         bound(*(f"repeat(s, 90) = '{number}'" for number in range(12)))
 
 

@@ -143,7 +143,7 @@ def test_measures_have_the_aggregates_of_windows(measure: str, expected: Any) ->
         ("MAX(SUM(a.n))", "SUM inside MAX: aggregates cannot be nested"),
         ("SUM(a.n) FILTER (WHERE COUNT(a.*) > 1)", "FILTER cannot contain an aggregate"),
         ("upper(DISTINCT a.name)", "DISTINCT belongs to aggregates"),
-        ("LAST(a.n, 10001)", "the offset is from 0 to 10,000"),
+        ("LAST(a.n, 10001)", "the offset must be between 0 and 10,000"),
         ("LAST(a.n, a.n)", "the offset cannot depend on the elements"),
     ],
 )

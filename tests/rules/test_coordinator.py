@@ -90,9 +90,9 @@ def test_a_folder_belongs_to_the_query_that_was_started_last(tmp_path: Path) -> 
     second = coordinator(tmp_path)
     second.on_pattern_processors_updated([version(2)])
     first.close()
-    with pytest.raises(StateError, match="another query has begun to use the folder"):
+    with pytest.raises(StateError, match="another query has started to use the folder"):
         first.on_pattern_processors_updated([version(3)])
-    with pytest.raises(StateError, match="another query has begun to use the folder"):
+    with pytest.raises(StateError, match="another query has started to use the folder"):
         first.committed(1)
     second.committed(2)
     status = FolderStore(str(tmp_path)).read_status()

@@ -229,5 +229,5 @@ def test_a_name_means_one_rule(name: str, left: list[str]) -> None:
 
 @pytest.mark.parametrize("names", ["ab", [""], ["x" * 300], ["a\nb"], [5], 5])
 def test_names_are_names(names: Any) -> None:
-    with pytest.raises(StreamDefinitionError, match=r"without is a list of names|is not the name"):
+    with pytest.raises(StreamDefinitionError, match=r"without must be a list of names|is not the name"):
         kill_list.checked_names(names)

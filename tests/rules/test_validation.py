@@ -140,7 +140,7 @@ def test_summary_is_short() -> None:
         (["--column", ":double"], "write its name and its type"),
         (["--column", "price:money"], "not a Spark SQL type: 'money'"),
         (["--column", "x:int", "--column", "x:int"], "--column names 'x' twice"),
-        (["--column", "x:int", "--input", "pattern.json"], "use one of them"),
+        (["--column", "x:int", "--input", "pattern.json"], "cannot be combined"),
         (["--time", "ts"], "--time requires --input"),
         (["--input", "nowhere"], "does not exist"),
         (["nowhere.json"], "does not exist"),
@@ -237,7 +237,7 @@ def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
 def test_measures_and_a_function_hide_no_other_problem() -> None:
     rule = RULE | {"select": ["LAST(z.price)"], "function": "f", "key": ["usr"]}
     assert told(rule) == {
-        "/function": "a processor has measures (select) or a function",
+        "/function": "a processor can have measures (select) or a function",
         "/key/0": "key: unknown column 'usr'",
         "/select/0": "select: unknown stage 'z'",
     }

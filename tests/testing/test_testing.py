@@ -244,7 +244,7 @@ def test_words_move_the_clock() -> None:
 
 
 def test_in_processing_time_a_bar_says_no_time() -> None:
-    with pytest.raises(InvalidEventError, match="says no time"):
+    with pytest.raises(InvalidEventError, match="has no time"):
         match(AB, "a1 | b2", time=None)
 
 

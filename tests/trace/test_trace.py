@@ -228,7 +228,7 @@ def test_absence_that_makes_a_match() -> None:
         "#1 a=[1] begins; waits for the end of the window without n",
         "#1 keeps waiting for the end of the window without n: kind = 'n' is false (kind='x')",
         "begins no match: kind = 'a' is false (kind='x')",
-        "match 1, as no n came: #1 a=[1]",
+        "match 1, because no n occurred: #1 a=[1]",
     ]
 
 
@@ -595,7 +595,7 @@ def test_command_says_what_is_wrong() -> None:
     files = (EXAMPLES / "patterns/left_open.json", "--input", EXAMPLES / "data/ssh_auth.csv", "--time", "ts")
     result = run("trace", *files, "--key", "x")
     assert result.exit_code == 2
-    assert "one value for each column" in result.stderr
+    assert "one value is required for each column" in result.stderr
     result = run("trace", *files, "--key-column", "ip", "--key", "85.245.107.4")
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: no event has the key ip='85.245.107.4'\n  Existing keys:\n")
