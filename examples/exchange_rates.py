@@ -144,7 +144,6 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .appName("exchange rates")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()

@@ -146,7 +146,6 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .appName("order journey")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()

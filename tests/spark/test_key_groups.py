@@ -58,3 +58,42 @@ def test_they_do_not_matter_to_an_operator(
         stream = ledger(spark, tmp_path, key_groups=key_groups, pages=pages)
         stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"))
     assert {name: utc(sink.rows) for name, sink in sinks.items()} == expected(moves, fees)
+
+
+@pytest.mark.parametrize(("partitions", "key_groups", "tasks"), [(200, 32, 2), (200, 1, 1), (8, 4, 4), (3, 32, 3)])
+def test_a_query_has_no_more_tasks_than_it_can_use(
+    spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int, tasks: int
+) -> None:
+    """200 is Spark's default; the session of the tests has two cores."""
+    table, found = events(50), Collect()
+    write_files(table, tmp_path / "in", [])
+    with shuffle_partitions(spark, partitions):
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+        assert spark.conf.get("spark.sql.shuffle.partitions") == str(partitions)
+    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == tasks
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_a_checkpoint_keeps_its_number_of_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    table, found = events(800), Collect()
+    for number, partitions in enumerate([3, 200]):
+        write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
+        with shuffle_partitions(spark, partitions):
+            stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
+            stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
+    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == 3
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_a_dataframe_with_too_many_tasks_is_warned_of(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(events(50), tmp_path / "in", [])
+    with shuffle_partitions(spark, 200):
+        _ = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches
+    (message,) = caplog.messages
+    assert message == (
+        "a query with this DataFrame runs 200 stateful tasks for 32 key groups, which takes seconds per micro-batch; "
+        'set spark.conf.set("spark.sql.shuffle.partitions", 2) before it is started, or use run(...)'
+    )

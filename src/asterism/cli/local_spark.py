@@ -53,7 +53,6 @@ _SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.log.level": "OFF",  # the command itself reports errors
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -38,7 +38,8 @@ from asterism.patterns.semantics import Semantics
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.exchange import pack
 from asterism.spark.host import OperatorHost
-from asterism.spark.stateful import clock, configure_state_store
+from asterism.spark.settings import configure_state_store
+from asterism.spark.stateful import clock
 
 KEY_GROUPS = 16
 PIECES = pa.schema([("number", pa.int64()), ("events", pa.list_(pa.struct(list(SCHEMA)))), ("watermark", pa.int64())])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -19,13 +19,11 @@ from asterism.arguments import expect
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.spark import signals
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
 from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
-
-
-_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def check_checkpoint(checkpoint: str | None) -> None:
@@ -45,6 +43,7 @@ def run(
     trigger: Mapping[str, Any] | None,
     name: str | None,
     spark: SparkSession,
+    key_groups: int,
 ) -> StreamingQuery | None:
     """Write the outputs of *results* to their *sinks*. They are computed only once.
 
@@ -73,7 +72,8 @@ def run(
         try:
             rows = results(Use(ending, observation=unique))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-            return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+            with settings(spark, {PARTITIONS: str(stateful_tasks(spark, key_groups))}):
+                return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
             # There is an upstream operator, whose mark was lost.
             if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
@@ -83,7 +83,8 @@ def run(
     if trigger is not None:
         return _until_its_end(partial(start, True, **trigger)) if drain else start(False, **trigger)
     if ends_by_itself:
-        with _without_empty_micro_batches(spark, drain):
+        # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
+        with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
             query = start(False, availableNow=True)
         query.awaitTermination()
         if drain and len(_operators(query)) > 1 and not signals.is_seen():
@@ -167,15 +168,3 @@ def _offset(text: str) -> dict[str, Any]:
         found = json.loads(text)
         return found if isinstance(found, dict) else {}
     return {}
-
-
-@contextmanager
-def _without_empty_micro_batches(spark: SparkSession, drained: bool) -> Iterator[None]:
-    """Disable the empty micro-batch with the last watermark for a query that is drained afterwards: it is redundant."""
-    before = spark.conf.get(_EMPTY_BATCHES, "true")
-    try:
-        if drained:
-            spark.conf.set(_EMPTY_BATCHES, "false")
-        yield
-    finally:
-        spark.conf.set(_EMPTY_BATCHES, before or "true")

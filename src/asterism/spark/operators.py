@@ -174,6 +174,7 @@ class OperatorStream:
             trigger=trigger,
             name=name,
             spark=self.spark,
+            key_groups=self.key_groups,
         )
 
     def _check_outputs(self, names: Any) -> None:

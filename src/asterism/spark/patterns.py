@@ -270,6 +270,7 @@ class PatternStream:
             trigger=trigger,
             name=name,
             spark=self.spark,
+            key_groups=self.key_groups,
         )
 
     # ------------------------------------------------------------------ plans

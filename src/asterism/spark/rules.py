@@ -146,6 +146,7 @@ class PatternProcessorStream:
             trigger=trigger,
             name=name,
             spark=self.spark,
+            key_groups=self.key_groups,
         )
 
     def status(self, checkpoint: str | None = None) -> Status:

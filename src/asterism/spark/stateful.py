@@ -29,6 +29,7 @@ from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.row_schemas import quoted, spark_schema
+from asterism.spark.settings import configure_state_store, warn_of_tasks
 from asterism.spark.upstream import OTHER, OURS, goes_on, has_watermark, is_watermarked, marked
 
 DEFAULT_KEY_GROUPS = 32
@@ -40,9 +41,6 @@ WATERMARKS = "spark.asterism.watermarks"
 true.
 """
 _numbers = itertools.count(1)
-_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _MARKED_TIME = "__marked_time"
 
 
@@ -200,6 +198,8 @@ def stateful(
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
     configure_state_store(spark)
+    if not use.final:
+        warn_of_tasks(spark, key_groups)
     spark.dataSource.register(source)
     reader = (
         spark.readStream.format(source.name())
@@ -257,11 +257,3 @@ def output_of(
     if not any(stream.df.isStreaming for stream in streams):
         return rows
     return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain)
-
-
-def configure_state_store(spark: SparkSession) -> None:
-    """Select the RocksDB state store, which ``transformWithState`` requires, and changelog checkpointing, with which a commit
-    writes only changes.
-    """
-    spark.conf.set(_STATE_STORE, _ROCKSDB)
-    spark.conf.set(_CHANGELOG, "true")

@@ -249,6 +249,7 @@ class WindowedStream:
             trigger=trigger,
             name=name,
             spark=self.spark,
+            key_groups=self.key_groups,
         )
 
     # ------------------------------------------------------------------ plans

@@ -1,0 +1,83 @@
+"""The settings of a session that queries need. Most are made only while a query starts: it keeps what it started with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""For a stateful operator, the number of tasks. A checkpoint keeps the number of its first run."""
+EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+_DEFAULT_PARTITIONS = 200
+_STATE_STORE = {
+    # transformWithState requires RocksDB.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A commit writes only changes.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_LOCK = threading.RLock()
+_log = logging.getLogger("asterism.spark")
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set *values* inside the block, and then the previous ones again. Only one thread at a time is inside."""
+    with _LOCK:
+        before = {key: spark.conf.get(key) for key in values}
+        try:
+            for key, value in values.items():
+                spark.conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is not None:
+                    spark.conf.set(key, old)
+
+
+def configure_state_store(spark: SparkSession) -> None:
+    """Select the state store. This remains set, because outputs that are DataFrames are started by the user."""
+    for key, value in _STATE_STORE.items():
+        spark.conf.set(key, value)
+
+
+def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
+    """The number of tasks for the key groups of a new checkpoint.
+
+    Each task has a state store and a Python process to talk to, which cost some 50 ms per micro-batch, so tasks without key
+    groups are a waste. Unless the session sets another number than Spark's default, there are as many tasks as a local
+    session has cores; on a cluster, which can grow, there are as many as key groups.
+    """
+    wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
+    if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
+        wanted = _cores(spark)
+    return min(wanted, key_groups)
+
+
+def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
+    """Log a warning if a query that the user starts would have more stateful tasks than key groups."""
+    wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
+    if wanted > key_groups:
+        _log.warning(
+            "a query with this DataFrame runs %d stateful tasks for %d key groups, which takes seconds per micro-batch; "
+            'set spark.conf.set("%s", %d) before it is started, or use run(...)',
+            wanted,
+            key_groups,
+            PARTITIONS,
+            stateful_tasks(spark, key_groups),
+        )
+
+
+def _cores(spark: SparkSession) -> int:
+    if not is_remote():
+        return spark.sparkContext.defaultParallelism
+    # Spark Connect has no such property; a range has as many partitions.
+    ((last,),) = spark.range(100_000).select(F.max(F.spark_partition_id())).collect()
+    return int(last) + 1
