@@ -33,18 +33,18 @@ def described(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # the str of a user exception may fail
-        return f"{type(error).__name__}, whose text failed"
+        return f"{type(error).__name__} (its message could not be computed)"
 
 
 def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what: str, hint: str | None = None) -> None:
     """Refuse a *value* that is not of *kind*; a bool is not a number.
 
-    :param what: the argument and its type, as in "a window is a timedelta"
+    :param what: the argument and its type, as in "a window must be a timedelta"
 
-    >>> expect(AsterismError, "5", int, "key_groups is a number", "key_groups=5")
+    >>> expect(AsterismError, "5", int, "key_groups must be an integer", "key_groups=5")
     Traceback (most recent call last):
     ...
-    asterism.errors.AsterismError: key_groups is a number, not '5'
+    asterism.errors.AsterismError: key_groups must be an integer, not '5'
       Hint: key_groups=5
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and not _takes_bool(kind)):
@@ -61,7 +61,7 @@ def expect_string(error: type[AsterismError], value: Any, what: str, hint: str |
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise error(f"{what}; {shown(value)} has half of a surrogate pair, which is no character") from None
+        raise error(f"{what}; {shown(value)} contains an unpaired surrogate") from None
 
 
 def expect_strings(error: type[AsterismError], value: Any, what: str, hint: str | None = None) -> None:
@@ -76,7 +76,7 @@ def expect_number(
     error: type[AsterismError], value: Any, what: str, *, least: int, most: int | None = None, hint: str | None = None
 ) -> None:
     """Refuse a value that is not an integer from *least* to *most*."""
-    expect(error, value, int, f"{what} is a number", hint)
+    expect(error, value, int, f"{what} must be an integer", hint)
     if value < least or (most is not None and value > most):
         bounds = f"at least {least}" if most is None else f"between {least} and {most}"
         raise error(f"{what} must be {bounds}, not {shown(value)}", hint=hint)

@@ -136,7 +136,7 @@ class ExpressionSyntaxError(ExpressionError):
         try:
             yield
         except RecursionError:
-            raise cls.at("the expression is too deeply nested", text) from None
+            raise cls.at("the expression is nested too deeply", text) from None
 
 
 class ColumnNotFoundError(ExpressionError):

@@ -7,6 +7,7 @@ each of its parameters, one at a time. What accepts one must work with it: a res
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -538,9 +539,9 @@ def fails(*arguments: Any) -> Any:
 
 
 def test_an_exception_of_a_function_need_not_have_a_text() -> None:
-    text = "UnspeakableError, whose text failed"
+    text = r"UnspeakableError \(its message could not be computed\)"
     with pytest.raises(AsterismError, match=text):
         match(Pattern.begin("a").where(IterativeCondition(fails)), "a1")
     with pytest.raises(AsterismError, match=text):
         match(Pattern.begin("a").where(fails), "a1")
-    assert text in str(failed("the window function", UnspeakableError()))
+    assert re.search(text, str(failed("the window function", UnspeakableError())))

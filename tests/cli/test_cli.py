@@ -87,7 +87,7 @@ def test_conformance_counts_what_should_have_been_rejected(case: dict[str, Any],
         ('{"id": ', "Expecting value"),
         ("[]", "a case is a JSON object"),
         ('{"id": "x"}', "'pattern' is missing or of the wrong type"),
-        (b"\xff\xfe\x00", "not a text file in UTF-8"),
+        (b"\xff\xfe\x00", "not valid UTF-8"),
     ],
 )
 def test_conformance_says_what_is_not_a_case(tmp_path: Path, content: str | bytes, problem: str) -> None:
@@ -124,7 +124,7 @@ def test_conformance_on_spark_is_the_kernel(corpus: Path) -> None:
 def test_conformance_offers_what_is_registered(corpus: Path) -> None:
     result = run("conformance", corpus, "--engine", "flink")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: there is no engine 'flink'\n  Engines are: kernel, reference.\n")
+    assert result.stderr.startswith("Error: there is no engine 'flink'\n  Engines: kernel, reference.\n")
 
 
 NODE = {"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}
@@ -138,7 +138,7 @@ PATTERN = json.dumps({"type": "COMPOSITE", "edges": [], "nodes": [NODE]})
         (["--max-out-of-orderness", "999999999999d"], "out of range"),
         (["--out", "matches.txt"], "the name must end in .csv, .jsonl, .parquet"),
         (["--out", "missing/matches.csv"], "there is no folder"),
-        (["--checkpoint", "somewhere"], "go with --stream"),
+        (["--checkpoint", "somewhere"], "require --stream"),
         (["--output", "everything"], "'everything' is not one of"),
     ],
 )
@@ -155,12 +155,12 @@ def test_match_refuses_a_malformed_pattern_before_it_starts_spark(tmp_path: Path
     (tmp_path / "events.csv").write_text("x\n1\n", encoding="utf-8")
     result = run("match", tmp_path / "pattern.json", "--input", tmp_path / "events.csv")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: this is not JSON\n  Expecting")
+    assert result.stderr.startswith("Error: invalid JSON\n  Expecting")
 
 
 def test_files_of_a_folder_have_one_format(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
-    with pytest.raises(StreamDefinitionError, match="no file of a known format"):
+    with pytest.raises(StreamDefinitionError, match="no file in a supported format"):
         files_to_read(tmp_path)
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.csv.gz").touch()

@@ -109,9 +109,9 @@ def test_every_field_is_kept(source: str, new: Path) -> None:
 
 def test_a_version_is_added_once(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a", 2)))
-    assert done("add", source, new) == "a version 2 was there already\n"
+    assert done("add", source, new) == "a version 2 already exists\n"
     output = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
-    assert "a version 2 is there already, and it is another one" in output
+    assert "a version 2 already exists with another definition" in output
     assert in_use(source) == {"a": 2}  # b was not added, either
 
 
@@ -136,7 +136,7 @@ def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
     column = new.read_text().index("-1") + 1
     assert output.splitlines() == [
         f"{new}: a version 1: 2 processors have this id",
-        f"{new}:1:{column}: b version -1: a version is an integer from 0 to 2147483647, not -1",
+        f"{new}:1:{column}: b version -1: a version must be an integer from 0 to 2147483647, not -1",
         f"{new}: a version 2: 2 processors have this id",
     ]
     assert "://" not in source or in_use(source) == {}
@@ -223,7 +223,7 @@ def test_a_table_keeps_older_versions(table: str, new: Path) -> None:
 def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
     done("add", table, written(new, rule("a", 5)))
     output = failed("add", table, written(new, rule("a", 4)))
-    assert output == "Error: a version 4 would not be used, version 5 is there\n  Hint: raise the version\n"
+    assert output == "Error: a version 4 would not be used, because version 5 exists\n  Hint: raise the version\n"
 
 
 def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
@@ -237,7 +237,7 @@ def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
 
 def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: Path) -> None:
     assert failed("create", table) == "Error: there is a table 'pattern_processors' already\n"
-    assert done("create", table, "--table", "others") == "table others made\n"
+    assert done("create", table, "--table", "others") == "table others created\n"
     assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
 
 
@@ -291,7 +291,7 @@ def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: 
         ("remove", database, "1"),
         ("disable", database, "1"),
     ):
-        assert "the table 'rules' has FLIP-200's form" in failed(*arguments, "--table", "rules")
+        assert "the table 'rules' has the layout of FLIP-200" in failed(*arguments, "--table", "rules")
 
 
 def test_a_password_is_not_told(postgresql: Server) -> None:
@@ -455,7 +455,7 @@ def test_a_key_cannot_name_a_stage(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "cannot be read" in failed("list", tmp_path / "none.json")
     assert "there is no database" in failed("list", f"sqlite:///{tmp_path / 'none.db'}")
-    assert "the URL of the database cannot be read" in failed("list", "://")
+    assert "the URL of the database cannot be parsed" in failed("list", "://")
     assert not list(tmp_path.iterdir())
 
 
@@ -482,18 +482,18 @@ def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     assert "set 1: 1 rules\n  ab version 3\n" in done("status", checkpoint)
     assert done("killed", checkpoint) == "no rules\n"
     output = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
-    assert output == "ab@3 killed\ncd killed; no rule in force has this name, so far it means nothing\n"
+    assert output == "ab@3 killed\ncd killed; no rule in force has this name, so it has no effect yet\n"
     assert [line.partition(", since ")[0] for line in done("killed", checkpoint).splitlines()] == ["ab@3", "cd"]
     manager._apply_kill_list()
     shown = done("status", checkpoint / "pattern_processors")
     assert "killed: ab@3: too dear\n" in shown
     assert "INFO pattern processors 2: ab@3 killed: too dear" in shown
-    assert done("unkill", checkpoint, "cd") == "cd may come in again, with its next version\n"
+    assert done("unkill", checkpoint, "cd") == "cd is admitted again, with its next version\n"
     assert "'cd' is not killed" in failed("unkill", checkpoint, "cd")
     manager.on_discovery_failed(ConnectionError("gone"))
     assert "interrupted since " in failed("status", checkpoint, status=1)
-    assert "is no checkpoint of a query with pattern processors" in failed("status", tmp_path)
-    assert "is no checkpoint of a query with pattern processors" in failed("kill", tmp_path / "nowhere", "ab")
+    assert "is not the checkpoint of a query with pattern processors" in failed("status", tmp_path)
+    assert "is not the checkpoint of a query with pattern processors" in failed("kill", tmp_path / "nowhere", "ab")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -501,7 +501,7 @@ def test_a_rule_whose_id_looks_like_a_version_is_killed_by_its_own_name(tmp_path
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([ab(1, "victim@3")])
     assert done("kill", tmp_path, "victim@3").endswith(
-        "so far it means nothing; the rule whose id is 'victim@3' is 'victim@3@'\n"
+        "so it has no effect yet; the rule whose id is 'victim@3' is 'victim@3@'\n"
     )
     assert done("kill", tmp_path, "victim@3@") == "victim@3@ killed\n"
     manager._apply_kill_list()
@@ -538,6 +538,6 @@ def test_what_is_not_utf_8_is_no_name_in_a_database(tmp_path: Path, command: str
     source = f"sqlite:///{tmp_path / 'rules.db'}"
     done("create", source)
     ids = ["a"] if command.endswith(("able", "ove")) else []
-    assert "half of a surrogate pair" in failed(command, source, *ids, "--table", "\udcff")
+    assert "an unpaired surrogate" in failed(command, source, *ids, "--table", "\udcff")
     if ids:
         assert "\\udcff" in failed(command, source, "\udcff")

@@ -36,5 +36,5 @@ def test_event_time_is_that_of_match(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"ts": "2025-01-01T00:00:00Z"}\n', encoding="utf-8")
     arguments = ["validate", str(tmp_path / "pattern.json"), "--input", str(tmp_path / "events.jsonl")]
     as_text = CliRunner().invoke(main, arguments)
-    assert "+ cannot take STRING and INTERVAL DAY TO SECOND together" in as_text.stdout
+    assert "+ cannot combine STRING and INTERVAL DAY TO SECOND" in as_text.stdout
     assert CliRunner().invoke(main, [*arguments, "--time", "ts"]).exit_code == 0

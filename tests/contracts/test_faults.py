@@ -200,7 +200,7 @@ def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path)
         {"id": n, "owners": [row["owner"] for row in owners if row["account"] == n % 5], "ended": True}
         for n in range(10)
     )
-    with pytest.raises(StreamingQueryException, match="its bounded inputs are not read a second time"):
+    with pytest.raises(StreamingQueryException, match="its bounded inputs cannot be read again"):
         run()
 
 

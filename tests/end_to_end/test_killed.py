@@ -119,7 +119,7 @@ def test_nothing_is_lost_or_doubled(spark: SparkSession, lives: Lives, kind: str
         other.trigger = other.trigger.discarding()
         other.key_groups = query.key_groups
     with pytest.raises(
-        StreamingQueryException, match=r"the checkpoint (belongs to another query|was made with 2 key groups)"
+        StreamingQueryException, match=r"the checkpoint (belongs to another query|was created with 2 key groups)"
     ):
         other.run(spark, sinks(other))
     with pytest.raises(StreamingQueryException, match="the sink fails"):

@@ -316,8 +316,8 @@ def test_nothing_but_expressions_over_events(text: str) -> None:
     [
         ("n = 1;", "unexpected token"),
         ("n = 1 ; ", "unexpected token"),
-        ("timestampadd('DAY', 1, at) > at", "the unit of timestampadd is a word, without quotes"),
-        ("datediff('DAY', at, at) = 1", "the unit of datediff is a word, without quotes"),
+        ("timestampadd('DAY', 1, at) > at", "the unit of timestampadd must be a word without quotes"),
+        ("datediff('DAY', at, at) = 1", "the unit of datediff must be a word without quotes"),
         ("CAST(s AS INT FORMAT 'x') = 1", "FORMAT is not supported here"),
         ("TRY_CAST(s AS INT FORMAT 'x') = 1", "FORMAT is not supported here"),
         ("CAST(s AS DATE FORMAT 'x') IS NULL", "FORMAT is not supported here"),

@@ -50,7 +50,7 @@ def bound(*texts: str) -> Vectorized:
     for text in texts:
         tree = parse(text)
         if isinstance(tree, exp.Alias):
-            raise ExpressionSyntaxError.at("a condition has no name", text)
+            raise ExpressionSyntaxError.at("a condition cannot have a name", text)
         vectorized.add(Scope(SCHEMA).resolve(tree, text), text)
     return vectorized
 
@@ -79,12 +79,12 @@ def rows(*texts: str) -> pa.Table:
 )
 def test_texts_that_grow_too_much_are_refused(text: str) -> None:
     """All that is made of an event counts, not only the longest."""
-    with pytest.raises(ExpressionError, match="the texts that it makes can"):
+    with pytest.raises(ExpressionError, match="the strings that it creates can"):
         bound(text)
 
 
 def test_all_expressions_of_a_pattern_have_a_limit_together() -> None:
-    with pytest.raises(ExpressionError, match="all expressions make too many"):
+    with pytest.raises(ExpressionError, match="all expressions create are too long"):
         bound(*(f"repeat(s, 90) = '{number}'" for number in range(12)))
 
 
@@ -151,7 +151,7 @@ def test_joined_texts_are_made_once() -> None:
 def test_an_event_that_would_need_too_much_is_an_error() -> None:
     """And those beside it are not: it is told apart by halving, as other failures are."""
     vectorized = bound("length(repeat(s, 100)) > 1")
-    with pytest.raises(InvalidEventError, match="of a text of 800,000 bytes it can make") as caught:
+    with pytest.raises(InvalidEventError, match="from a string of 800,000 bytes it can create") as caught:
         vectorized.evaluate(rows("a", "b" * 800_000))
     assert caught.value.detail == "length(repeat(s, 100)) > 1"
     assert vectorized.evaluate(rows("a", "bb"))[0].to_pylist() == [True, True]
@@ -201,7 +201,7 @@ def test_regular_expressions_of_a_pattern_have_a_limit_together() -> None:
     pattern = Pattern.begin("a")
     for number in range(60):
         pattern = pattern.where(f"s RLIKE '{number}[a-z]{{0,99}}'")
-    with pytest.raises(ExpressionError, match="with this one the regular expressions are too large"):
+    with pytest.raises(ExpressionError, match="with this expression, the regular expressions are too large"):
         BoundPattern.of_pattern(pattern, SCHEMA)
 
 
@@ -315,11 +315,11 @@ def test_first_and_last_may_name_an_event_before_or_after() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("LAST(a.n, -1) = 1", "the second argument of LAST is a number"),
-        ("LAST(a.n, n) = 1", "the second argument of LAST is a number"),
-        ("FIRST(a.n, true) = 1", "the second argument of FIRST is a number"),
-        ("FIRST(a.n, 1.5) = 1", "the second argument of FIRST is a number"),
-        ("FIRST(a.n, 100000) = 1", "the offset of FIRST can be 10,000 at most"),
+        ("LAST(a.n, -1) = 1", "the second argument of LAST must be an integer literal"),
+        ("LAST(a.n, n) = 1", "the second argument of LAST must be an integer literal"),
+        ("FIRST(a.n, true) = 1", "the second argument of FIRST must be an integer literal"),
+        ("FIRST(a.n, 1.5) = 1", "the second argument of FIRST must be an integer literal"),
+        ("FIRST(a.n, 100000) = 1", "the offset of FIRST must be at most 10,000"),
         ("SUM(a.n, 1) = 1", ""),
         ("MAX(a.n, 1) = 1", ""),
         ("COUNT(a.n, 1) = 1", ""),

@@ -202,7 +202,7 @@ def test_the_set_of_an_endpoint_survives_each_failure(tmp_path: Path, faults: Fa
             state = done(state, step)
             with faults.off():
                 assert on_disk(path) == state
-        with faults.off(), pytest.raises(ConflictError, match="version 1 of 'a' was there before"):
+        with faults.off(), pytest.raises(ConflictError, match="version 1 of 'a' existed before"):
             RuleSet(path).put("a", rule("a", 1, pattern=graph("price > 99")))
 
     assert nth(faults, attempt, code=code) > 30

@@ -245,7 +245,7 @@ def test_values_are_those_of_pyarrow() -> None:
 
 @pytest.mark.parametrize("ask", [lambda event: event["prize"], lambda event: event.prize])
 def test_unknown_columns_are_named(ask: Callable[[Event], Any]) -> None:
-    with pytest.raises(InvalidEventError, match="'prize' is not a column that the condition has; it has key, price"):
+    with pytest.raises(InvalidEventError, match="'prize' is not a column of the condition; its columns are key, price"):
         see(lambda event, context: bool(ask(event)), [{"key": "k", "ts": NOON}], columns=["key", "price"])
 
 
@@ -330,7 +330,7 @@ def test_the_context_is_closed_afterwards() -> None:
     kept: list[ConditionContext] = []
     run(Pattern.begin("a").where(IterativeCondition(lambda event, context: bool(kept.append(context)))), "a1")
     for ask in (lambda c: c.timestamp, lambda c: c.current_processing_time, lambda c: c.events_for_pattern("a")):
-        with pytest.raises(RuntimeError, match="only until the condition has answered"):
+        with pytest.raises(RuntimeError, match="only until the condition has returned"):
             ask(kept[0])
 
 
@@ -411,7 +411,7 @@ def test_what_is_not_an_error_passes_unchanged(kind: type[BaseException]) -> Non
 
 
 def test_only_functions_make_conditions() -> None:
-    with pytest.raises(MalformedPatternError, match="made of a function, not of \"name = 'a'\""):
+    with pytest.raises(MalformedPatternError, match="needs a function, not \"name = 'a'\""):
         IterativeCondition("name = 'a'")  # type: ignore[arg-type]
 
 

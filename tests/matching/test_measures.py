@@ -123,7 +123,7 @@ def test_measures_have_the_aggregates_of_windows(measure: str, expected: Any) ->
     """Over the same events; z5, which is of another stage, cannot make ``10 / (a.n - 5)`` fail."""
     text = "a1(price=1.5) a2(price=2) a3(price=2.5) a4(price=null) z5"
     if "a.name, z.name" in measure:
-        with pytest.raises(ExpressionSyntaxError, match="COUNT ranges over the events of one stage"):
+        with pytest.raises(ExpressionSyntaxError, match="COUNT must use the events of a single stage"):
             measured(LOOP, text, measure)
         return
     matches = measured(LOOP, text, measure, "COUNT(a.*) AS length")
@@ -135,15 +135,15 @@ def test_measures_have_the_aggregates_of_windows(measure: str, expected: Any) ->
 @pytest.mark.parametrize(
     ("measure", "problem"),
     [
-        ("SUM(a.price) FILTER (WHERE z.n > 1)", "SUM ranges over the events of one stage"),
-        ("SUM(a.price + price)", "SUM ranges over the events of one stage"),
-        ("COUNT(*)", "COUNT ranges over the events of a stage, and names none"),
-        ("count_if(n > 1)", "COUNT_IF ranges over the events of a stage, and names none"),
-        ("SUM(a.*)", "\\* is for COUNT"),
+        ("SUM(a.price) FILTER (WHERE z.n > 1)", "SUM must use the events of a single stage"),
+        ("SUM(a.price + price)", "SUM must use the events of a single stage"),
+        ("COUNT(*)", "COUNT must name the stage whose events it uses"),
+        ("count_if(n > 1)", "COUNT_IF must name the stage whose events it uses"),
+        ("SUM(a.*)", "\\* is supported only in COUNT"),
         ("MAX(SUM(a.n))", "SUM inside MAX: aggregates cannot be nested"),
-        ("SUM(a.n) FILTER (WHERE COUNT(a.*) > 1)", "FILTER cannot hold an aggregate"),
+        ("SUM(a.n) FILTER (WHERE COUNT(a.*) > 1)", "FILTER cannot contain an aggregate"),
         ("upper(DISTINCT a.name)", "DISTINCT belongs to aggregates"),
-        ("LAST(a.n, 10001)", "the offset is from 0 to 10,000"),
+        ("LAST(a.n, 10001)", "the offset must be between 0 and 10,000"),
         ("LAST(a.n, a.n)", "the offset cannot depend on the elements"),
     ],
 )

@@ -63,7 +63,7 @@ def test_everything_that_was_said_is_drawn() -> None:
     for text in (
         "fails", "event = 'failed'", "until event = 'reset'", "consecutive", "3+", "not followed by", "alarm",
         "followed by any", "b", "next", "c", "?", "2..4", "relaxed", "followed by, < 1 min", "d", "within 10 min",
-        "after a match: SKIP_PAST_LAST_EVENT", "must not come", "the very next event", "any later one that fits",
+        "after a match: SKIP_PAST_LAST_EVENT", "must not occur", "the very next event", "any later one that fits",
     ):  # fmt: skip
         assert text in written
 
@@ -204,7 +204,7 @@ def test_long_chains_go_on_in_new_rows(length: int) -> None:
 def test_incomplete_pattern_can_be_drawn_but_has_no_automaton() -> None:
     pattern = Pattern.begin("a").not_followed_by("b")
     assert "b" in texts(drawn(pattern))
-    assert "<td>not followed by &quot;b&quot;</td><td>must not come</td>" in pattern._repr_html_()
+    assert "<td>not followed by &quot;b&quot;</td><td>must not occur</td>" in pattern._repr_html_()
     with pytest.raises(MalformedPatternError):
         pattern.to_svg("automaton")
 

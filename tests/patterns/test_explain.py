@@ -57,7 +57,8 @@ def test_stages_are_told_as_one_would_say_them() -> None:
         "     any event",
         "     within 1 h of the first event of the match",
         "window: less than 1 h from first to last event",
-        'after a match: SKIP_TO_FIRST: what began before its first event of "d" is discarded, and there must be one',
+        'after a match: SKIP_TO_FIRST: partial matches that began before its first event of "d" are discarded, '
+        "and the match must have such an event",
     ]
 
 

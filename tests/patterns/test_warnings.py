@@ -23,7 +23,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.warnings import diagnose
 from asterism.testing import check_independence, match
 
-NOTHING = "can take no (second )?event|nothing can match"
+NOTHING = "cannot take (any|a second) event|nothing can match"
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
 
 
@@ -75,53 +75,53 @@ def matches(pattern: Pattern, semantics: Semantics) -> list[list[str]]:
 NEVER: dict[str, tuple[Pattern, str]] = {
     "own events": (
         a().followed_by("b").where("kind = 'b' AND value > LAST(b.value)").one_or_more().followed_by("c"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, in arithmetic": (
         a().next("b").where("(value - MAX(b.value)) * 2 BETWEEN 1 AND 9").times(2),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, in both alternatives": (
         a().next("b").where("value > LAST(b.value) OR value < FIRST(b.value)"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, joined": (
         a().next("b").where("kind = 'b'").where("value > LAST(b.value)"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "a later stage": (
         a().where("value < LAST(b.value)").followed_by("b").where("kind = 'b'"),
-        'stage "a" can take no event: its condition is never TRUE',
+        'stage "a" cannot take any event: its condition is never TRUE',
     ),
     "a later stage, in a group": (
         Pattern.begin(a().where("LAST(c.value) > 1").next("b")).followed_by("c"),
-        'stage "a" can take no event: its condition is never TRUE',
+        'stage "a" cannot take any event: its condition is never TRUE',
     ),
     "not_next of every event": (a().not_next("n").followed_by("c"), 'after not_next("n") nothing can match'),
     "not_next of every event, at the end": (a().not_next("n"), 'after not_next("n") nothing can match'),
     "all that fits is forbidden": (
         a().not_followed_by("n").where("kind = 'b'").followed_by("b").where("kind = 'b' AND value > 0").next("c"),
-        'stage "b" can take no event',
+        'stage "b" cannot take any event',
     ),
     "greedy without an end": (
         a().followed_by("b").one_or_more().greedy().followed_by("c").where("kind = 'c'"),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, with the same condition": (
         a().next("b").where("kind = 'b'").times(1, 3).greedy().followed_by("c").where("kind = 'b' AND value > 1"),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, before a stage that occurs twice": (
         a().next("b").one_or_more().greedy().followed_by("c").where("kind = 'c'").times(2),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, before a loop": (
         a().next("b").one_or_more().greedy().followed_by("c").where("kind = 'c'").one_or_more(),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, before a group": (
         a().next("b").one_or_more().greedy().followed_by(Pattern.begin("c").where("kind = 'c'")),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, before groups in each other": (
         a()
@@ -129,66 +129,66 @@ NEVER: dict[str, tuple[Pattern, str]] = {
         .one_or_more()
         .greedy()
         .followed_by(Pattern.begin(Pattern.begin("c").next("d").optional()).times(2)),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "greedy, of a condition that is always true": (
         a().next("b").where("1 = 1").one_or_more().greedy().followed_by("c").where("kind = 'c'"),
-        'stage "c" can take no event',
+        'stage "c" cannot take any event',
     ),
     "what must come twice is forbidden": (
         no_b(a()).followed_by("z").where("kind = 'b'").times(2),
-        'stage "z" can take no event',
+        'stage "z" cannot take any event',
     ),
     "a loop is forbidden": (
         no_b(a()).followed_by("z").where("kind = 'b'").one_or_more().followed_by("c"),
-        'stage "z" can take no event',
+        'stage "z" cannot take any event',
     ),
-    "the first of a group is forbidden": (no_b(a()).followed_by(b("z").next("y")), 'stage "z" can take no event'),
+    "the first of a group is forbidden": (no_b(a()).followed_by(b("z").next("y")), 'stage "z" cannot take any event'),
     "all that fits is forbidden, after a loop": (
         no_b(a().one_or_more()).followed_by("z").where("kind = 'b'").next("c"),
-        'stage "z" can take no event',
+        'stage "z" cannot take any event',
     ),
     "a second event is forbidden": (
         a().followed_by("b").where("kind = 'b'").times(2).not_followed_by("n").where("kind = 'b'").followed_by("c"),
-        'stage "b" can take no second event',
+        'stage "b" cannot take a second event',
     ),
     "a second event of a loop is forbidden": (
         loop(2).greedy().not_followed_by("n").where("kind = 'b'").followed_by("c"),
-        'stage "b" can take no second event',
+        'stage "b" cannot take a second event',
     ),
     "own events, in a function": (
         a().next("b").where("abs(value - LAST(b.value)) < 5"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, as a bound": (
         a().next("b").where("value BETWEEN LAST(b.value) AND 9"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, in a list": (
         a().next("b").where("value IN (LAST(b.value), FIRST(b.value))"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, in a choice": (
         a().next("b").where("if(value > LAST(b.value), TRUE, FALSE)"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, in cases": (
         a().next("b").where("CASE WHEN value > LAST(b.value) THEN TRUE WHEN LAST(b.kind) = kind THEN TRUE END"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "own events, as what is compared with cases": (
         a().next("b").where("CASE LAST(b.value) WHEN 1 THEN TRUE END"),
-        'stage "b" can take no event: its condition is never TRUE',
+        'stage "b" cannot take any event: its condition is never TRUE',
     ),
     "a later stage of the first round": (
         Pattern.begin(Pattern.begin("x").where("value > LAST(y.value)").next("y")).one_or_more(),
-        'stage "x" can take no event: its condition is never TRUE',
+        'stage "x" cannot take any event: its condition is never TRUE',
     ),
     "a later stage of the first round, in a group in a group": (
         Pattern.begin(Pattern.begin(Pattern.begin("x").where("value > LAST(y.value)")).next("y")).times(2),
-        'stage "x" can take no event: its condition is never TRUE',
+        'stage "x" cannot take any event: its condition is never TRUE',
     ),
-    "nothing": (a().next("b").where("1 > 2"), 'stage "b" can take no event: its condition is never TRUE'),
+    "nothing": (a().next("b").where("1 > 2"), 'stage "b" cannot take any event: its condition is never TRUE'),
     "not_next of TRUE": (a().not_next("n").where("TRUE").followed_by("c"), 'after not_next("n") nothing can match'),
     "not_next of 1 = 1": (a().not_next("n").where("1 = 1"), 'after not_next("n") nothing can match'),
 }
@@ -258,7 +258,7 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
     ),
     "until reads a later stage": (
         a().followed_by("b").where("kind = 'b'").one_or_more().until("value > LAST(c.value)").next("c").where("kind = 'c'"),
-        'until of stage "b" never ends the loop',
+        'the until condition of stage "b" never ends the loop',
         a().followed_by("b").where("kind = 'b'").one_or_more().next("c").where("kind = 'c'"),
     ),
     "skip to its own first event": (
@@ -289,7 +289,9 @@ FAILS = loop().skip_strategy(AfterMatchSkipStrategy.skip_to_first("a", throw_on_
 
 
 def test_a_skip_that_always_fails_is_told() -> None:
-    assert messages_of(FAILS) == ['the first match ends the query: it cannot skip to its own first event, of stage "a"']
+    assert messages_of(FAILS) == [
+        'the first match fails the query: it cannot skip to its own first event, of stage "a"'
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PatternWarning)
         with pytest.raises(SkipStrategyError):
@@ -433,7 +435,11 @@ def test_what_is_told_is_true() -> None:
         claims = [
             (found.group(1), int(found.group(2) or 0))
             for message in messages_of(pattern)
-            if (found := re.search(r'"(\w+)" (?:can take no (?:second )?event|never takes more than (\d+))', message))
+            if (
+                found := re.search(
+                    r'"(\w+)" (?:cannot take (?:any|a second) event|never takes more than (\d+))', message
+                )
+            )
         ]
         if claims:
             with warnings.catch_warnings():
@@ -483,17 +489,17 @@ def test_it_is_told_once_where_the_pattern_is_used(make: Callable[[Pattern], Any
     """The warning points at the user's line."""
     with pytest.warns(PatternWarning) as record:
         make(NEVER["own events"][0])
-    assert first_line(record) == 'stage "b" can take no event: its condition is never TRUE'
+    assert first_line(record) == 'stage "b" cannot take any event: its condition is never TRUE'
 
 
 def test_explain_tells_it() -> None:
     lines = WITHOUT["before a strict last stage"][0].explain().splitlines()
-    assert 'surprising: not_followed_by("n") has no effect' in lines
+    assert 'warning: not_followed_by("n") has no effect' in lines
 
 
 def test_a_condition_that_does_not_parse_is_told_elsewhere() -> None:
     assert messages_of(a().next("b").where("value >").one_or_more().greedy().next("c").where("value >")) == [
-        'stage "c" can take no event'
+        'stage "c" cannot take any event'
     ]
 
 
@@ -501,3 +507,10 @@ def test_long_conditions_are_read() -> None:
     text = " OR ".join(f"value = {number}" for number in range(1000))
     assert messages_of(a().next("b").where(f"({text}) AND value > LAST(b.value)")) != []
     assert json.loads(json.dumps(text)) == text
+
+
+def test_a_match_may_end_before_forbidden_stages() -> None:
+    """The stages after the loop can be omitted, so that its second event completes the match."""
+    pattern = Pattern.begin("a").times(2).not_followed_by("b").not_followed_by("c").next("d").optional()
+    assert messages_of(pattern) == []
+    assert match(pattern, "a1 b2").by_stage() == [{"a": ["a1", "b2"]}]

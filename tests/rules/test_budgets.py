@@ -119,7 +119,7 @@ def test_what_it_found_before_is_kept() -> None:
     assert error["error"] == (
         "LimitExceededError: a key has more than 2 partial matches\n"
         "  stage \"b\", key 'ann', event of 1970-01-01T00:00:05.000000\n"
-        "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; docs/limits.md tells more"
+        "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
     )
 
 
@@ -158,7 +158,7 @@ def test_the_query_can_fail_instead(failing: str) -> None:
     assert str(caught.value) == (
         'the pattern processor "ab" version 1: a key has more than 1 partial matches\n'
         "  stage \"b\", key 'ann', event of 1970-01-01T00:00:02.000000\n"
-        "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; docs/limits.md tells more"
+        "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
     )
 
 
@@ -226,16 +226,14 @@ def test_no_memory_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(kernels, "advance_keys", full)
         with pytest.raises(LimitExceededError) as caught:
             driver.batch([e(3, "z")], watermark=3)
-    assert 'The heaviest in it: the pattern processor "good" version 1 with 2 partial matches before it.' in str(
-        caught.value
-    )
+    assert 'Largest part: the pattern processor "good" version 1 with 2 partial matches before it.' in str(caught.value)
     assert (driver.stores[0].header, driver.stores[0].pages) == before
     assert driver.batch([e(3, "z")], watermark=3).found == [("good", 1, ("ann",), "a1 z3")]
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "10", 10**10, 1.5])
 def test_limits_of_rules_are_checked(limit: Any) -> None:
-    with pytest.raises(PatternProcessorError, match="maxPartialMatches is an integer from 1 to 1000000000"):
+    with pytest.raises(PatternProcessorError, match="maxPartialMatches must be an integer from 1 to 1000000000"):
         processor("ab", 1, chain("a", "b"), max_partial_matches=limit)
 
 

@@ -67,7 +67,7 @@ def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCa
         ("WARNING", "refused: /rules.json: bad version 1: unknown column 'colour'"),
         ("INFO", "pattern processors 2: ab replaced, version 1 -> 2, accepted"),
         ("INFO", "pattern processors 2: cd removed, version 1 -> -, accepted"),
-        ("WARNING", "pattern processors: discovery failed, set 2 goes on: ConnectionError: gone"),
+        ("WARNING", "pattern processors: discovery failed, set 2 stays in force: ConnectionError: gone"),
     ]
     assert not any("\n" in record.getMessage() for record in caplog.records)
 
@@ -90,9 +90,9 @@ def test_a_folder_belongs_to_the_query_that_was_started_last(tmp_path: Path) -> 
     second = coordinator(tmp_path)
     second.on_pattern_processors_updated([version(2)])
     first.close()
-    with pytest.raises(StateError, match="another query has begun to use the folder"):
+    with pytest.raises(StateError, match="another query has started to use the folder"):
         first.on_pattern_processors_updated([version(3)])
-    with pytest.raises(StateError, match="another query has begun to use the folder"):
+    with pytest.raises(StateError, match="another query has started to use the folder"):
         first.committed(1)
     second.committed(2)
     status = FolderStore(str(tmp_path)).read_status()
@@ -209,7 +209,7 @@ def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog
     manager.start(blocked.factory())
     until(lambda: manager.store.read_status().state == INTERRUPTED)
     before_polls = manager.status.looked
-    assert manager.store.read_status().error == "TimeoutError: a look has not returned for more than 0.5 seconds"
+    assert manager.store.read_status().error == "TimeoutError: a poll has not returned for more than 0.5 seconds"
     for _ in range(3):
         manager._check_poll()
     assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
@@ -294,7 +294,7 @@ def test_nobody_waits_while_rules_are_tried_out(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_is_no_processor_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PatternProcessorError, match="the discoverer has found 5"):
+    with pytest.raises(PatternProcessorError, match="the discoverer returned 5"):
         coordinator(tmp_path).on_pattern_processors_updated([5])  # type: ignore[list-item]
 
 
@@ -360,8 +360,8 @@ def test_a_version_keeps_its_definition_for_the_life_of_a_store(tmp_path: Path) 
     manager.on_pattern_processors_updated([version(2)])
     for _ in range(2):
         manager.on_pattern_processors_updated([other])
-        assert "version 1 of 'ab' was another definition before" in manager.status.refused["ab"]
-        assert "give it a version that has not been used: 3" in manager.status.refused["ab"]
+        assert "version 1 of 'ab' already had another definition" in manager.status.refused["ab"]
+        assert "use a version that has not been used: 3" in manager.status.refused["ab"]
         assert manager.status.processors == {"ab": 2}
         manager.on_pattern_processors_updated([])
         manager.on_pattern_processors_updated([other])
@@ -409,7 +409,7 @@ def test_an_instant_is_the_same_in_all_zones(tmp_path: Path) -> None:
     assert len(texts) == 1
     assert '"timestamp": "2026-01-31T12:00:00+00:00"' in texts.pop()
     manager.on_pattern_processors_updated([version(1, timestamp=NOON + timedelta(seconds=1))])
-    assert "was another definition before" in manager.status.refused["ab"]
+    assert "already had another definition" in manager.status.refused["ab"]
 
 
 @pytest.mark.parametrize("time", [datetime.min, datetime.max])
@@ -433,7 +433,7 @@ def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_p
     versions.write_text(versions.read_text().replace(*digests))
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([processor("ab", 1, chain("a", "c"), timestamp=ELSEWHERE[1])])
-    assert "was another definition before" in manager.status.refused["ab"]
+    assert "already had another definition" in manager.status.refused["ab"]
     manager.on_pattern_processors_updated([late])
     assert (manager.status.refused, manager.status.processors) == ({}, {"ab": 1})
 

@@ -199,7 +199,7 @@ def test_what_a_run_leaves_out_is_not_compiled_and_told(tmp_path: Path) -> None:
     manager = coordinator(tmp_path, ["ab", "cd"])
     manager.on_pattern_processors_updated([version(2), version(1, "cd")])
     assert names_of(manager) == ({"ab": 1}, ())
-    left_out = "left out by run(without=...)"
+    left_out = "excluded by run(without=...)"
     assert FolderStore(str(tmp_path)).read_status().killed == {"ab": left_out, "cd": left_out}
 
 
@@ -229,5 +229,5 @@ def test_a_name_means_one_rule(name: str, left: list[str]) -> None:
 
 @pytest.mark.parametrize("names", ["ab", [""], ["x" * 300], ["a\nb"], [5], 5])
 def test_names_are_names(names: Any) -> None:
-    with pytest.raises(StreamDefinitionError, match=r"without is a list of names|is not the name"):
+    with pytest.raises(StreamDefinitionError, match=r"without must be a list of names|is not the name"):
         kill_list.checked_names(names)

@@ -87,7 +87,7 @@ def test_stages_are_looked_for_only_if_all_are_known() -> None:
     document = json.loads(Pattern.begin("a").next("b").where("price > LAST(a.price)").to_json())
     document["nodes"][0]["name"] = None
     assert [problem.message for problem in check(json.dumps(document)).problems][1:] == [
-        "root: the edge 'a' -> 'b' names an unknown node"
+        "root: the edge 'a' -> 'b' refers to an unknown node"
     ]
 
 
@@ -119,7 +119,7 @@ def test_types_have_the_names_of_spark(text: str, expected: pa.DataType) -> None
     ["", "strin", "array", "array<x>", "map<int>", "struct<>", "variant", "decimal(99)", "int; DROP TABLE x", "?"],
 )
 def test_other_types_are_refused(text: str) -> None:
-    with pytest.raises(StreamDefinitionError, match="not a type of Spark SQL"):
+    with pytest.raises(StreamDefinitionError, match="not a Spark SQL type"):
         type_of(text)
 
 
@@ -138,10 +138,10 @@ def test_summary_is_short() -> None:
     [
         (["--column", "price"], "write its name and its type, as in price:double"),
         (["--column", ":double"], "write its name and its type"),
-        (["--column", "price:money"], "not a type of Spark SQL: 'money'"),
+        (["--column", "price:money"], "not a Spark SQL type: 'money'"),
         (["--column", "x:int", "--column", "x:int"], "--column names 'x' twice"),
-        (["--column", "x:int", "--input", "pattern.json"], "use one of them"),
-        (["--time", "ts"], "--time goes with --input"),
+        (["--column", "x:int", "--input", "pattern.json"], "cannot be combined"),
+        (["--time", "ts"], "--time requires --input"),
         (["--input", "nowhere"], "does not exist"),
         (["nowhere.json"], "does not exist"),
     ],
@@ -179,7 +179,7 @@ def test_what_is_surprising_is_a_warning_at_its_stage() -> None:
     checked = check(text, SCHEMA)
     [warning] = checked.warnings
     assert (checked.pattern, checked.problems) == (pattern, [])
-    assert warning.message == 'stage "b" can take no event: its condition is never TRUE'
+    assert warning.message == 'stage "b" cannot take any event: its condition is never TRUE'
     assert text.splitlines()[warning.line : warning.line + 1] == ['      "name": "b",']
 
 
@@ -188,7 +188,7 @@ def test_validate_prints_warnings_and_succeeds(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["validate", str(tmp_path / "a.json")])
     assert result.exit_code == 0
     first, *_, last = result.output.splitlines()
-    assert first.endswith(': warning: stage "b" can take no event: its condition is never TRUE')
+    assert first.endswith(': warning: stage "b" cannot take any event: its condition is never TRUE')
     assert last.endswith("ok, 2 stages (a, b), NO_SKIP")
 
 
@@ -222,8 +222,8 @@ def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
         "colour": "red",
     }
     assert problems_of(rule) == {
-        "/id": "an id is a text of 1 to 200 printable characters",
-        "/version": "a version is an integer from 0 to 2147483647",
+        "/id": "an id must be a string of 1 to 200 printable characters",
+        "/version": "a version must be an integer from 0 to 2147483647",
         "/key/0": "key: unknown column 'usr'",
         "/key/1": "key: the expression is incomplete",
         "/pattern/nodes/0/condition/expression": "pattern: a: condition: unknown column 'prise'",
@@ -237,7 +237,7 @@ def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:
 def test_measures_and_a_function_hide_no_other_problem() -> None:
     rule = RULE | {"select": ["LAST(z.price)"], "function": "f", "key": ["usr"]}
     assert problems_of(rule) == {
-        "/function": "a processor has measures (select) or a function",
+        "/function": "a processor can have measures (select) or a function",
         "/key/0": "key: unknown column 'usr'",
         "/select/0": "select: unknown stage 'z'",
     }
@@ -253,5 +253,5 @@ def test_a_rule_is_warned_of() -> None:
     checked = check_processor(RULE | {"pattern": json.loads(pattern.to_json())}, lambda pointer: (1, 1), SCHEMA)
     assert checked.processor is not None
     assert [warning.message for warning in checked.warnings] == [
-        'pattern: stage "b" can take no event: its condition is never TRUE'
+        'pattern: stage "b" cannot take any event: its condition is never TRUE'
     ]

@@ -74,10 +74,10 @@ def test_a_name_may_have_dots_and_backquotes(spark: SparkSession, folder: Path, 
 
 def test_what_is_no_column_is_refused(spark: SparkSession) -> None:
     df = spark.createDataFrame([], "ts TIMESTAMP, who STRING")
-    with pytest.raises(StreamDefinitionError, match="key is a column or a list of them"):
+    with pytest.raises(StreamDefinitionError, match="key must be a column or a list of columns"):
         KeyedStream(df, key=F.col("who"))  # type: ignore[arg-type]
     for options in ({"key": "who", "time": F.col("ts")}, {"key": ["who", 1]}):
-        with pytest.raises(StreamDefinitionError, match="columns are named by texts"):
+        with pytest.raises(StreamDefinitionError, match="a column name must be a string"):
             KeyedStream(df, **options)
     with pytest.raises(StreamDefinitionError, match='"who" is named twice'):
         KeyedStream(df, key=["who", "who"])
@@ -90,8 +90,8 @@ def test_what_is_no_sink_is_refused(spark: SparkSession, folder: Path) -> None:
     pattern = CEP.pattern(streams(spark, folder)[1], PAIR)
     for sinks, options, expected in (
         ({}, {}, "there is no sink"),
-        ({"matches": "/path"}, {}, "the sink of \"matches\" is '/path'"),
-        ({"matches": print}, {"trigger": "1 second"}, "a trigger is a dict, not '1 second'"),
+        ({"matches": "/path"}, {}, "the sink of \"matches\" must be a function, not '/path'"),
+        ({"matches": print}, {"trigger": "1 second"}, "a trigger must be a dict, not '1 second'"),
     ):
         with pytest.raises(StreamDefinitionError, match=expected):
             pattern.run(sinks, checkpoint="unused", **options)  # type: ignore[arg-type]

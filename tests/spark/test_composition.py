@@ -293,5 +293,5 @@ def test_a_failure_while_all_operators_end(case: Case) -> None:
 
 def test_an_operator_that_goes_on_is_not_ended_behind(case: Case) -> None:
     numbered = rows_of(connected(case.stream, case.folder, False))
-    with pytest.raises(StreamDefinitionError, match="the operator from which it comes goes on"):
+    with pytest.raises(StreamDefinitionError, match="its upstream operator is not"):
         rows_of(windowed(numbered, case.folder, True))

@@ -217,20 +217,20 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(spark: SparkSession) -
     stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS INT) AS id", "timestamp")
     assert refused(lambda: Side(side, on="id", how="right")) == (
         "a broadcast table cannot be joined as 'right'\n"
-        "  Whether one of its rows has no partner, only a task that sees all of the probe could tell.\n"
-        "  Hint: one of inner, left, left_semi, left_anti"
+        "  Only a task that reads the whole probe side could find the rows without a match.\n"
+        "  Hint: use one of inner, left, left_semi, left_anti"
     )
     assert refused(lambda: Side(side, on=[])) == (
-        'a broadcast table is joined on columns\n  Hint: Side(customers, on="customer_id")'
+        'a broadcast table needs join columns\n  Hint: Side(customers, on="customer_id")'
     )
     assert refused(lambda: Side(side, on="id", how="left_anti", select=["Name"])) == (
-        "a table that is joined as left_anti brings no columns"
+        "a table that is joined as left_anti adds no columns"
     )
     assert refused(lambda: Side(side, on="idd")) == (
         "unknown column 'idd'\n  of the broadcast table\n  Columns: id, Name\n  Hint: did you mean 'id'?"
     )
     assert refused(lambda: multi_broadcast_join(probe)) == (
-        "there is nothing to join with\n"
+        "a join needs at least one table\n"
         '  Hint: multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))'
     )
     assert refused(lambda: multi_broadcast_join(probe, {"a": Side(side, on="id")}, a=Side(side, on="id"))) == (
@@ -240,12 +240,12 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(spark: SparkSession) -
         '"people" is a DataFrame\n  Hint: people=Side(people, on="a column of both")'
     )
     assert refused(lambda: multi_broadcast_join(probe, rates=Side(stream, on="id"))) == (
-        '"rates" is a stream, and only a table can be broadcast whole\n'
+        '"rates" is a stream, and only a static table can be broadcast\n'
         "  Hint: read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator"
     )
     assert refused(lambda: multi_broadcast_join(probe, people=Side(side, on={"item_id": "id"}))) == (
         "unknown column 'item_id'\n"
-        '  which the table "people" is joined on\n'
+        '  in the join columns of the table "people"\n'
         "  Columns: id, item, name\n"
         "  Hint: did you mean 'item'?"
     )
@@ -383,7 +383,7 @@ def test_tables_that_do_not_lie_together_are_shuffled_once(
 ) -> None:
     expected = rows(journeys(tables(spark)))
     with bucketed(spark, tmp_path, buckets) as inputs:
-        with pytest.warns(UserWarning, match="do not lie together by their keys: Spark shuffles them"):
+        with pytest.warns(UserWarning, match="are not partitioned by their keys: Spark shuffles them"):
             together = journeys(inputs or tables(spark), co_partitioned=True)
         assert rows(together) == expected
         assert shuffles(explain(together)) == 1
@@ -441,9 +441,9 @@ def test_inputs_that_are_not_partitioned_by_a_key_are_refused(spark: SparkSessio
 
     keyless = KeyedStream(spark.range(3))
     assert refused(lambda: connect(Both(), left=keyless, co_partitioned=True).output("out")) == (
-        'the input "left" has no key to be partitioned by'
+        'the input "left" has no key by which it can be partitioned'
     )
     stream = KeyedStream(spark.readStream.format("rate").load().selectExpr("value AS id"), key="id")
     assert refused(lambda: connect(Both(), left=stream, co_partitioned=True)) == (
-        "co_partitioned is for bounded, keyed inputs\n  Hint: join broadcast tables first: multi_broadcast_join"
+        "co_partitioned is supported only for bounded, keyed inputs\n  Hint: join broadcast tables first: multi_broadcast_join"
     )

@@ -66,11 +66,11 @@ def test_a_query_that_a_rule_has_brought_down_starts_again_without_it(
     assert started is not None
     started.awaitTermination()
     assert query.found == [("ab", 1, ("ann",), "a1 b2")]
-    reason = {"bad": "left out by run(without=...)"} if how == "without" else {"bad@1": "it divides by zero"}
+    reason = {"bad": "excluded by run(without=...)"} if how == "without" else {"bad@1": "it divides by zero"}
     assert status_of(str(query.checkpoint)).killed == reason
     if how == "kill":
         assert "bad@1, since " in cli("killed", str(query.checkpoint))
-        assert "bad@1 may come in again" in cli("unkill", str(query.checkpoint), "bad@1")
+        assert "bad@1 is admitted again" in cli("unkill", str(query.checkpoint), "bad@1")
     query.events(e(5, "b"), e(6, "tick"))
     query.once()  # it is not left out any more, and stays disabled
     query.rules(AB, bad(2, Pattern.begin("a").where("kind = 'z'")))

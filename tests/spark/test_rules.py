@@ -129,7 +129,7 @@ def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path:
     query.once()
     query.options["store"] = str(tmp_path / "another")
     query.events(e(2, "b"))
-    with pytest.raises(StreamingQueryException, match="the checkpoint knows 2 sets of pattern processors"):
+    with pytest.raises(StreamingQueryException, match="the checkpoint has 2 sets of pattern processors"):
         query.once()
     query.options["store"] = str(tmp_path / "store")
     query.once()
@@ -463,7 +463,7 @@ def test_what_is_bad_is_refused_alone(spark: SparkSession, tmp_path: Path) -> No
         "column": ({"pattern": graph("colour = 'a'")}, "unknown column 'colour'"),
         "type": ({"pattern": graph("kind + 1")}, "kind + 1"),
         "stages": ({"pattern": graph("kind = 'a'", 10_000)}, "too large"),
-        "negative": ({"version": -1, "pattern": good}, "a version is an integer from 0"),
+        "negative": ({"version": -1, "pattern": good}, "a version must be an integer from 0"),
         "function": ({"pattern": good, "function": "os.system"}, "the function 'os.system' is not known"),
         "subquery": ({"pattern": graph(reads)}, "SELECT"),
         "file": ({"pattern": graph(f"read_csv('{forbidden}')")}, "read_csv"),
@@ -487,7 +487,7 @@ def test_what_is_bad_is_refused_alone(spark: SparkSession, tmp_path: Path) -> No
         for name, (_, reason) in bad.items():
             assert reason in status.refused[name], name
         query.write("[{]")  # nothing of it can be read: everything stays
-        until(lambda: all("not JSON" in query.status.refused.get(name, "") for name in ("ab", "far")), query.query)
+        until(lambda: all("invalid JSON" in query.status.refused.get(name, "") for name in ("ab", "far")), query.query)
         query.send(e(5, "b", "bob"))
     assert query.found == [
         ("ab", 1, ("ann",), "a1 b2"),

@@ -118,7 +118,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
         )
 
     run(FUNNEL)
-    with pytest.raises(StreamingQueryException, match="made with 32 key groups, this query has 64"):
+    with pytest.raises(StreamingQueryException, match="created with 32 key groups, but this query has 64"):
         run(FUNNEL, key_groups=64)
     with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
         run(ABSENCE)

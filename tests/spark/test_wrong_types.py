@@ -164,7 +164,7 @@ def test_a_column_is_no_option(spark: SparkSession) -> None:
 def test_a_surprise_is_told_where_the_query_is_described(spark: SparkSession) -> None:
     """Once, at the user's line; results that are made of it, and workers, are quiet."""
     pattern = Pattern.begin("a").next("b").where("kind > LAST(b.kind)").times(2)
-    with pytest.warns(PatternWarning, match='stage "b" can take no event') as record:
+    with pytest.warns(PatternWarning, match='stage "b" cannot take any event') as record:
         stream = CEP.pattern(keyed(spark), pattern, semantics=Semantics.DEFAULT)
     assert [warning.filename for warning in record.list] == [__file__]
     assert stream.matches.collect() == []

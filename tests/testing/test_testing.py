@@ -244,7 +244,7 @@ def test_words_move_the_clock() -> None:
 
 
 def test_in_processing_time_a_bar_says_no_time() -> None:
-    with pytest.raises(InvalidEventError, match="says no time"):
+    with pytest.raises(InvalidEventError, match="has no time"):
         match(AB, "a1 | b2", time=None)
 
 
@@ -449,7 +449,7 @@ def test_what_is_missing_is_shown_with_how_far_it_came() -> None:
           - a1 b2 c4
             a5 b6 c7   a5 b6 c7 @7s
 
-          a1 b2 c4: came as far as a1 b2, until x3@3s
+          a1 b2 c4: reached a1 b2, which was dropped at x3@3s
           events: a1@1s b2@2s x3@3s c4@4s a5@5s b6@6s c7@7s
     """)
 
@@ -509,10 +509,10 @@ def test_stages_that_differ_are_shown() -> None:
     ("pattern", "text", "expected", "note"),
     [
         (AB, "x1 b2", "a1 b2", "no partial match began with its events"),
-        (AB, "a1", "a1 b2", "came as far as a1, and waits for more"),
-        (AB, "a1@9s | b2@1s", "a1 b2", "b2 came late"),
-        (AB.within(SECOND), "a1 x2 b3", "a1 b3", "came as far as a1, which timed out at 2s"),
-        (AB.within(SECOND), "a1", "a1 b3", "came as far as a1, which timed out at 2s"),
+        (AB, "a1", "a1 b2", "reached a1, which still waits for more events"),
+        (AB, "a1@9s | b2@1s", "a1 b2", "b2 arrived late"),
+        (AB.within(SECOND), "a1 x2 b3", "a1 b3", "reached a1, which timed out at 2s"),
+        (AB.within(SECOND), "a1", "a1 b3", "reached a1, which timed out at 2s"),
     ],
 )
 def test_how_far_a_match_came(pattern: Pattern, text: str, expected: str, note: str) -> None:
@@ -604,7 +604,7 @@ def test_under_pytest_only_the_difference_is_shown(tmp_path: Path) -> None:
         E           a1 b2      a1 b2 @2s
         E         - a3 b5
         E
-        E         a3 b5: came as far as a3, until x4@4s
+        E         a3 b5: reached a3, which was dropped at x4@4s
         E         events: a1@1s b2@2s a3@3s x4@4s b5@5s
         """)
 

@@ -85,10 +85,10 @@ def test_first_condition_is_never_met() -> None:
             "2 events",
             "",
             "event 1  1  kind='x'",
-            "  begins nothing: kind = 'a' is false (kind='x')",
+            "  begins no match: kind = 'a' is false (kind='x')",
             "",
             "event 2  2  kind='b'",
-            "  begins nothing: kind = 'a' is false (kind='b')",
+            "  begins no match: kind = 'a' is false (kind='b')",
             "",
             "no matches",
         ]
@@ -158,7 +158,7 @@ def test_loop_that_ends_narrows_what_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("a1 b21", "window over: 10 ms after its first event (1); event 2 comes 10 ms after its end"),
+        ("a1 b21", "window over: 10 ms after its first event (1); event 2 is 10 ms after its end"),
         ("a1 b11", "window over: 10 ms after its first event (1)"),
         ("a1 x2", "window over: 10 ms after its first event (1)"),
     ],
@@ -173,7 +173,7 @@ def test_window(words: str, text: str) -> None:
 def test_window_between_neighbouring_events() -> None:
     pattern = stage(begin().followed_by("b")).within(ms(10), WithinType.PREVIOUS_AND_CURRENT)
     assert reason(traced(pattern, "a1 b13")) == (
-        "window between neighbouring events over: 10 ms after the event before (1); event 2 comes 2 ms after its end"
+        "window between neighbouring events over: 10 ms after the event before (1); event 2 is 2 ms after its end"
     )
 
 
@@ -181,7 +181,7 @@ def test_window_between_repetitions() -> None:
     pattern = stage(begin().times_or_more(1, within=ms(5)).followed_by("b"))
     found = traced(pattern, "a1 a9 b10")
     assert [step.reason for step in found.steps if step.event == 2 and step.why is Why.GAP] == [
-        "a repetition had to come less than 5 ms after event 1, this one comes 8 ms after"
+        "a repetition must occur less than 5 ms after event 1, this event is 8 ms after it"
     ]
 
 
@@ -201,7 +201,7 @@ def test_greedy() -> None:
     pattern = begin("g").times(1, 2).greedy().next("b").where("price > 0")
     found = traced(pattern, "g1=1 g2=1 g3=1")
     greedy = [step for step in found.steps if step.why is Why.GREEDY]
-    assert greedy[0].reason == "the greedy g takes the event, kind = 'g' is true (kind='g')"
+    assert greedy[0].reason == "the greedy loop g takes the event, kind = 'g' is true (kind='g')"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_forbidden_event(pattern: Pattern, words: str, text: str) -> None:
 
 def test_forbidden_event_without_a_condition() -> None:
     assert reason(traced(stage(begin().not_next("n").followed_by("b")), "a1 n2")) == (
-        'forbidden event, not next "n": any event is one'
+        'forbidden event, not next "n": it forbids every event'
     )
 
 
@@ -226,16 +226,16 @@ def test_absence_that_makes_a_match() -> None:
     found = traced(stage(begin().not_followed_by("n")).within(ms(9)), "a1 x2")
     assert lines_of(found, waits=True) == [
         "#1 a=[1] begins; waits for the end of the window without n",
-        "#1 waits on for the end of the window without n: kind = 'n' is false (kind='x')",
-        "begins nothing: kind = 'a' is false (kind='x')",
-        "match 1, as no n came: #1 a=[1]",
+        "#1 keeps waiting for the end of the window without n: kind = 'n' is false (kind='x')",
+        "begins no match: kind = 'a' is false (kind='x')",
+        "match 1, because no n occurred: #1 a=[1]",
     ]
 
 
 def test_last_stage_that_must_not_be_next() -> None:
     found = traced(stage(begin().not_next("n")), "a1")
     assert found.steps[0].waits_for == ("an event that is not n",)
-    assert reason(found) == "the input ends, and it still waits for an event that is not n"
+    assert reason(found) == "the input ends while it still waits for an event that is not n"
 
 
 def test_skipped_after_a_match() -> None:
@@ -254,7 +254,7 @@ def test_match_that_is_held_back() -> None:
     found = traced(pattern, "a1=1 a2=2 b3=2")
     assert "#3 a=[2] b=[3] is complete, but held back: #1 began earlier and could still discard it" in lines_of(found)
     assert lines_of(found)[-2:] == [
-        "#1 is dropped: the input ends, and it still waits for b",
+        "#1 is dropped: the input ends while it still waits for b",
         "match 1: #3 a=[2] b=[3]",
     ]
     open_end = str(traced(pattern, "a1=1 a2=2 b3=2", drain=False))
@@ -265,8 +265,8 @@ def test_in_flinks_semantics_a_forbidden_event_can_end_it_all() -> None:
     pattern = stage(stage(Pattern.begin(begin("g").optional()).not_followed_by("n")).followed_by("b"))
     found = traced(pattern, "n1 g2", semantics=Semantics.FLINK)
     assert lines_of(found, waits=True) == [
-        "begins nothing: forbidden event, not followed by \"n\": kind = 'n' is true (kind='n')",
-        "begins nothing: a forbidden event came before any was taken, which ends it all in Flink",
+        "begins no match: forbidden event, not followed by \"n\": kind = 'n' is true (kind='n')",
+        "begins no match: a forbidden event arrived before any event was taken; in Flink, nothing can match after it",
     ]
     assert traced(pattern, "n1 g2 b3").matches
 
@@ -420,7 +420,7 @@ def test_skip_strategy_that_must_find_its_stage(name: str) -> None:
 def test_late_events_are_told() -> None:
     found = traced(stage(begin().followed_by("b")), "a10 b12 a5", max_out_of_orderness=ms(3), drain=False)
     assert found.late == (3,)
-    assert lines_of(found)[-1] == "late: the watermark is 3 ms past its time; it takes no part"
+    assert lines_of(found)[-1] == "late: the watermark is 3 ms past the time of the event; it is not matched"
     assert "event 3  5  kind='a'" in str(found)
 
 
@@ -441,7 +441,7 @@ def test_watermark_sees_the_events_of_other_keys() -> None:
 def test_event_without_a_time() -> None:
     events = [{"kind": "a", "t": None}, {"kind": "a", "t": 1}]
     found = trace(begin(), events, time="t")
-    assert lines_of(found)[0] == "without a time, and so without a place among the others; it takes no part"
+    assert lines_of(found)[0] == "the event has no time; it is not matched"
     assert len(found.matches) == 1
 
 
@@ -462,7 +462,7 @@ def test_timestamps_are_told_as_they_are() -> None:
     events = [{"kind": "a", "at": noon}, {"kind": "b", "at": noon + timedelta(hours=2)}]
     found = trace(stage(begin().followed_by("b")).within(timedelta(hours=1)), events, time="at")
     assert "time passes  2025-01-01 13:00:00\n" in str(found)
-    assert "event 2 comes 1 h after its end" in str(found)
+    assert "event 2 is 1 h after its end" in str(found)
     assert found.timeouts[0].time == noon + timedelta(hours=1)
 
 
@@ -483,7 +483,7 @@ def test_closest_partial_match_is_the_one_that_got_farthest() -> None:
 
 def test_closest_counts_repetitions() -> None:
     found = traced(stage(begin().times(4).consecutive().next("b")), "a1 a2 x3")
-    assert found.progress == "reached a 2 times (4 wanted), stage 1 of 2"
+    assert found.progress == "reached a 2 times (4 required), stage 1 of 2"
 
 
 # ---------------------------------------------------------------------------------------------------- bounds
@@ -511,11 +511,11 @@ def test_only_dropped() -> None:
 
 def test_same_reason_of_many_is_told_once() -> None:
     found = traced(stage(begin().followed_by("b")), " ".join(f"a{n}" for n in range(1, 12)) + " x12")
-    assert "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more wait on for b: kind = 'b' is false (kind='x')" in lines_of(
+    assert "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more keep waiting for b: kind = 'b' is false (kind='x')" in lines_of(
         found, waits=True
     )
     assert lines_of(found)[-1] == (
-        "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more are dropped: the input ends, and it still waits for b"
+        "#1, #2, #3, #4, #5, #6, #7, #8 and 3 more are dropped: the input ends while it still waits for b"
     )
 
 
@@ -595,10 +595,10 @@ def test_command_says_what_is_wrong() -> None:
     files = (EXAMPLES / "patterns/left_open.json", "--input", EXAMPLES / "data/ssh_auth.csv", "--time", "ts")
     result = run("trace", *files, "--key", "x")
     assert result.exit_code == 2
-    assert "one value for each column" in result.stderr
+    assert "one value is required for each column" in result.stderr
     result = run("trace", *files, "--key-column", "ip", "--key", "85.245.107.4")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: no event has the key ip='85.245.107.4'\n  Keys are:\n")
+    assert result.stderr.startswith("Error: no event has the key ip='85.245.107.4'\n  Existing keys:\n")
     assert "did you mean ip='85.245.107.41'" in result.stderr
 
 
@@ -621,7 +621,7 @@ def test_files_of_all_formats_are_read(tmp_path: Path, name: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(StreamDefinitionError, match="no file of a known format"):
+    with pytest.raises(StreamDefinitionError, match="no file in a supported format"):
         read_events(tmp_path)
     (tmp_path / "a.parquet").write_text("not parquet", encoding="utf-8")
     with pytest.raises(StreamDefinitionError, match=r"a\.parquet cannot be read"):

@@ -195,7 +195,9 @@ def test_kinds_of_firings_are_told_with_their_contents() -> None:
 
 def test_what_does_not_occur_is_not_in_the_legend() -> None:
     root = ET.fromstring(draw(TEN, ON_TIME, "in 1@1\nwatermark 10"))
-    assert not {"the clock moves", "fires early", "fires late", "allowed lateness", "its gap"} & set(texts(root))
+    assert not {"processing time advances", "fires early", "fires late", "allowed lateness", "its gap"} & set(
+        texts(root)
+    )
 
 
 def test_an_element_stands_at_its_time_and_below_those_that_came_before() -> None:

@@ -296,7 +296,7 @@ def test_what_cannot_be_kept_is_an_error() -> None:
             ctx.state["x"] = object()
             return TriggerResult.CONTINUE
 
-    with pytest.raises(OperatorError, match="cannot be kept"):
+    with pytest.raises(OperatorError, match="cannot be stored"):
         harness(Hoards(1)).feed(events(1))
 
 

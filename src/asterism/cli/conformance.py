@@ -28,7 +28,7 @@ SHORT = 200
     "--engine",
     default="kernel",
     show_default=True,
-    help="What runs the cases: the kernel, or an engine that a program has registered.",
+    help="The engine that runs the cases: the kernel, or one that a program has registered.",
 )
 @click.option(
     "--cuts",
@@ -37,15 +37,17 @@ SHORT = 200
     show_default=True,
     help="How the events between two watermarks arrive: together, one by one, or cut at random.",
 )
-@click.option("--seed", default=0, show_default=True, help="For the random cuts.")
-@semantics_option("Whose answers are computed. They are compared with Flink's in any case.", default=Semantics.FLINK)
+@click.option("--seed", default=0, show_default=True, help="The seed of the random cuts.")
+@semantics_option(
+    "The semantics of the results. They are always compared with Flink's results.", default=Semantics.FLINK
+)
 @click.option(
     "--spark",
     "on_spark",
     is_flag=True,
     help="Run the kernel in a local streaming query, with state in Spark's state store.",
 )
-@click.option("--verbose", is_flag=True, help="Reasons in full length.")
+@click.option("--verbose", is_flag=True, help="Show reasons in full.")
 def conformance(
     paths: Sequence[Path], engine: str, cuts: str, seed: int, semantics: str, on_spark: bool, verbose: bool
 ) -> None:

@@ -17,7 +17,9 @@ from asterism.patterns.semantics import Semantics
 @click.command()
 @pattern_argument
 @click.option(
-    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a drawing to this file, instead of the text."
+    "--svg",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a drawing to this file instead of printing the text.",
 )
 @click.option(
     "--what",
@@ -26,7 +28,7 @@ from asterism.patterns.semantics import Semantics
     show_default=True,
     help="What the drawing shows.",
 )
-@semantics_option("Whose automaton.")
+@semantics_option("The semantics of the automaton.")
 def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
     """Explain what a pattern matches, and how.
 

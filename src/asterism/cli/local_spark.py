@@ -91,7 +91,7 @@ def _quiet_stderr() -> Iterator[None]:
             elsewhere.seek(0)
             written = elsewhere.read().decode(errors="replace").strip()
             detail = "\n".join([*written.splitlines()[-5:], first_paragraph(str(error))])
-            hint = "Spark needs Java 17 or later, on the PATH or where JAVA_HOME says"
+            hint = "Spark needs Java 17 or later, on the PATH or in JAVA_HOME"
             raise StreamDefinitionError("Spark did not start", detail, hint) from error
         finally:
             os.dup2(ours, 2)

@@ -65,38 +65,42 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     type=Duration(),
     default="0s",
     show_default=True,
-    help="How much later than a younger event an event may arrive and still count (--stream): 500ms, 5s, 10m, 2h, 1d.",
+    help="With --stream: how far an event may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
 )
 @click.option(
     "--select",
     "measures",
     multiple=True,
-    help="SQL over a match, such as 'COUNT(a.*) AS n'; can be repeated. Default: all events.",
+    help="A measure, such as 'COUNT(a.*) AS n'; can be repeated. Default: all events.",
 )
 @click.option(
     "--output",
     type=click.Choice(["matches", "timed_out", "late"]),
     default="matches",
     show_default=True,
-    help="What is asked for.",
+    help="The output to show.",
 )
-@semantics_option("The library's own, or Flink's to the letter.")
-@click.option("--stream", is_flag=True, help="Run as a streaming query over what is there, then end the stream.")
+@semantics_option("The semantics: those of the library, or exactly those of Flink.")
+@click.option("--stream", is_flag=True, help="Run as a streaming query over the existing files, then end the stream.")
 @click.option(
     "--checkpoint",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where a --stream run goes on from. Default: a temporary folder.",
+    help="With --stream, the checkpoint from which the query continues. Default: a temporary folder.",
 )
 @click.option(
-    "--files-per-batch", type=click.IntRange(min=1), help="With --stream, files in one micro-batch. Default: all."
+    "--files-per-batch",
+    type=click.IntRange(min=1),
+    help="With --stream, the number of files in a micro-batch. Default: all.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=_out_file,
-    help="Write to this .csv, .jsonl or .parquet file instead.",
+    help="Write the rows to this .csv, .jsonl or .parquet file instead of printing them.",
 )
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="The maximum number of rows to show."
+)
 def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
     """Match a pattern in files of events.
 
@@ -106,7 +110,7 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
     asterism match brute_force.json --input ssh.csv --key ip --time ts
     """
     if not stream and (options["checkpoint"] or options["files_per_batch"]):
-        raise click.UsageError("--checkpoint and --files-per-batch go with --stream.")
+        raise click.UsageError("--checkpoint and --files-per-batch require --stream.")
     with errors_explained():
         job = MatchJob(Pattern.from_json(pattern.read_bytes()), files_to_read(source), output, stream, **options)
         with temporary_folder() as folder, local_spark() as spark:

@@ -39,7 +39,10 @@ def rules() -> None:
 def _at_source(command: Callable[..., None]) -> Callable[..., None]:
     """Add the argument and the option with the location of the rules."""
     command = click.option(
-        "--table", default="pattern_processors", show_default=True, help="In a database: its name, or schema.table."
+        "--table",
+        default="pattern_processors",
+        show_default=True,
+        help="With a database: the table, as table or schema.table.",
     )(command)
     return click.argument("source")(command)
 
@@ -103,9 +106,9 @@ def _row(rule: Rule) -> tuple[str, ...]:
     "columns",
     multiple=True,
     type=Column(),
-    help="A column of the events and its Spark type, as price:double; repeat it for each that SQL reads.",
+    help="A column of the events and its Spark type, such as price:double; repeat it for each column that SQL reads.",
 )
-@semantics_option("The library's own, which refuses what Flink ignores, or Flink's.")
+@semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
 def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str) -> None:
     """Validate all rules; the exit status is 1 if one is invalid.
 
@@ -181,10 +184,10 @@ def create(source: str, table: str) -> None:
 
         if "://" not in source:
             raise PatternProcessorError(
-                f"{source!r} is not the URL of a database", hint="`asterism rules add` makes a file"
+                f"{source!r} is not the URL of a database", hint="`asterism rules add` creates a file"
             )
         create_pattern_processor_table(source, table)
-        click.echo(f"table {table} made")
+        click.echo(f"table {table} created")
 
 
 @rules.command()
@@ -221,7 +224,7 @@ def _additions(file: str) -> list[Addition] | None:
     return [Addition(r.item, c.processor) for r, c in zip(found, checked, strict=True) if c.processor is not None]
 
 
-_version = click.option("--version", type=int, help="This version only.")
+_version = click.option("--version", type=int, help="Remove only this version.")
 
 
 @rules.command()
@@ -244,7 +247,7 @@ def disable(source: str, table: str, ids: Sequence[str]) -> None:
 @rules.command()
 @_at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--version", type=int, help="Use this version; those above are turned off.  [default: the highest]")
+@click.option("--version", type=int, help="Enable this version; higher versions are disabled.  [default: the highest]")
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Enable rules."""
     _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))
@@ -276,7 +279,7 @@ def status(checkpoint: str) -> None:
 
         found = _store_at(checkpoint).read_status()
         click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
-        click.echo(f"last successful look: {found.looked or '-'}, last sign of life: {found.alive or '-'}")
+        click.echo(f"last successful poll: {found.looked or '-'}, last heartbeat: {found.alive or '-'}")
         click.echo(f"set {found.version}: {len(found.processors)} rules")
         for name, version in found.processors.items():
             click.echo(f"  {one_line(name, 200)} version {version}")
@@ -292,7 +295,7 @@ def status(checkpoint: str) -> None:
 @rules.command()
 @click.argument("checkpoint")
 @click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
-@click.option("--reason", help="Why; the query's status and log tell it.")
+@click.option("--reason", help="The reason, for the status and the log of the query.")
 def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
     """Exclude rules from one query, regardless of their source.
 
@@ -308,7 +311,7 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
         known = [one for found in store.retained() for one in found.processors]
         for name in names:
             named = [one for one in known if kill_list.is_named(one, [name])]
-            there = "" if named else "; no rule in force has this name, so far it means nothing"
+            there = "" if named else "; no rule in force has this name, so it has no effect yet"
             if any(one.id == name and one not in named for one in known):
                 there += f"; the rule whose id is {name!r} is {name + '@'!r}"
             click.echo(f"{printable(name)} killed{printable(there)}")
@@ -324,7 +327,7 @@ def unkill(checkpoint: str, names: Sequence[str]) -> None:
 
         kill_list.unkill(_store_at(checkpoint), names)
         for name in names:
-            click.echo(f"{printable(name)} may come in again, with its next version")
+            click.echo(f"{printable(name)} is admitted again, with its next version")
 
 
 @rules.command()

@@ -147,7 +147,8 @@ def status_line(text: str) -> AbstractContextManager[Any]:
 
 pattern_argument = click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 time_option = click.option(
-    "--time", help="Event-time column: a timestamp, text of one, or epoch milliseconds. Default: processing time."
+    "--time",
+    help="Event-time column: timestamps, as such or as strings, or epoch milliseconds. Default: processing time.",
 )
 order_by_option = click.option(
     "--order-by",

@@ -31,7 +31,9 @@ from asterism.patterns.semantics import Semantics
     type=click.Path(exists=True, path_type=Path),
     help="Events: files as for `asterism match`.",
 )
-@click.option("--key", "values", multiple=True, help="The key to follow: a value for each --key-column, in order.")
+@click.option(
+    "--key", "values", multiple=True, help="The key to trace: one value for each --key-column, in the same order."
+)
 @click.option(
     "--key-column", "columns", multiple=True, help="Key column; can be repeated. Without one, all events have one key."
 )
@@ -40,13 +42,19 @@ from asterism.patterns.semantics import Semantics
 @click.option(
     "--max-out-of-orderness",
     type=Duration(),
-    help="Events arrive in the order of the files, and what is later than this is late, as in a stream: 500ms, 5s, 10m,"
+    help="Events arrive in the order of the files; as in a stream, those that lag by more than this are late: 500ms, 5s, 10m,"
     " 2h, 1d. Default: events are sorted by time.",
 )
-@semantics_option("The library's own, or Flink's to the letter.")
+@semantics_option("The semantics: those of the library, or exactly those of Flink.")
 @click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
-@click.option("--only-dropped", is_flag=True, help="Show only what was dropped, held back, late or a match.")
-@click.option("--limit", type=click.IntRange(min=0), default=200, show_default=True, help="Lines about single steps.")
+@click.option(
+    "--only-dropped",
+    is_flag=True,
+    help="Show only matches, late events, and partial matches that were dropped or held back.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of steps to show."
+)
 def trace(
     pattern: Path,
     source: Path,
@@ -68,7 +76,7 @@ def trace(
     """
     if len(values) != len(columns):
         raise click.UsageError(
-            f"{len(columns)} --key-column and {len(values)} --key: there must be one value for each column."
+            f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
         )
     with errors_explained():
         from asterism.cli.event_files import read_events

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     "columns",
     multiple=True,
     type=Column(),
-    help="A column of the events and its Spark type, as price:double; repeat it for each that conditions read.",
+    help="A column of the events and its Spark type, such as price:double; repeat it for each column that conditions read.",
 )
 @click.option(
     "--input",
     "source",
     type=click.Path(exists=True, path_type=Path),
-    help="Take the columns from events: files as for `asterism match`, which are read by Spark.",
+    help="Take the columns from these events: files as for `asterism match`. Spark is required.",
 )
 @click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
-@semantics_option("The library's own, which refuses what Flink ignores, or Flink's.")
+@semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
 def validate(
     files: Sequence[Path],
     columns: Sequence[tuple[str, Any]],
@@ -55,9 +55,9 @@ def validate(
     asterism validate rules/*.json --column ip:string --column event:string
     """
     if columns and source is not None:
-        raise click.UsageError("--column and --input both say what the events have: use one of them.")
+        raise click.UsageError("--column and --input cannot be combined: both define the columns of the events.")
     if time is not None and source is None:
-        raise click.UsageError("--time goes with --input.")
+        raise click.UsageError("--time requires --input.")
     distinct(columns)
     with errors_explained():
         import pyarrow as pa

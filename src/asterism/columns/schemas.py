@@ -64,9 +64,9 @@ def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
         return _arrow(parsed)
     except (SqlglotError, KeyError, ValueError):
         raise StreamDefinitionError(
-            f"not a type of Spark SQL: {text!r}"
+            f"not a Spark SQL type: {text!r}"
             if shown is None
-            else f"not columns with types of Spark SQL: {shown!r}",
+            else f"not a list of columns with Spark SQL types: {shown!r}",
             hint='"id BIGINT, price DOUBLE, ts TIMESTAMP, tags ARRAY<STRING>"',
         ) from None
 

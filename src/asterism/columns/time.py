@@ -120,7 +120,7 @@ class TimeColumn:
         if pc.any(outside).as_py():
             if not lenient:
                 raise InvalidEventError(
-                    f'an event time in "{self.name}" is out of range', f"An event time is {self._described}."
+                    f'an event time in "{self.name}" is out of range', f"An event time must be {self._described}."
                 )
             found = pc.if_else(outside, None, found)
         return found if each <= 1 else pc.multiply(found, each)
@@ -128,8 +128,8 @@ class TimeColumn:
     @property
     def _described(self) -> str:
         if not pa.types.is_int64(self.type):
-            return "at most some 146,000 years from 1970"
-        return f"in {self.unit} since 1970-01-01 UTC, and at most some 146,000 years from there"
+            return "at most about 146,000 years before or after 1970"
+        return f"in {self.unit} since 1970-01-01 UTC, at most about 146,000 years before or after that date"
 
     def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
         """Times in the type of the column, rounded down to its resolution."""

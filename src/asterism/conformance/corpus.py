@@ -53,7 +53,7 @@ def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
         except OSError as error:
             raise StreamDefinitionError(f"{path} cannot be read", error.strerror) from None
         except UnicodeDecodeError as error:
-            raise StreamDefinitionError(f"{path}: not a text file in UTF-8", str(error)) from None
+            raise StreamDefinitionError(f"{path}: not valid UTF-8", str(error)) from None
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise StreamDefinitionError(
                 f"{path}, line {number}: not a case", str(error), "tests/corpus/README.md describes the format"

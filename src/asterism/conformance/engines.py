@@ -83,7 +83,7 @@ def engine_named(name: str) -> Engine:
     True
     """
     if name not in ENGINES:
-        raise StreamDefinitionError(f"there is no engine {name!r}", f"Engines are: {', '.join(sorted(ENGINES))}.")
+        raise StreamDefinitionError(f"there is no engine {name!r}", f"Engines: {', '.join(sorted(ENGINES))}.")
     return ENGINES[name]
 
 

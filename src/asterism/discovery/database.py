@@ -15,13 +15,13 @@ from asterism.errors import PatternProcessorError
 
 TIMEOUT = 10  # seconds for a connection, and for any response of the server
 STATEMENT_TIMEOUT = 30  # seconds
-_MYSQL = "pip install pymysql, and {0}+pymysql://user:password@host/database"
+_MYSQL = "pip install pymysql, and use {0}+pymysql://user:password@host/database"
 _DRIVERS = {
     "postgresql": "pip install 'asterism[postgres]'",
     "mysql": _MYSQL.format("mysql"),
     "mariadb": _MYSQL.format("mariadb"),
-    "oracle": "pip install oracledb, and oracle+oracledb://...",
-    "mssql": "pip install pymssql, and mssql+pymssql://...",
+    "oracle": "pip install oracledb, and use oracle+oracledb://...",
+    "mssql": "pip install pymssql, and use mssql+pymssql://...",
 }
 """For each database, the hint if its driver is not installed."""
 
@@ -34,14 +34,15 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
     except Exception:
         # The URL, and the original error, may contain a password.
         raise PatternProcessorError(
-            "the URL of the database cannot be read",
-            hint="sqlite:///rules.db, or postgresql://user:password@host/database; in a password write %40 for @, %2F for /",
+            "the URL of the database cannot be parsed",
+            hint="sqlite:///rules.db, or postgresql://user:password@host/database; in a password, write %40 for @ and %2F for /",
         ) from None
     if found.host is not None and "@" in found.host:
-        raise PatternProcessorError("the URL of the database has two @", hint="in a password write %40")
+        raise PatternProcessorError("the URL of the database contains two @", hint="in a password, write %40 for @")
     if found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:"):
         raise PatternProcessorError(
-            "a SQLite database in memory can be seen by nobody else", hint="sqlite:///rules.db, a file"
+            "an in-memory SQLite database is not supported: other processes cannot read it",
+            hint="use a file: sqlite:///rules.db",
         )
     if found.get_backend_name() == "sqlite" and not str(found.database).startswith("file:"):
         return found.set(database=str(Path(str(found.database)).absolute()))
@@ -120,7 +121,7 @@ class Database:
                 yield connection
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
-            raise PatternProcessorError(problem, hint="`asterism rules create` makes one") from None
+            raise PatternProcessorError(problem, hint="create it with `asterism rules create`") from None
         except (
             SQLAlchemyError,
             OSError,

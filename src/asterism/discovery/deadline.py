@@ -33,7 +33,7 @@ class Deadline:
         """
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"it is not there after {self._seconds:g} seconds")
+            raise TimeoutError(f"no complete response after {self._seconds:g} seconds")
         return min(left, self.silence)
 
     def watch(self, file: io.BufferedReader, connection: socket.socket) -> io.BufferedReader:

@@ -69,7 +69,7 @@ def read_document(source: bytes, name: str | Path = "") -> Document:
         items, pointer = root[_PROCESSORS], f"/{_PROCESSORS}"
         unknown = [name for name in root if name != _PROCESSORS]
         if unknown:
-            raise PatternProcessorError(f"beside {_PROCESSORS!r} there is {unknown[0]!r:.60}")
+            raise PatternProcessorError(f"unknown field {unknown[0]!r:.60} next to {_PROCESSORS!r}")
     elif isinstance(root, dict) and ("id" in root or "pattern" in root):
         return Document([root], [""], text, place)
     if not isinstance(items, list):

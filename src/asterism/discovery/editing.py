@@ -80,8 +80,8 @@ class Addition:
             return False
         if there != self.processor:
             raise PatternProcessorError(
-                f"{self} is there already, and it is another one",
-                "What runs keeps a version as it is.",
+                f"{self} already exists with another definition",
+                "The definition of a version cannot change.",
                 "raise the version",
             )
         return True
@@ -120,7 +120,7 @@ def rules_at(source: str, table: str = TABLE) -> KeptRules:
     """
     if "://" not in source:
         return FileRules(Path(source))
-    expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
     return SqlRules(Database(parsed_url(source)), table)
 
 
@@ -175,7 +175,7 @@ class FileRules(KeptRules):
         [at] = there
         version = items[at].get("version")
         if version == new.processor.version and new.is_there(items[at]):
-            return f"{new} was there already"
+            return f"{new} already exists"
         items[at] = new.item
         return f"{new} added, in place of version {version}"
 
@@ -432,13 +432,13 @@ class SqlRules(KeptRules):
         there = target.versions(id)
         if version in there:
             if new.is_there(item_of(there[version])):
-                return f"{new} was there already"
+                return f"{new} already exists"
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
         higher = [v for v, row in there.items() if v > version and flag(row, "enabled", default=True)]
         if higher:
-            problem = f"{new} would not be used, version {max(higher)} is there"
+            problem = f"{new} would not be used, because version {max(higher)} exists"
             raise PatternProcessorError(problem, hint="raise the version")
         item = without_flag(new.item)[0]
         target.insert(
@@ -496,7 +496,7 @@ class SqlRules(KeptRules):
                 form = Table.of(connection, self.table)
                 if form.is_flip:
                     raise PatternProcessorError(
-                        f"the table {self.table!r} has FLIP-200's form", hint="change it with SQL"
+                        f"the table {self.table!r} has the layout of FLIP-200", hint="change it with SQL"
                     )
                 source = form.source
                 table = sa.Table(source.name, sa.MetaData(), schema=source.schema, autoload_with=connection)

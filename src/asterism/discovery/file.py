@@ -67,11 +67,13 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     interval: timedelta = timedelta(seconds=1)
 
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
-        expect(PatternProcessorError, path, str | os.PathLike, "a path is a text or a Path", 'Path("rules.json")')
+        expect(
+            PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("rules.json")'
+        )
         if _URL.match(os.fspath(path)):
             raise PatternProcessorError(
-                f"a file or a folder of this machine is expected, not {os.fspath(path)!r:.120}",
-                hint="mount it, and give the path without its scheme; for http:// and https:// there is "
+                f"the path must be a local file or folder, not {os.fspath(path)!r:.120}",
+                hint="mount it, and use the path without its scheme; for http:// and https://, use "
                 "UrlPatternProcessorDiscovererFactory",
             )
         # The discoverer may run in another working directory.

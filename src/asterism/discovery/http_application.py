@@ -72,7 +72,7 @@ class Application:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         # Hashes have the same length, so the duration reveals nothing about the token.
         if not hmac.compare_digest(_hash(token.strip()), self._token) or scheme.lower() != "bearer":
-            raise AnswerError(401, "the token is missing, or another one", WWW_Authenticate="Bearer")
+            raise AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
 
     def needs_body(self, request: Request) -> bool:
         """Whether the body must be read before :meth:`answer`.
@@ -82,11 +82,11 @@ class Application:
         self._route(request)
         length = request.headers.get("content-length", "" if request.method == "PUT" else "0")
         if not length or "transfer-encoding" in request.headers:
-            raise AnswerError(411, "a Content-Length is needed")
+            raise AnswerError(411, "a Content-Length is required")
         if request.method != "PUT":
             return False
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise AnswerError(415, "processors are sent as application/json")
+            raise AnswerError(415, "processors must be sent as application/json")
         if int(length) > MAX_BYTES:
             raise AnswerError(413, f"the body is too large (limit {MAX_BYTES} bytes)")
         return True
@@ -104,12 +104,12 @@ class Application:
     def _route(self, request: Request) -> Callable[[Request, bytes], Answer]:
         """:raises AnswerError: the resource does not exist, or does not support the method"""
         if "?" in request.target:
-            raise AnswerError(400, "nothing is asked with ? here", "in an id it is written %3F")
+            raise AnswerError(400, "a query (?) is not supported", "in an id, write %3F for ?")
         # A slash in an id is written as %2F.
         try:
             path = [unquote(part, errors="strict") for part in request.target.removeprefix("/").split("/")]
         except UnicodeDecodeError:
-            raise AnswerError(400, "the path is not in UTF-8") from None
+            raise AnswerError(400, "the path is not valid UTF-8") from None
         methods: Mapping[str, Callable[[Request, bytes], Answer]]
         match path:
             case ["health"]:
@@ -123,10 +123,10 @@ class Application:
                     "DELETE": partial(self._delete, id),
                 }
             case _:
-                raise AnswerError(404, "there is nothing here", "/processors, /processors/{id} and /health are")
+                raise AnswerError(404, "unknown path", "the paths are /processors, /processors/{id} and /health")
         if request.method not in methods:
             allowed = ", ".join(methods)
-            raise AnswerError(405, f"only {allowed} here", Allow=allowed)
+            raise AnswerError(405, f"only {allowed} are supported", Allow=allowed)
         return methods[request.method]
 
     def _get_all(self, request: Request, body: bytes) -> Answer:
@@ -158,15 +158,15 @@ class Application:
         if document.pointers == [""]:
             # A request with a forgotten id in the path would remove all other rules.
             raise PatternProcessorError(
-                "a set is expected, and this is one processor",
-                hint='PUT /processors/{id} puts one; a set is [...] or {"processors": [...]}',
+                "a set is expected, not one processor",
+                hint='use PUT /processors/{id} for one processor; a set is [...] or {"processors": [...]}',
             )
         report = self.rules.put_all(document.items, _precondition(request))
         self._changed.set()
         for one in report.refused[:MAX_LOGGED]:
             _log.warning("refused: %s", one)
         if len(report.refused) > MAX_LOGGED:
-            _log.warning("refused: %d more, which the answer tells", len(report.refused) - MAX_LOGGED)
+            _log.warning("refused: %d more, listed in the response", len(report.refused) - MAX_LOGGED)
         refused = [{"id": one.id, "version": one.version, **_error_fields(one.error)} for one in report.refused]
         found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
         return _json(found, 207 if refused else 200)
@@ -204,7 +204,7 @@ def _representation(text: bytes, request: Request) -> Answer:
     """Respond with the content, or that the client already has it."""
     headers = {"ETag": _tag(text)}
     if not _holds("If-Match", request, text):
-        raise ChangedError("what is there has another ETag", headers["ETag"])
+        raise ChangedError("the current ETag is different", headers["ETag"])
     if not _holds("If-None-Match", request, text):
         return Answer(HTTPStatus.NOT_MODIFIED, headers=headers)
     return Answer(HTTPStatus.OK, text, headers)
@@ -222,7 +222,7 @@ def _holds(header: str, request: Request, text: bytes | None) -> bool:
     if given is None:
         return True
     if given != "*" and not _TAGS.fullmatch(given):
-        raise AnswerError(400, f"{header} has something else than ETags", 'in quotation marks: "..."')
+        raise AnswerError(400, f"{header} must contain ETags", 'in quotation marks: "..."')
     tags = {"*"} if given == "*" else set(_TAG.findall(given))
     there = set() if text is None else {"*", _tag(text)}
     if header == "If-Match":

@@ -69,23 +69,24 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
             )
         for what, file in (("state", state), ("certificate", certificate), ("private_key", private_key)):
             path = str | os.PathLike if what == "state" else str | os.PathLike | None
-            expect(PatternProcessorError, file, path, f"{what} is the path of a file", 'Path("rules.json")')
-        expect(PatternProcessorError, host, str, "the host is a text", "127.0.0.1")
+            expect(PatternProcessorError, file, path, f"{what} must be the path of a file", 'Path("rules.json")')
+        expect(PatternProcessorError, host, str, "the host must be a string", "127.0.0.1")
         if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{{MIN_TOKEN},}}", token):
             raise PatternProcessorError(
                 f"the token must have at least {MIN_TOKEN} printable ASCII characters",
                 hint='python -c "import secrets; print(secrets.token_urlsafe())"',
             )
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
-            raise PatternProcessorError(f"a port is an integer from 0 to 65535, not {port!r:.60}")
+            raise PatternProcessorError(f"a port must be an integer from 0 to 65535, not {port!r:.60}")
         if certificate is None and private_key is not None:
             raise PatternProcessorError(
-                "there is a private key, and no certificate", hint="certificate=, the file with its chain"
+                "there is a private key, but no certificate",
+                hint="set certificate= to the file with the certificate chain",
             )
         if certificate is None and not _is_loopback(host):
             raise PatternProcessorError(
-                f"on {host} the token would travel in clear",
-                hint="give a certificate, or listen on 127.0.0.1 behind a proxy that speaks HTTPS",
+                f"on {host}, the token would be sent unencrypted",
+                hint="use a certificate, or listen on 127.0.0.1 behind an HTTPS proxy",
             )
         self.host, self.port, self.token = host, port, token
         self.state = Path(state).absolute()

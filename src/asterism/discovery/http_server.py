@@ -78,7 +78,7 @@ class HttpServer:
                 return
             self._application.authorize(request)
             if self._served >= MAX_SERVED:
-                raise AnswerError(503, "too many connections", "come again", Retry_After=str(HEAD_TIMEOUT))
+                raise AnswerError(503, "too many connections", "try again later", Retry_After=str(HEAD_TIMEOUT))
         except AnswerError as error:
             await connection.send(error.answer)
             return
@@ -99,7 +99,7 @@ class HttpServer:
         except AnswerError as error:
             return error.answer
         except TimeoutError:
-            return AnswerError(408, "the body does not come").answer
+            return AnswerError(408, "the body was not received in time").answer
         return await asyncio.to_thread(self._application.answer, request, body)
 
 

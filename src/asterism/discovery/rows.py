@@ -81,7 +81,7 @@ def item_of(row: Row) -> dict[str, Any]:
         try:
             (value or "").encode()
         except UnicodeEncodeError:
-            raise PatternProcessorError(f"{name} is not text in UTF-8") from None
+            raise PatternProcessorError(f"{name} is not valid UTF-8") from None
         if value is not None and len(value) > MAX_SHORT and name not in LONG:
             raise PatternProcessorError(f"{name} is longer than {MAX_SHORT} characters")
     time = row.get("timestamp")
@@ -102,7 +102,7 @@ def item_of(row: Row) -> dict[str, Any]:
 def version_of(row: Row) -> int:
     text = row["version"] or "NULL"
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise PatternProcessorError(f"a version is an integer, not {text!r:.60}")
+        raise PatternProcessorError(f"a version must be an integer, not {text!r:.60}")
     return int(text)
 
 
@@ -111,7 +111,7 @@ def _integer(row: Row, name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise PatternProcessorError(f"{name} is an integer, not {text!r:.60}")
+        raise PatternProcessorError(f"{name} must be an integer, not {text!r:.60}")
     return int(text)
 
 
@@ -120,7 +120,7 @@ def flag(row: Row, name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "t", "1", "false", "f", "0"):
-        raise PatternProcessorError(f"{name} is true or false, not {text!r:.60}")
+        raise PatternProcessorError(f"{name} must be true or false, not {text!r:.60}")
     return text.lower() in ("true", "t", "1")
 
 
@@ -153,11 +153,11 @@ def called(row: Row) -> tuple[str, list[Any]]:
         kind, value = parameter["type"], parameter["value"]
         known = kind.lower() if isinstance(kind, str) else ""
         if known not in (*_INTEGERS, *_FLOATS, *_OTHERS):
-            raise PatternProcessorError(f"parameter {number} is of the unknown type {kind!r:.60}", hint=wanted)
+            raise PatternProcessorError(f"parameter {number} has the unknown type {kind!r:.60}", hint=wanted)
         if not _is_of(known, value):
             shown = json.dumps(value)
             raise PatternProcessorError(
-                f"parameter {number} is of type {kind}, and its value is {shown:.60}", _bounds(known)
+                f"parameter {number} is of type {kind}, but its value is {shown:.60}", _bounds(known)
             )
         values.append(float(value) if known in _FLOATS else value)
     # FLIP-200 shows class names in quotation marks.

@@ -71,7 +71,7 @@ class RuleSet:
         """For each id, the text of a valid item and its processor, because most items of a set are put unchanged."""
         for item in _items_in(path):
             if not _id_of(item) or _id_of(item) in self._items:
-                raise PatternProcessorError(f"{path} has a processor without an id of its own")
+                raise PatternProcessorError(f"{path} has a processor without an id")
             self._items[_id_of(item)] = item
         self.text = self._written(self._items)
         self._used = _used_in(self._versions).with_(self._good())
@@ -96,7 +96,7 @@ class RuleSet:
         """
         if isinstance(item, dict) and item.setdefault("id", id) != id:
             raise PatternProcessorError(
-                f"the id of the processor is {item['id']!r:.60}, and that of the path {id!r:.60}"
+                f"the id of the processor is {item['id']!r:.60}, but the id in the path is {id!r:.60}"
             )
         found = self._found(item)
         with self._lock:
@@ -163,9 +163,11 @@ class RuleSet:
             there = self._items.get(found.id)
             is_there = there is not None and there.get("version") == found.version
             raise ConflictError(
-                f"version {found.version} of {found.id!r} {'is there already' if is_there else 'was there before'}, "
-                "and it is another one",
-                "What runs keeps a version as it is." if is_there else "A version keeps its definition for ever.",
+                f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
+                "with another definition",
+                "The definition of a version cannot change."
+                if is_there
+                else "The definition of a version cannot change, even after its removal.",
                 "raise the version",
             )
 
@@ -185,7 +187,8 @@ class RuleSet:
         text = self._written(items)
         if len(text) > MAX_BYTES:
             raise TooLargeError(
-                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})", hint="remove others before"
+                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
+                hint="remove other processors first",
             )
         in_use = {(id, version) for id, item in items.items() if isinstance(version := item.get("version"), int)}
         used = self._used.with_(found, in_use)
@@ -235,7 +238,7 @@ def _used_in(path: Path) -> UsedVersions:
         raise PatternProcessorError(
             f"{path} cannot be read",
             f"{type(error).__name__}: {error}"[:200],
-            "restore it, or remove it: then versions that are not in use any more may come again with another definition",
+            "restore or remove it; if it is removed, versions that are no longer in use can return with another definition",
         ) from None
 
 
@@ -251,7 +254,9 @@ def _id_of(item: Any) -> str:
 
 def _require(condition: Precondition, text: bytes | None) -> None:
     if not condition(text):
-        raise ChangedError("what is there is not what the change was made for", hint="get it, and change that")
+        raise ChangedError(
+            "the current state is not the one that the change was based on", hint="read it again, and repeat the change"
+        )
 
 
 def _processor(item: Any) -> PatternProcessor:

@@ -64,9 +64,9 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         registry: ProcessorRegistry | None = None,
         connect_args: Mapping[str, Any] | None = None,
     ) -> None:
-        expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
-        expect(PatternProcessorError, registry, ProcessorRegistry | None, "the registry is a ProcessorRegistry")
-        expect(PatternProcessorError, connect_args, Mapping | None, "connect_args are a dict")
+        expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
+        expect(PatternProcessorError, registry, ProcessorRegistry | None, "the registry must be a ProcessorRegistry")
+        expect(PatternProcessorError, connect_args, Mapping | None, "connect_args must be a dict")
         self.url, self.table, self.interval = parsed_url(url), table, checked_interval(interval)
         self.registry = registry or ProcessorRegistry()
         self.connect_args = dict(connect_args or {})
@@ -85,7 +85,7 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
     :param table: its name, or ``schema.table``
     :raises PatternProcessorError: the table already exists, or it cannot be created
     """
-    expect_string(PatternProcessorError, table, "the table is named by a text", 'table="rules"')
+    expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
     made = rule_table(table)
     database = Database(parsed_url(url))
     try:
@@ -159,7 +159,7 @@ class Table:
         if len(flip) == len(FLIP_COLUMNS):
             return cls(source, flip)
         raise PatternProcessorError(
-            f"the table {name!r} is not one of pattern processors",
+            f"the table {name!r} is not a table of pattern processors",
             f"It has the columns {', '.join(columns)}.",
             "it must have id, version and pattern, or uid, className and constructorParams",
         )

@@ -55,16 +55,18 @@ class UrlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     def __init__(
         self, url: str, *, headers: Mapping[str, str] | None = None, interval: timedelta = timedelta(seconds=10)
     ) -> None:
-        expect_string(PatternProcessorError, url, "a URL is a text", "https://example.com/rules.json")
-        expect(PatternProcessorError, headers, Mapping | None, "headers are a dict", '{"Authorization": "Bearer ..."}')
+        expect_string(PatternProcessorError, url, "a URL must be a string", "https://example.com/rules.json")
+        expect(
+            PatternProcessorError, headers, Mapping | None, "headers must be a dict", '{"Authorization": "Bearer ..."}'
+        )
         for each in (headers or {}).items():
-            expect_strings(PatternProcessorError, each, "a header is a name and a value")
+            expect_strings(PatternProcessorError, each, "a header must be a name and a value")
         parts = _checked(url)
         self.url, self.headers, self.interval = url, dict(headers or {}), checked_interval(interval)
         self._shown = _shown(parts)
         for name, value in self.headers.items():
             if not (name + value).isascii() or not (name + value).isprintable():
-                raise PatternProcessorError(f"the header {name!r:.60} is not one line of ASCII characters")
+                raise PatternProcessorError(f"the header {name!r:.60} must be one line of ASCII characters")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r}, headers={list(self.headers)})"
@@ -83,7 +85,7 @@ def _checked(url: str) -> SplitResult:
         raise PatternProcessorError("this is not the URL of a web server", hint="https://example.com/rules.json")
     if "@" in parts.netloc:
         raise PatternProcessorError(
-            "a URL with a password ends up in logs", hint='headers={"Authorization": "Basic ..."}'
+            "a password in a URL can appear in logs", hint='headers={"Authorization": "Basic ..."}'
         )
     return parts
 
@@ -118,7 +120,7 @@ class UrlDiscoverer(PollingDiscoverer):
             error.close()
             if error.code == 304 and self._known:
                 return None
-            raise self._failure(f"it answers {error.code} {error.reason}") from None
+            raise self._failure(f"it returned {error.code} {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise self._failure(str(reason) or type(reason).__name__) from None
@@ -137,16 +139,16 @@ class UrlDiscoverer(PollingDiscoverer):
 
     def _read(self, response: Any) -> bytes:
         if response.status != 200:
-            raise self._failure(f"it answers {response.status}")
+            raise self._failure(f"it returned {response.status}")
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise self._failure("the answer is compressed")
+            raise self._failure("the response is compressed")
         text = bytearray()
         while chunk := response.read1(_CHUNK):
             text += chunk
             if len(text) > MAX_BYTES:
-                raise self._failure(f"the answer is too large (limit {MAX_BYTES} bytes)")
+                raise self._failure(f"the response is too large (limit {MAX_BYTES} bytes)")
         if response.length:
-            raise self._failure("the answer is cut off")
+            raise self._failure("the response is incomplete")
         return bytes(text)
 
     def _document(self, text: bytes, yaml: bool) -> Document:
@@ -174,7 +176,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in SCHEMES or (before.scheme == "https" and after.scheme != "https"):
             raise PatternProcessorError(
-                f"{one_line(_shown(before), MAX_REASON)} leads from {before.scheme} to {after.scheme:.20}"
+                f"{one_line(_shown(before), MAX_REASON)} redirects from {before.scheme} to {after.scheme:.20}"
             )
         new = super().redirect_request(req, fp, code, msg, headers, newurl)
         if new is not None and before[:2] != after[:2]:

@@ -324,11 +324,11 @@ class Vectorized:
         hint = "split it into several patterns"
         if cost.growth > MAX_RULE_GROWTH or cost.fixed > 10 * MAX_FIXED:
             raise ExpressionSyntaxError.at(
-                "with the texts that this one makes all expressions make too many", text, hint=hint
+                "with this expression, the strings that all expressions create are too long", text, hint=hint
             )
         if cost.program > MAX_PROGRAM:
             raise ExpressionSyntaxError.at(
-                f"with this one the regular expressions are too large: {cost.program:,} characters and classes"
+                f"with this expression, the regular expressions are too large: {cost.program:,} characters and classes"
                 f" (limit {MAX_PROGRAM:,})",
                 text,
                 hint=hint,
@@ -340,7 +340,7 @@ class Vectorized:
             self._run([text], [data_type], self.schema.empty_table(), keep=False)
         except _DuckDBError as error:
             if "expression depth" in str(error):
-                raise ExpressionSyntaxError.at("the expression is too deeply nested", source) from None
+                raise ExpressionSyntaxError.at("the expression is nested too deeply", source) from None
             raise ExpressionTypeError.at(str(error), source) from None
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
@@ -381,7 +381,7 @@ class Vectorized:
             grown = self.costs[number].bytes(longest[number])
             if grown > AT_ONCE and table.num_rows:
                 raise _DuckDBError(
-                    f"of a text of {longest[number]:,} bytes it can make {int(grown):,} bytes (limit {AT_ONCE:,})"
+                    f"from a string of {longest[number]:,} bytes it can create {int(grown):,} bytes (limit {AT_ONCE:,})"
                 )
             size = max(1, int(AT_ONCE / needed[number]))
             slices = [

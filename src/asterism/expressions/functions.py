@@ -164,16 +164,16 @@ def integer(value: Sql, zone: str, kind: pa.DataType = INT) -> Sql:
 
 def literal_integer(value: Sql, what: str, limit: int) -> int:
     if value.type not in INTEGERS or value.constant is None:
-        raise UnsupportedError(f"{what} stands literally in the expression, as an integer")
+        raise UnsupportedError(f"{what} must be an integer literal")
     found = int(value.constant)
     if abs(found) > limit:
-        raise UnsupportedError(f"{what} can be {limit:,} at most")
+        raise UnsupportedError(f"{what} must be at most {limit:,}")
     return found
 
 
 def literal_string(value: Sql, what: str) -> str:
     if not isinstance(value.constant, str):
-        raise UnsupportedError(f"{what} stands literally in the expression, in quotes")
+        raise UnsupportedError(f"{what} must be a string literal")
     return value.constant
 
 
@@ -258,7 +258,7 @@ def _least(zone: str, first: Sql, second: Sql, *others: Sql) -> Sql:
 
 def _extreme(name: str, values: list[Sql], zone: str) -> Sql:
     if any(is_nested(value.type) for value in values):
-        raise UnsupportedError(f"{name} does not take arrays, maps and structs")
+        raise UnsupportedError(f"{name} does not support arrays, maps and structs")
     values = unify(values, zone, name, texts=False)
     joined = ", ".join(value.text for value in values)
     return made_by(name.upper(), combined(f"{name}({joined})", values[0].type, values), *values)
@@ -341,7 +341,7 @@ def _rounded(zone: str, x: Sql, digits: Sql | None, *, even: bool) -> Sql:
         return strict(f"CAST({{0}} AS {duckdb_type(kind)})", kind, x, raises=kind.precision == 38)
     if x.type in (DOUBLE, NULL):
         return strict(f"rounded({{0}}, {places}, {even})", DOUBLE, number(x, zone))
-    raise UnsupportedError(f"{'bround' if even else 'round'} does not take {name_of(x.type)}", "CAST(... AS DOUBLE)")
+    raise UnsupportedError(f"{'bround' if even else 'round'} does not support {name_of(x.type)}", "CAST(... AS DOUBLE)")
 
 
 @function("Numbers", "sqrt(x)", note="NaN for a negative number")

@@ -61,7 +61,7 @@ class Scope:
             if isinstance(node, exp.Column):
                 stage, names = self._split(node)
                 if isinstance(names[0], exp.Star):
-                    raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(node))
+                    raise ExpressionSyntaxError.at("* is supported only in COUNT(stage.*)", text, position_of(node))
                 if stage:
                     self._stage(stage, text)
                 argument = self._named(stage, names, text)
@@ -92,7 +92,7 @@ class Scope:
         named: exp.Expr = exp.Column(this=first, table=exp.to_identifier(stage, quoted=True) if stage else None)
         for name in names[1:]:
             if isinstance(name, exp.Star):
-                raise ExpressionSyntaxError.at("* stands inside COUNT(stage.*) only", text, position_of(name))
+                raise ExpressionSyntaxError.at("* is supported only in COUNT(stage.*)", text, position_of(name))
             named = exp.Dot(this=named, expression=name.copy())
         return named
 
@@ -104,7 +104,7 @@ class Scope:
         offset = _offset(node, kind, text)
         stage = self.stage_of([argument] if isinstance(argument, exp.Expr) else [], kind, text, position)
         if any(argument.find_all(*AGGREGATES)):
-            raise ExpressionSyntaxError.at(f"{kind} ranges over the events of one stage", text, position)
+            raise ExpressionSyntaxError.at(f"{kind} must use the events of a single stage", text, position)
         if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
             if kind != "COUNT":
                 raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position)
@@ -119,13 +119,13 @@ class Scope:
         stages = {self._split(column)[0] for part in parts for column in part.find_all(exp.Column)}
         if stages <= {""}:
             raise ExpressionSyntaxError.at(
-                f"{function} ranges over the events of a stage, and names none",
+                f"{function} must name the stage whose events it uses",
                 text,
                 position,
                 hint=f"{function}(stage.column), or COUNT(stage.*)",
             )
         if len(stages) != 1:
-            raise ExpressionSyntaxError.at(f"{function} ranges over the events of one stage", text, position)
+            raise ExpressionSyntaxError.at(f"{function} must use the events of a single stage", text, position)
         stage = stages.pop()
         self._stage(stage, text)
         return stage
@@ -182,13 +182,13 @@ def _offset(node: exp.Expr, kind: str, text: str) -> int:
         return 0
     if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch(r"\d{1,9}", str(given.this)):
         raise ExpressionSyntaxError.at(
-            f"the second argument of {kind} is a number that stands literally in the expression",
+            f"the second argument of {kind} must be an integer literal",
             text,
             position_of(given) or position_of(node),
             f"{kind}(stage.column, 1)",
         )
     if int(given.this) > MAX_OFFSET:
-        raise ExpressionSyntaxError.at(f"the offset of {kind} can be {MAX_OFFSET:,} at most", text, position_of(given))
+        raise ExpressionSyntaxError.at(f"the offset of {kind} must be at most {MAX_OFFSET:,}", text, position_of(given))
     return int(given.this)
 
 

@@ -75,7 +75,7 @@ OPERATORS: dict[str, str] = {
     "a / b": "fails where b is 0; integers are divided as DOUBLE",
     "a % b": "has the sign of a; fails where b is 0",
     "a DIV b": "the whole part of the quotient, a BIGINT; integers",
-    "a & b; a | b; a ^ b; ~ a": "integers; of two different ones one needs brackets",
+    "a & b; a | b; a ^ b; ~ a": "integers; mixed ones need parentheses",
     "a || b": "as concat",
     "a.b": "a field of a STRUCT",
     "a[i]": "an element of an ARRAY, from 0, fails outside; the value of a key of a MAP, NULL if it has none",
@@ -97,7 +97,9 @@ def compare(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
 def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
     for value in values:
         if is_nested(value.type):
-            raise UnsupportedError(f"{operator} does not take {name_of(value.type)}", "compare its parts")
+            raise UnsupportedError(
+                f"{operator} does not support {name_of(value.type)}", "compare its elements or fields"
+            )
     return unify(values, zone, operator)
 
 
@@ -349,7 +351,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         return made_by("-", strict(f"(({{0}} - {{1}}) * {_DAY})", DAYS, a, b), a, b)
     elif operator == "-" and is_temporal(a.type) and is_temporal(b.type):
         if {is_instant(a.type), is_instant(b.type)} == {True, False} and NTZ in (a.type, b.type):
-            raise UnsupportedError("- cannot take TIMESTAMP and TIMESTAMP_NTZ together", "CAST one of them")
+            raise UnsupportedError("- cannot combine TIMESTAMP and TIMESTAMP_NTZ", "CAST one of them")
         kind = common_type(a.type, b.type)
         # Spark computes the difference of the local times.
         a, b = (cast(value, kind, zone) for value in (a, b))
@@ -360,7 +362,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     elif a.type in intervals and b.type in intervals and (a.type == MONTHS) == (b.type == MONTHS):
         kind = a.type if a.type == b.type else TIME
         return made_by(operator, strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=True), a, b)
-    raise UnsupportedError(f"{operator} cannot take {name_of(a.type)} and {name_of(b.type)} together")
+    raise UnsupportedError(f"{operator} cannot combine {name_of(a.type)} and {name_of(b.type)}")
 
 
 def add_days(day: Sql, number: Sql, zone: str, operator: str = "+") -> Sql:

@@ -152,7 +152,7 @@ class _CallsParser(_Parser):
     def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
         if skip_where_token and self._prev.token_type is not TokenType.WHERE:
             word = self._tokens[self._index - 2]
-            raise ExpressionSyntaxError.at("FILTER is followed by (WHERE condition)", self.sql, word.start)
+            raise ExpressionSyntaxError.at("FILTER must be followed by (WHERE condition)", self.sql, word.start)
         node: exp.Where | None = super()._parse_where(skip_where_token)
         return node
 
@@ -188,11 +188,11 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
         raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
     half = re.search("[\ud800-\udfff]", text)
     if half is not None:
-        raise ExpressionSyntaxError.at("the text holds half a character", text, half.start())
+        raise ExpressionSyntaxError.at("the expression contains an unpaired surrogate", text, half.start())
     setting = _SETTING.search(text)
     if setting is not None:
         raise ExpressionSyntaxError.at(
-            "Spark replaces ${...} by a setting, before it reads the SQL", text, setting.start(), "'$' || '{...}'"
+            "Spark replaces ${...} with a setting before it parses the SQL", text, setting.start(), "'$' || '{...}'"
         )
     dialect = _CallsDialect() if aggregates else _Dialect()
     try:
@@ -201,7 +201,7 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
         trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
-        problem = str(first.get("description") or "the expression does not parse").partition(" but got <Token")[0]
+        problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
         position = None if first.get("line") != 1 else int(first.get("col", 0)) - 1
         if problem.startswith("Required keyword"):
             problem, position = "the expression is incomplete", None
@@ -209,11 +209,13 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
             problem = "unexpected token"
         raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
     except RecursionError:
-        raise ExpressionSyntaxError.at("the expression is too deeply nested", text) from None
+        raise ExpressionSyntaxError.at("the expression is nested too deeply", text) from None
     except TokenError:
-        raise ExpressionSyntaxError.at("the expression does not parse", text, hint="is every string closed?") from None
+        raise ExpressionSyntaxError.at(
+            "the expression cannot be parsed", text, hint="is every string closed?"
+        ) from None
     except _PARSER_BUGS as error:
-        raise ExpressionSyntaxError.at(f"the expression does not parse ({type(error).__name__})", text) from None
+        raise ExpressionSyntaxError.at(f"the expression cannot be parsed ({type(error).__name__})", text) from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)
     if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark parses a single expression without a terminator
@@ -234,14 +236,14 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
                 typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
                 if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
                     raise ExpressionSyntaxError.at(
-                        "only DATE and TIMESTAMP stand before a text",
+                        "only DATE and TIMESTAMP are supported before a string",
                         text,
                         node.this.meta.get("start"),
                         "CAST('...' AS type)",
                     )
                 node.meta["called"] = True
     if _height(inner) > MAX_OPERATIONS:
-        raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
+        raise ExpressionSyntaxError.at("the expression is nested too deeply", text)
     if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
         raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
     _account(tokens, tree, text)
@@ -264,7 +266,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         run = run + 1 if kind in _PREFIXES else 0
         if max(depth, cases, run) > MAX_DEPTH:
             raise ExpressionSyntaxError.at(
-                f"an expression may be nested {MAX_DEPTH} levels deep at most", text, token.start
+                f"the expression is nested too deeply (limit {MAX_DEPTH} levels)", text, token.start
             )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
@@ -282,7 +284,9 @@ def _check_between(text: str, begin: int, end: int) -> None:
     if not _BETWEEN.fullmatch(text, begin, end):
         found = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
         at = found.start() if found is not None else begin
-        what = "a hint" if text.startswith("/*+", at) else "such a comment" if text[at] in "/-{" else f"{text[at]!r}"
+        what = (
+            "a hint" if text.startswith("/*+", at) else "this kind of comment" if text[at] in "/-{" else f"{text[at]!r}"
+        )
         raise ExpressionSyntaxError.at(f"{what} is not supported here", text, at)
 
 
@@ -323,12 +327,14 @@ def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
             word = "0." + word if dot else _digits(word)
         word = word.lower() if kind is TokenType.VAR else word
         if not there[word]:
-            raise ExpressionSyntaxError.at(f"{token.text!r:.60} has no meaning here", text, token.start, DOCUMENTATION)
+            raise ExpressionSyntaxError.at(
+                f"{token.text!r:.60} is not supported here", text, token.start, DOCUMENTATION
+            )
         there[word] -= 1
     if commas < 0:
-        raise ExpressionSyntaxError.at("a comma too many", text)
+        raise ExpressionSyntaxError.at("unexpected comma", text)
     if tests > 0:
-        raise ExpressionSyntaxError.at("a test for NULL is written IS NULL or IS NOT NULL", text)
+        raise ExpressionSyntaxError.at("to test for NULL, use IS NULL or IS NOT NULL", text)
 
 
 def _words(node: exp.Expr) -> Iterator[str]:
@@ -379,7 +385,7 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
         if isinstance(unit, exp.Literal) and unit.is_string:
             name = str(node.this)
             raise ExpressionSyntaxError.at(
-                f"the unit of {name} is a word, without quotes",
+                f"the unit of {name} must be a word without quotes",
                 text,
                 position_of(unit),
                 f"{name}({unit.name}, ..., ...)",
@@ -406,7 +412,7 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
         raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
-            "IS is followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
+            "IS must be followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
         )
     for name, kinds in _PARTS.get(type(node), {}).items():
         part = node.args.get(name)
@@ -427,10 +433,10 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
         ):
             word, inner = (_TYPED.get(n.key, n.key.upper()) for n in (node, part))
             raise ExpressionSyntaxError.at(
-                f"{inner} next to {word} needs brackets",
+                f"{inner} next to {word} needs parentheses",
                 text,
                 position_of(part),
-                "they bind differently in SQL dialects",
+                "their precedence differs between SQL dialects",
             )
 
 
@@ -440,7 +446,7 @@ def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str
         return not_pure(name, text, position_of(node))
     if above is not None and above.name.lower() in aggregates:  # aggregate functions cannot be nested
         aggregates = ()
-    hint = f"docs/sql.md has all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
+    hint = f"docs/sql.md lists all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
     close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else hint
     return ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
@@ -479,7 +485,7 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxError:
     return ExpressionSyntaxError.at(
-        f"{name} is not supported: its answer does not depend on the events alone", text, position
+        f"{name} is not supported: its result does not depend only on the events", text, position
     )
 
 

@@ -25,7 +25,7 @@ def like(pattern: str, escape: str = "\\") -> str:
     '100\\\\%'
     """
     if len(escape) != 1:
-        raise UnsupportedError("the escape character of LIKE is one character")
+        raise UnsupportedError("the escape character of LIKE must be one character")
     parts = []
     characters = iter(pattern)
     for character in characters:
@@ -34,7 +34,7 @@ def like(pattern: str, escape: str = "\\") -> str:
             if escaped is None:
                 raise UnsupportedError("the pattern of LIKE ends with its escape character")
             if escaped not in ("_", "%", escape):
-                raise UnsupportedError(f"the escape character of LIKE cannot stand before {escaped!r}")
+                raise UnsupportedError(f"the escape character of LIKE cannot precede {escaped!r}")
             parts.append(escaped if escaped not in "_%\\" else "\\" + escaped)
         else:
             parts.append("\\\\" if character == "\\" else character)
@@ -62,10 +62,10 @@ def regex(pattern: str) -> tuple[str, bool, int]:
     while at < len(text):
         character = text[at]
         if ended and character not in ")|":
-            raise UnsupportedError("$ stands only at the end of a pattern or of an alternative", _HINT)
+            raise UnsupportedError("$ is supported only at the end of a pattern or of an alternative", _HINT)
         if character in "*+?{":
             if not quantifiable:
-                raise UnsupportedError(f"nothing stands before the {character} in the pattern", _HINT)
+                raise UnsupportedError(f"nothing precedes the {character} in the pattern", _HINT)
             piece, at, times = _quantifier(text, at)
             parts.append(piece)
             sizes[-1] += last * (times - 1)
@@ -77,7 +77,7 @@ def regex(pattern: str) -> tuple[str, bool, int]:
             if text.startswith("?:", at):
                 at += 2
             elif text.startswith("?", at):
-                raise UnsupportedError("(? begins what is not supported in a pattern", _HINT)
+                raise UnsupportedError("(? is not supported in a pattern", _HINT)
             if len(groups) >= _MAX_GROUPS:
                 raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS} deep")
             parts.append("(?:")
@@ -86,7 +86,7 @@ def regex(pattern: str) -> tuple[str, bool, int]:
             quantifiable = False
         elif character == ")":
             if not groups:
-                raise UnsupportedError("a ) too many in the pattern")
+                raise UnsupportedError("an unmatched ) in the pattern")
             parts.append(")")
             last = sizes.pop()
             sizes[-1] += last
@@ -190,7 +190,7 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
             elif last in "[]^&":
                 raise UnsupportedError(f"a {last} between [ and ] needs a backslash", _HINT)
             if ord(last) < found[0][0]:
-                raise UnsupportedError("a range in the pattern goes backwards")
+                raise UnsupportedError("a range in the pattern is reversed")
             found, at = [(found[0][0], ord(last))], after
         ranges += found
 

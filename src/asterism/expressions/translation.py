@@ -199,7 +199,7 @@ class Translator:
         data_type = self.schema.field(number).type
         known = spark_type(data_type, self.zone)
         if known is None:
-            raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which SQL does not work with here")
+            raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which is not supported in SQL")
         size = Cost(growth=1) if known in (STRING, BINARY) or is_nested(known) else Sql("", known).size
         return Sql(f"c{number}", known, size=size, strict=True)
 
@@ -281,7 +281,7 @@ class Translator:
     def _constant_string(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)
         if not isinstance(value.constant, str):
-            raise UnsupportedError(f"{what} stands literally in the expression, in quotes")
+            raise UnsupportedError(f"{what} must be a string literal")
         return value.constant
 
     def _case(self, node: exp.Case) -> Sql:

@@ -145,7 +145,7 @@ class Sql:
 
 def quoted(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise UnsupportedError("a text with a NUL character or half a character is not supported")
+        raise UnsupportedError("a string with a NUL character or an unpaired surrogate is not supported")
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -252,13 +252,13 @@ _FREE = Cost()
 def limited(value: Sql) -> Sql:
     """The value, unless it could need too much memory."""
     if len(value.text) > MAX_LENGTH:
-        raise UnsupportedError("the expression is too long once it is written out", "split the condition")
+        raise UnsupportedError("the expression is too long after expansion", "split the condition")
     if value.cost.growth > MAX_GROWTH:
         raise UnsupportedError(
-            f"the texts that it makes can be more than {MAX_GROWTH} times as long as those of the event"
+            f"the strings that it creates can be more than {MAX_GROWTH} times as long as those of the event"
         )
     if value.cost.fixed > MAX_FIXED:
-        raise UnsupportedError(f"the texts that it makes can have more than {MAX_FIXED:,} bytes")
+        raise UnsupportedError(f"the strings that it creates can have more than {MAX_FIXED:,} bytes")
     if value.cost.program > MAX_PROGRAM:
         raise UnsupportedError(
             f"its regular expressions are too large: {value.cost.program:,} characters and classes (limit {MAX_PROGRAM:,})",
@@ -373,7 +373,7 @@ def _written(text: str, kind: str) -> str:
         ("0001-01-01", "9999-12-31") if kind == "DATE" else ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
     )
     inside = f"{text} BETWEEN {kind} '{first}' AND {kind} '{last}'"
-    outside = error("a year before 1 or after 9999 cannot be written as text")
+    outside = error("a year before 1 or after 9999 cannot be converted to a string")
     return f"CAST(CASE WHEN NOT {inside} THEN {outside} ELSE CAST({text} AS VARCHAR) END AS VARCHAR)"
 
 
@@ -536,10 +536,10 @@ def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -
         found = None if found is None else common_type(found, kind)
     if found is None or (STRING in kinds and found != STRING and not texts):
         names = " and ".join(dict.fromkeys(name_of(kind) for kind in kinds if kind != NULL))
-        raise UnsupportedError(f"{where} cannot take {names} together", "CAST one of them")
+        raise UnsupportedError(f"{where} cannot combine {names}", "CAST one of them")
     if found != STRING and any(value.type == STRING and value.constant is None for value in values):
         other = next(name_of(kind) for kind in kinds if kind not in (STRING, NULL))
-        raise UnsupportedError(f"{where} cannot take STRING and {other} together", f"CAST(... AS {name_of(found)})")
+        raise UnsupportedError(f"{where} cannot combine STRING and {other}", f"CAST(... AS {name_of(found)})")
     return [cast(value, found, zone) for value in values]
 
 

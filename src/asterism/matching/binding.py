@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from asterism.matching.kernels import Tables
 
 BITS = "__bits"
-LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or say on_limit="drop"; docs/limits.md tells more'
+LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
 
 
 class BoundPattern:
@@ -110,7 +110,7 @@ class BoundPattern:
         assert isinstance(condition, SqlCondition)
         tree = parse(condition.text)
         if isinstance(tree, exp.Alias):
-            raise ExpressionSyntaxError.at("a condition has no name", condition.text)
+            raise ExpressionSyntaxError.at("a condition cannot have a name", condition.text)
         parts = conjuncts(self.scope.resolve(tree, condition.text))
         pure = [part for part in parts if not has_aggregate(part)]
         iterative = [part for part in parts if has_aggregate(part)]

@@ -87,7 +87,7 @@ def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Ins
     emitter = _Emitter(programs, translator)
     code = emitter.limited(emitter.code(value))()
     if _depth(code) > STACK:
-        raise ExpressionSyntaxError.at("the expression is too deeply nested", text)
+        raise ExpressionSyntaxError.at("the expression is nested too deeply", text)
     return code
 
 
@@ -304,7 +304,7 @@ class _Emitter:
         self.queries += 1
         if self.queries > _MAX_COMPUTED:
             raise ExpressionSyntaxError.at(
-                f"more than {_MAX_COMPUTED} constants that must be computed",
+                f"more than {_MAX_COMPUTED} computed constants",
                 self.text,
                 hint="write them as plain numbers",
             )
@@ -435,7 +435,7 @@ class _Emitter:
             inside = f"a.x {name} 2"
         return UnsupportedError(
             f"{name.upper()} is not supported over events of a stage",
-            f"of FIRST or LAST alone it is, where it cannot fail; or put it inside: LAST({inside})",
+            f"put it inside: LAST({inside}); outside, it is supported only over FIRST or LAST, if it cannot fail",
         )
 
     @contextlib.contextmanager
@@ -547,7 +547,7 @@ class _Emitter:
         return checked
 
     def too_long(self) -> ExpressionSyntaxError:
-        return ExpressionSyntaxError.at("the expression is too long once it is written out", self.text)
+        return ExpressionSyntaxError.at("the expression is too long after expansion", self.text)
 
     # -- comparison
 
@@ -713,7 +713,7 @@ class _Emitter:
         if is_instant(moment.type) and not is_fixed(self.zone) and not (length is not None and abs(length) < _DAY):
             # In such a zone a day does not always have 24 hours.
             raise UnsupportedError(
-                "an interval of days is not supported over events of a stage", "INTERVAL 23 HOURS at most"
+                "an interval of days is not supported over events of a stage", "use at most INTERVAL 23 HOURS"
             )
         return lambda: [*left(), *right(), _op(operation)]
 

@@ -43,9 +43,9 @@ def enough_memory(heaviest: Callable[[], str]) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise LimitExceededError(
-            "memory does not suffice for this call",
-            f"The heaviest in it: {heaviest()}.\n{type(error).__name__}: {error}".rstrip(": "),
-            "lower max_partial_matches, take more key_groups or smaller micro-batches, or give the workers more memory",
+            "not enough memory for this call",
+            f"Largest part: {heaviest()}.\n{type(error).__name__}: {error}".rstrip(": "),
+            "lower max_partial_matches, use more key_groups or smaller micro-batches, or increase the memory of the workers",
         ) from error
 
 

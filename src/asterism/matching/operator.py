@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_number, expect_strings, shown
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
@@ -34,10 +34,10 @@ from asterism.matching.page import Page
 from asterism.matching.plan import Limits
 from asterism.operators.key_group import (
     LATE,
-    MAX_PAGES,
     ONE_KEY,
     Group,
     KeyGroupOperator,
+    check_pages,
     complete,
     stamped,
 )
@@ -62,11 +62,11 @@ PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 
 def check_limit(max_partial_matches: Any) -> None:
     """:raises StreamDefinitionError: the value is not a valid limit of partial matches"""
-    expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches is a number, or None")
+    expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches must be an integer or None")
     if max_partial_matches is not None and max_partial_matches > LARGEST_LIMIT:
-        raise StreamDefinitionError("max_partial_matches is out of range", hint="None, for any number")
+        raise StreamDefinitionError("max_partial_matches is out of range", hint="for no limit, use None")
     if max_partial_matches is not None and max_partial_matches < 1:
-        raise StreamDefinitionError(f"max_partial_matches must be positive, or None, not {max_partial_matches}")
+        raise StreamDefinitionError(f"max_partial_matches must be positive or None, not {max_partial_matches}")
 
 
 class CepOperator(KeyGroupOperator):
@@ -101,18 +101,17 @@ class CepOperator(KeyGroupOperator):
         on_limit: OnLimit = "error",
     ) -> None:
         check_pattern(pattern)
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
-        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
-        expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events must be a pyarrow.Schema")
+        expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
         expect_strings(
-            StreamDefinitionError, order_by, "order_by is a list of columns", 'order_by=["price", "-volume"]'
+            StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["price", "-volume"]'
         )
         check_outputs(outputs)
         check_limit(max_partial_matches)
         if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
-        if pages is not None:
-            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        check_pages(pages)
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema
@@ -344,8 +343,8 @@ def event_times(
     if column.null_count and not wants_late:
         raise InvalidEventError(
             f'the event time "{time.name}" of {column.null_count} events is null',
-            "An event without a time has no place in the order of events.",
-            "filter such events out, or take the late output, to which they go",
+            "An event without a time cannot be ordered.",
+            "filter such events out, or read them from the late output",
         )
     return pc.fill_null(column, NO_TIME)
 
@@ -358,10 +357,10 @@ def _heaviest(page: Page, keys: pa.Table) -> str:
         most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if found is None and keys.num_rows:
         codes, _ = group_codes(keys)
-        counts, what = np.bincount(codes), "events in it"
+        counts, what = np.bincount(codes), "events in this call"
         most, found = int(counts.max()), keys.slice(int(np.argmax(codes == counts.argmax())), 1)
     if found is None:
-        return "no key has anything in it"
+        return "no key has events or partial matches"
     return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in found.to_pydict().items())} with {most:,} {what}"
 
 

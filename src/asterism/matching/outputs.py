@@ -121,7 +121,7 @@ class MatchOutput:
             raise StreamDefinitionError(
                 f"the {spec.kind.value} output would have two columns named {sorted(twice)[0]!r}",
                 f"Its columns are the key columns, then {', '.join(self.schema.names[len(keys) :])}.",
-                "rename the stage or the key column, or name other columns with select(...)",
+                "rename the stage or the key column, or select other columns with select(...)",
             )
         if spec.function is not None:
             assert spec.function_schema is not None
@@ -168,7 +168,7 @@ class MatchOutput:
         try:
             return rows.cast(self.schema)
         except pa.ArrowInvalid as error:
-            raise InvalidEventError(f"match function {name} returned a column of another type", str(error)) from None
+            raise InvalidEventError(f"match function {name} returned a column of a wrong type", str(error)) from None
 
 
 class _Parts:
@@ -218,9 +218,9 @@ class _MatchMeasures:
             raise ColumnNotFoundError.from_missing_and_available(name, self._base.names, f"in: {text}")
         if not isinstance(self._scope.resolve(column, text), exp.Last):
             raise ColumnNotFoundError(
-                f"{name!r} is a column of the events, and a match has several",
+                f"{name!r} is a column of the events, and a match has several events",
                 f"in: {text}",
-                f"say of which: LAST({self._scope.stages[-1]}.{name})",
+                f"name the stage: LAST({self._scope.stages[-1]}.{name})",
             )
         return Call("last", column.sql(), position_of(column) or 0, (column,))
 
@@ -242,9 +242,11 @@ class _MatchMeasures:
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:
-    expect(StreamDefinitionError, outputs, Mapping, "outputs are OutputSpecs by name")
+    expect(StreamDefinitionError, outputs, Mapping, "outputs must map names to OutputSpecs")
     for name, spec in outputs.items():
-        expect_string(StreamDefinitionError, name, "an output has a name")
-        expect(StreamDefinitionError, spec, OutputSpec, f'output "{name}" is an OutputSpec')
+        expect_string(StreamDefinitionError, name, "the name of an output must be a string")
+        expect(StreamDefinitionError, spec, OutputSpec, f'output "{name}" must be an OutputSpec')
         if spec.kind is OutputKind.LATE and (spec.measures is not None or spec.function is not None):
-            raise StreamDefinitionError(f'output "{name}": late events have no measures, they come as they are')
+            raise StreamDefinitionError(
+                f'output "{name}": measures and functions are not supported, because late events are returned unchanged'
+            )

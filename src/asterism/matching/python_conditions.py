@@ -140,7 +140,7 @@ class _PartialMatchContext:
 
     def _open(self) -> PythonCalls:
         if self.calls is None:
-            raise RuntimeError("the context of a condition can be asked only until the condition has answered")
+            raise RuntimeError("the context of a condition can be used only until the condition has returned")
         return self.calls
 
     @property

@@ -90,9 +90,9 @@ class GroupHeader:
         if found != fingerprint:
             raise StateError(
                 "the checkpoint belongs to another query",
-                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "These must be the same: the pattern, its columns, outputs and semantics;\n"
                 "or the operator's states, and the columns, keys and times of its inputs.",
-                "start with a new checkpoint location, or run what the checkpoint was made with",
+                "use a new checkpoint location, or run the query that created the checkpoint",
             )
         at += length
         count = 2 * pages + 3 * inputs

@@ -17,12 +17,15 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import expect_number
 from asterism.columns.arrays import Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
+from asterism.errors import StreamDefinitionError
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
@@ -37,6 +40,12 @@ IDLE = -(2**62)
 """Replaces the processing time of the last activity of an input: it is idle until its next activity."""
 LATE = "late_elements"
 """The metric that counts late elements."""
+
+
+def check_pages(pages: Any) -> None:
+    """:raises StreamDefinitionError: *pages* is neither None nor a number of pages"""
+    if pages is not None:
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
 
 
 @dataclass(slots=True)

@@ -168,7 +168,9 @@ class StateTable:
                 values = values.combine_chunks()
             return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
         except MISFITS as error:
-            raise OperatorError(f'the state "{self.spec.name}" holds {type_}, not such values', str(error)) from None
+            raise OperatorError(
+                f'the values do not fit the state "{self.spec.name}", which holds {type_}', str(error)
+            ) from None
 
     def value(self, value: Any) -> Any:
         """A value as it would be read from a checkpoint.
@@ -209,7 +211,7 @@ class StateTable:
         rows = self.settle(time)
         array = self.array(values)
         if len(array) != len(keys):
-            raise OperatorError(f'the state "{self.spec.name}" was given {len(array)} values for {len(keys)} keys')
+            raise OperatorError(f'the state "{self.spec.name}" received {len(array)} values for {len(keys)} keys')
         last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]  # sorted by key
         columns = {KEY: pa.array(keys[last]), VALUE: array.take(pa.array(last))}
         if self.spec.ttl is not None:
@@ -239,7 +241,7 @@ def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
         if type(value) is plain or value is None:
             return value
         if type(value) is int and pa.types.is_temporal(type_):
-            raise TypeError("a number is no time: give a datetime or a date")
+            raise TypeError("a number is not a time: use a datetime or a date")
         if fields and isinstance(value, dict) and not value.keys() <= fields:
             raise TypeError(f"there is no field {min(value.keys() - fields, key=str)!r}")
         return pa.scalar(value, type_).as_py(maps_as_pydicts="lossy")
@@ -284,7 +286,7 @@ class State:
         # Python would replace the state by an attribute, which is not part of a checkpoint.
         change = {StateKind.VALUE: "update(value)", StateKind.LIST: "add(value)", StateKind.MAP: "put(key, value)"}
         raise OperatorError(
-            f'the state "{self.name}" is changed by its methods, not by an assignment',
+            f'the state "{self.name}" cannot be assigned, only changed with its methods',
             hint=f"self.{self.name}.{change[self.kind]}",
         )
 
@@ -307,8 +309,8 @@ class State:
     def _here(self) -> StateTable:
         if not self.name:
             raise OperatorError(
-                "a state that is made in a function is not the operator's",
-                hint="declare it in the class, beside the inputs",
+                "a state cannot be created in a function",
+                hint="declare it in the class, next to the inputs",
             )
         if self._runtime is None or self._table is None:
             raise OperatorError(
@@ -446,7 +448,7 @@ class MapState(State):
         self.key_type = type_of(key_type)
         if pa.types.is_nested(self.key_type):
             raise StreamDefinitionError(
-                f"the keys of a map state cannot be of type {self.key_type}", hint="a plain type"
+                f"the keys of a map state cannot be of type {self.key_type}", hint="use a type that is not nested"
             )
 
     def get(self, key: Any, default: Any = None) -> Any:

@@ -54,7 +54,7 @@ def check_operator(operator: Any) -> None:
     """
     if not isinstance(operator, StreamOperator):
         raise StreamDefinitionError(
-            f"not an operator: {operator!r:.100}", hint="an object of a subclass of StreamOperator: MyOperator()"
+            f"not an operator: {operator!r:.100}", hint="use an instance of a subclass of StreamOperator: MyOperator()"
         )
 
 
@@ -170,8 +170,8 @@ class MultipleInputOperator(KeyGroupOperator):
         if column.null_count and not lenient:
             raise InvalidEventError(
                 f'the event time "{wire.time}" of {column.null_count} elements of the input "{name}" is null',
-                "An element without a time has no place in the order of elements.",
-                "filter such elements out, or write a process_late function for this input, which gets them",
+                "An element without a time cannot be ordered.",
+                "filter such elements out, or define a process_late function for this input, which receives them",
             )
         return pc.fill_null(column, NO_TIME)
 
@@ -397,7 +397,7 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
         if not {"process_element", "process_batch"} & spec.functions.keys():
             raise StreamDefinitionError(
                 f'the input "{name}" of {operator} has no function',
-                hint=f"@{name}.process_element above a function(self, element, ctx) whose name no later one has",
+                hint=f"@{name}.process_element decorates a method(self, element, ctx) whose name is unique in the class",
             )
         if name not in wires:
             raise StreamDefinitionError(
@@ -408,19 +408,19 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
             raise StreamDefinitionError(f'{operator} has no input "{name}"', f"Its inputs: {', '.join(declared)}")
         if declared[name].broadcast and wire.keys:
             raise StreamDefinitionError(
-                f'the input "{name}" of {operator} is a broadcast input and has no key',
+                f'the input "{name}" of {operator} is a broadcast input and cannot have a key',
                 hint="connect a BroadcastStream",
             )
         for field in declared[name].schema:
             if field.name not in wire.schema.names:
                 raise ColumnNotFoundError.from_missing_and_available(
-                    field.name, wire.schema.names, f'which the input "{name}" of {operator} reads'
+                    field.name, wire.schema.names, f'in the input "{name}" of {operator}'
                 )
             found = wire.schema.field(field.name).type
             if not _same_type(found, field.type):
                 raise StreamDefinitionError(
-                    f'the column "{field.name}" of the input "{name}" is {found}, and {operator} reads {field.type}',
-                    hint="CAST it before connecting, or declare the input's columns as they are",
+                    f'the column "{field.name}" of the input "{name}" is {found}, but {operator} declares {field.type}',
+                    hint="CAST it before connecting, or declare the actual types of the input's columns",
                 )
 
 
@@ -444,7 +444,9 @@ def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.
     """The key columns, named as in the first keyed input."""
     keyed = [name for name, spec in declared.items() if not spec.broadcast]
     if not keyed:
-        raise StreamDefinitionError("an operator needs a keyed input", "Broadcast inputs alone have nothing to meet.")
+        raise StreamDefinitionError(
+            "an operator needs a keyed input", "An operator with only broadcast inputs is not supported."
+        )
     fields = {name: [wires[name].schema.field(key) for key in wires[name].keys] for name in keyed}
     first = fields[keyed[0]]
     for name in keyed[1:]:
@@ -452,7 +454,7 @@ def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.
             raise StreamDefinitionError(
                 f'the keys of the inputs "{keyed[0]}" and "{name}" differ',
                 f"{keyed[0]}: {_shown(first)}\n{name}: {_shown(fields[name])}",
-                "elements meet by key: connect inputs with as many key columns, of the same types",
+                "connect inputs with the same number of key columns, of the same types",
             )
     return pa.schema(first or [pa.field(ONE_KEY, pa.int8())])
 

@@ -121,8 +121,8 @@ class Runtime:
     def key_value(self) -> Any:
         if self.key_number is None:
             raise OperatorError(
-                "there is no key here",
-                hint="elements of broadcast inputs, late ones, batches, watermarks and ends of inputs have none",
+                "there is no current key",
+                hint="elements of broadcast inputs, late elements, batches, watermarks and the end of an input have no key",
             )
         if not self.key_table.num_columns:
             return None
@@ -135,7 +135,7 @@ class Runtime:
     def key_for(self, what: str) -> int:
         if self.key_number is None:
             raise OperatorError(
-                f"{what} belongs to a key, and there is none here",
+                f"{what} belongs to a key, but there is no current key",
                 hint="in batches use the columns of a state; from a broadcast input use ctx.apply_to_keyed_state",
             )
         return self.key_number
@@ -144,13 +144,13 @@ class Runtime:
         if not self.writes_broadcast:
             raise OperatorError(
                 f'the broadcast state "{spec.name}" cannot be changed here',
-                "Only elements of broadcast inputs may: every key group sees them, and so all stay alike.",
+                "Only elements of broadcast inputs may change it: every key group receives them, so all have the same state.",
                 None if self.knows_keys is None else f"change it before {self.knows_keys}",
             )
         if self.knows_keys is not None:
             raise OperatorError(
                 f'the broadcast state "{spec.name}" cannot be changed after {self.knows_keys}',
-                "What that tells differs between key groups, and broadcast state must not.",
+                "Its result differs between key groups, but broadcast state must not.",
                 "change it before",
             )
 
@@ -184,12 +184,16 @@ class Runtime:
 
     def set_timer(self, domain: str, name: str, time: int | None) -> None:
         if domain == EVENT and not self.event_time:
-            raise OperatorError("there are no event-time timers in processing time", hint="give an input a time")
+            raise OperatorError(
+                "there are no event-time timers in processing time", hint="set the event time of an input"
+            )
         key = self.key_for("a timer")
         if not isinstance(name, str):
-            raise OperatorError(f"the name of a timer is a text, not {type(name).__name__}")
+            raise OperatorError(f"the name of a timer must be a string, not {type(name).__name__}")
         if time is not None and not self.answers[domain]:
-            raise OperatorError(f'nothing would happen when the timer "{name}" fires', hint=f"write {ON_TIMER[domain]}")
+            raise OperatorError(
+                f'the operator has no function for the timer "{name}"', hint=f"define {ON_TIMER[domain]}"
+            )
         entries = self.timer_table.entries(key)
         if time is None:
             entries.pop(domain + name, None)
@@ -279,9 +283,9 @@ class Runtime:
         if self.only_timers or self.last_fired.get((key, name), BEFORE_TIME) >= time:
             self.repeated[key, name] += 1
             if self.repeated[key, name] > ENDLESS:
-                when = "after the end of all inputs" if self.only_timers else "without getting later"
+                when = "after the end of all inputs" if self.only_timers else "without moving to a later time"
                 raise OperatorError(
-                    f'the timer "{name[1:]}" does not come to an end',
+                    f'the timer "{name[1:]}" never stops firing',
                     f"It fired {ENDLESS} times {when}, and was registered again each time.\n{self.place(None)}",
                     'register it again only if not ctx.has_ended("name of an input")'
                     if self.only_timers
@@ -348,7 +352,7 @@ class Runtime:
         selection = self.call("select_inputs")
         if not isinstance(selection, set | frozenset):
             raise OperatorError(
-                f"{selection!r} is no selection of inputs",
+                f"{selection!r} is not a selection of inputs",
                 self.place("select_inputs"),
                 'InputSelection.of("name of an input", ...), or InputSelection.ALL',
             )

@@ -84,7 +84,7 @@ def layout_of(value: bytes, kind: Record) -> int:
         raise StateError("the state of the checkpoint was not written by this operator")
     if layout > LAYOUT:
         raise StateError(
-            f"the state was written in layout {layout}, this release reads up to layout {LAYOUT}",
+            f"the state was written in layout {layout}, but this release reads only up to layout {LAYOUT}",
             hint="restart with the release that wrote the checkpoint, or a later one",
         )
     return int(layout)

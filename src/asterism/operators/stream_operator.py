@@ -49,7 +49,10 @@ class InputSelection(frozenset[str]):
         """
         for name in names:
             expect_string(
-                StreamDefinitionError, name, "an InputSelection is of names of inputs", 'InputSelection.of("a", "b")'
+                StreamDefinitionError,
+                name,
+                "an InputSelection must contain names of inputs",
+                'InputSelection.of("a", "b")',
             )
         return cls(names)
 
@@ -147,14 +150,14 @@ class _Declared:
 
     def __set__(self, instance: Any, value: Any) -> None:
         raise OperatorError(
-            f'"{self.name}" is used by its methods, and cannot be assigned', hint=f"self.{self.name}.{self.use}"
+            f'"{self.name}" cannot be assigned, only used with its methods', hint=f"self.{self.name}.{self.use}"
         )
 
     def _check_declared(self) -> None:
         if not self.name:
             raise OperatorError(
-                f"a {type(self).__name__} that is made in a function is not the operator's",
-                hint="declare it in the class, beside the inputs",
+                f"a {type(self).__name__} cannot be created in a function",
+                hint="declare it in the class, next to the inputs",
             )
 
     @property
@@ -165,7 +168,7 @@ class _Declared:
         self._check_declared()
         if self.runtime is None or not self.runtime.running:
             raise OperatorError(
-                f'the output "{self.name}" can be used only while the operator processes something',
+                f'the output "{self.name}" can be used only while the operator processes elements, watermarks or timers',
                 hint="use it in the functions that process elements, watermarks and timers",
             )
 
@@ -198,7 +201,9 @@ class Output(_Declared):
             raise OperatorError(
                 f'the output "{self.name}" has no column {sorted(unknown)[0]!r}',
                 f"Columns: {', '.join(self.schema.names)}",
-                "what is given out whole brings all of its columns: name those that are meant" if whole else None,
+                "an element that is emitted whole must have only columns of the output; otherwise, name the columns"
+                if whole
+                else None,
             )
         # A list or a dict may be changed by the caller before the rows are taken.
         self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
@@ -251,8 +256,8 @@ def _check_function(function: Callable[..., Any]) -> None:
     kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
     if kind == "generator" or inspect.iscoroutinefunction(function):
         raise StreamDefinitionError(
-            f"{function.__qualname__.rpartition('<locals>.')[2]} is a {kind}: nobody would run it",
-            hint="write a plain function, and give rows to an output: self.alerts.collect(...)",
+            f"{function.__qualname__.rpartition('<locals>.')[2]} is a {kind}, which is not supported",
+            hint="write a plain function, and emit rows with an output: self.alerts.collect(...)",
         )
 
 
@@ -331,7 +336,9 @@ class StreamOperator:
                     f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'
                 )
             if name == LATE:
-                raise StreamDefinitionError(f'"{name}" is what every operator counts already', hint="another name")
+                raise StreamDefinitionError(
+                    f'"{name}" is a counter that every operator already has', hint="use another name"
+                )
         cls._own_inputs()
         for method in ON_TIMER.values():
             _check_function(getattr(cls, method))
@@ -346,8 +353,8 @@ class StreamOperator:
                 )
         if cls.selects() and any("process_batch" in i.functions for i in cls.declared(Input).values()):
             raise StreamDefinitionError(
-                f"{cls.__name__} selects its inputs and processes batches",
-                "Which input comes next is asked before every element.",
+                f"{cls.__name__} cannot both select its inputs and process batches",
+                "The next input is selected before every element.",
                 "use process_element",
             )
 

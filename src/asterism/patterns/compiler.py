@@ -50,7 +50,7 @@ def check_pattern(pattern: Any) -> None:
         MalformedPatternError,
         pattern,
         PatternSequence,
-        "what to look for is a Pattern",
+        "a pattern must be a Pattern",
         'Pattern.begin("a").where("...")',
     )
     pattern.validate()
@@ -66,7 +66,7 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
         StreamDefinitionError,
         semantics,
         Semantics,
-        "semantics says whose answers",
+        "semantics must be a Semantics",
         "Semantics.DEFAULT or Semantics.FLINK",
     )
     if semantics is Semantics.DEFAULT:
@@ -102,14 +102,14 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
         if in_group:
             raise MalformedPatternError(
                 f'not_followed_by("{last.name}") cannot be the last stage of a group',
-                "Nothing in the group would end the wait; Flink ignores the stage.",
+                "Nothing in the group ends the wait; Flink ignores the stage.",
                 "put it after the group, or follow it with a stage that must occur",
             )
         if last.window is None and last.gap_window is None:
             raise MalformedPatternError(
-                f'not_followed_by("{last.name}") is last in the pattern, but the window was said on an earlier stage',
-                "Flink ignores the stage then.",
-                "say .within(...) on it",
+                f'not_followed_by("{last.name}") is the last stage of the pattern, but the window is set on an earlier stage',
+                "Flink ignores the stage in this case.",
+                "set .within(...) on it",
             )
     for stage in pattern.stages:
         if stage.group is not None and stage.quantifier.gap is not None:
@@ -119,9 +119,9 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
             )
         if in_group and stage.window is not None:
             raise MalformedPatternError(
-                f'stage "{stage.name}": a window inside a group has no meaning of its own',
+                f'stage "{stage.name}": a window inside a group is not supported',
                 "Flink ignores it or applies it to the whole match.",
-                "say .within(...) on the whole pattern",
+                "set .within(...) on the whole pattern",
             )
         if stage.group is not None:
             _refuse_what_flink_ignores(stage.group, in_group=True)
@@ -142,7 +142,7 @@ def _refuse_endless_loops(states: list[NfaState]) -> None:
                 done.add(state)
             elif target in path:
                 raise MalformedPatternError(
-                    f'the group around stage "{target.stage}" repeats and can match nothing, so it never ends',
+                    f'the group around stage "{target.stage}" repeats and can match no event, so it never ends',
                     "Every stage of a group that repeats is optional; Flink does not terminate on it.",
                     "make one of its stages mandatory",
                 )
@@ -215,8 +215,8 @@ class _Builder:
         if len(self.states) == MAX_STATES:
             raise MalformedPatternError(
                 f"the pattern needs more than {MAX_STATES} states",
-                f'It was given up at stage "{stage}".',
-                "lower the counts of times(...): where one is around another they multiply",
+                f'Compilation stopped at stage "{stage}".',
+                "lower the counts of times(...); nested counts multiply",
             )
         copies = self.names.get(stage, 0)
         self.names[stage] = copies + 1
@@ -237,8 +237,8 @@ class _Builder:
         if self.n_stops > MAX_STOPS:
             raise MalformedPatternError(
                 "the pattern forbids too many stages in too many places",
-                f'{len(self.stops)} stages must not occur, in many states each; it was given up at stage "{state.stage}".',
-                "forbid what must not occur in one not_followed_by, with OR",
+                f'{len(self.stops)} stages must not occur, in many states each; compilation stopped at stage "{state.stage}".',
+                "combine the forbidden stages in one not_followed_by, with OR",
             )
         state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
 

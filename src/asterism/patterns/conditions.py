@@ -69,7 +69,7 @@ class SqlCondition(Condition):
     text: str
 
     def __post_init__(self) -> None:
-        expect_string(MalformedPatternError, self.text, "the SQL of a condition is a text")
+        expect_string(MalformedPatternError, self.text, "the SQL of a condition must be a string")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,11 +121,11 @@ class IterativeCondition(Condition):
         self, function: Callable[[Event, ConditionContext], bool], columns: str | Sequence[str] | None = None
     ) -> None:
         if not callable(function):
-            raise MalformedPatternError(f"an IterativeCondition is made of a function, not of {shown(function)}")
+            raise MalformedPatternError(f"an IterativeCondition needs a function, not {shown(function)}")
         object.__setattr__(self, "function", function)
         chosen = (columns,) if isinstance(columns, str) else columns
         if chosen is not None:
-            expect_strings(MalformedPatternError, chosen, "columns are names", 'columns=["price"]')
+            expect_strings(MalformedPatternError, chosen, "columns must be a list of column names", 'columns=["price"]')
         object.__setattr__(self, "columns", None if chosen is None else tuple(chosen))
 
     def __repr__(self) -> str:
@@ -148,9 +148,9 @@ class _Joined(Condition):
         depth = 1 + max(part.depth for part in parts)
         if depth > MAX_DEPTH:
             raise MalformedPatternError(
-                f"conditions may be nested {MAX_DEPTH} levels deep at most",
+                f"conditions are nested too deeply (limit {MAX_DEPTH} levels)",
                 "Each where, or_, and_ and negate adds a level.",
-                "write alternatives as one SQL text, such as kind IN ('a', 'b')",
+                "write alternatives as one SQL condition, such as kind IN ('a', 'b')",
             )
         object.__setattr__(self, "_depth", depth)
 
@@ -199,7 +199,7 @@ def as_condition(value: ConditionLike) -> Condition:
 
 def _no_condition(value: Any) -> MalformedPatternError:
     return MalformedPatternError(
-        f"a condition is SQL text, a function or a Condition, not {shown(value)}",
+        f"a condition must be an SQL string, a function or a Condition, not {shown(value)}",
         hint="write it as SQL: where(\"kind = 'a' AND price > 10\")",
     )
 
@@ -232,7 +232,7 @@ class Event(Mapping[str, Any]):
         except KeyError:
             pass
         if name not in self._columns:
-            raise KeyError(f"{name!r} is not a column that the condition has; it has {', '.join(self._columns)}")
+            raise KeyError(f"{name!r} is not a column of the condition; its columns are {', '.join(self._columns)}")
         value = self._values[name] = self._columns[name][self._row].as_py()
         return value
 

@@ -363,8 +363,8 @@ def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], patt
             at += 36 + text_width(meaning, 11) + 18
     if any(contiguity.negated for contiguity in used):
         canvas.rect(at, y - 11, 22, 14, rx=4, fill=PALE_RED, stroke=RED, stroke_dasharray="5 3")
-        canvas.text(at + 28, y, "must not come", 11, fill=FAINT)
-        at += 28 + text_width("must not come", 11) + 18
+        canvas.text(at + 28, y, "must not occur", 11, fill=FAINT)
+        at += 28 + text_width("must not occur", 11) + 18
     if pattern.skip.kind.value != "NO_SKIP":
         kind, _, words = skip_words(pattern).partition(": ")
         text = one_line(f"after a match: {kind}", 60)
@@ -491,7 +491,7 @@ def to_html(pattern: PatternSequence) -> str:
         cells = [
             number,
             stage_words(stage, number.rpartition(".")[2] == "1"),
-            "must not come" if stage.contiguity.negated else quantifier_words(stage.quantifier),
+            "must not occur" if stage.contiguity.negated else quantifier_words(stage.quantifier),
             "" if stage.group is not None else condition_text(stage.condition) if stage.condition else "any event",
             condition_text(stage.until) if stage.until is not None else "",
         ]

@@ -20,7 +20,7 @@ MAX_STATES = 200
 def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
     """See :meth:`asterism.patterns.pattern.Pattern.explain`."""
     nfa = compile_pattern(pattern, semantics)
-    warnings = [printable(f"surprising: {found}") for found in diagnose(pattern)]
+    warnings = [printable(f"warning: {found}") for found in diagnose(pattern)]
     return "\n".join(
         [describe(pattern), *warnings, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
     )

@@ -64,9 +64,9 @@ _KINDS = ("SINGLE", "LOOPING", "TIMES")
 _GRAPH = ("name", "type", "version", "quantifier", "condition", "nodes", "edges", "window", "afterMatchStrategy")
 _ATOM = ("name", "type", "quantifier", "condition", "window")
 _FOREIGN = {
-    "CLASS": "it names a Java class, and no code is loaded here",
-    "AVIATOR": "its expression is in a language of the JVM",
-    "GROOVY": "its expression is in a language of the JVM",
+    "CLASS": "it names a Java class, and no code is loaded",
+    "AVIATOR": "its expression is in a JVM language",
+    "GROOVY": "its expression is in a JVM language",
 }
 """Unsupported condition types of dynamic Flink CEP, with the reasons."""
 
@@ -98,7 +98,12 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
     if isinstance(source, Mapping):
         document: Any = source
     else:
-        expect(PatternFormatError, source, str | bytes, "a pattern in JSON is a text, or what json.loads makes of it")
+        expect(
+            PatternFormatError,
+            source,
+            str | bytes,
+            "a pattern in JSON must be a string, bytes or the result of json.loads",
+        )
         try:
             document = decode(text_of(source))
         except DocumentSyntaxError as error:
@@ -181,7 +186,7 @@ class _Value:
         try:
             self.value.encode()
         except UnicodeEncodeError:
-            raise self.fail(f"{_shown(self.value)} has half of a surrogate pair, which is no character") from None
+            raise self.fail(f"{_shown(self.value)} contains an unpaired surrogate") from None
         return self.value
 
     def integer(self, what: str) -> int:
@@ -240,7 +245,7 @@ class _GraphReader(Generic[P]):
         for name in at.value:
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
                 place = replace(at, path=at.path + pointer_part(name))
                 self._note(place.fail(f"unknown field {_shown(name)}", hint))
 
@@ -248,10 +253,10 @@ class _GraphReader(Generic[P]):
 
     def root(self, at: _Value) -> P | None:
         if not isinstance(at.value, Mapping) or at.value.get("type") != "COMPOSITE":
-            self._note(at.fail("a pattern is a graph, an object of type COMPOSITE"))
+            self._note(at.fail("a pattern must be an object of type COMPOSITE"))
             return None
         if not isinstance(at["name"].value, str | None):
-            self._note(at["name"].fail("a name is a text"))
+            self._note(at["name"].fail("a name must be a string"))
         if not at["quantifier"].absent:
             self._quantifier(at["quantifier"])  # without effect, as in Flink
         pattern = self._graph(at, 0)
@@ -284,7 +289,7 @@ class _GraphReader(Generic[P]):
             self._note(at["condition"].fail("a group has no condition"))
         version = at["version"]
         if not version.absent and (isinstance(version.value, bool) or version.value != VERSION):
-            self._note(version.fail(f"unknown version {_shown(version.value)} of the format", str(VERSION)))
+            self._note(version.fail(f"unknown version {_shown(version.value)} of the format", f"use {VERSION}"))
         skip = AfterMatchSkipStrategy()
         with self._part(at["afterMatchStrategy"]):
             skip = self._skip(at["afterMatchStrategy"])
@@ -308,8 +313,8 @@ class _GraphReader(Generic[P]):
         for node in at:
             with self._part(node):
                 if not isinstance(node.value, Mapping):
-                    raise node.fail("a node is an object")
-                name = node["name"].text("a node without a name")
+                    raise node.fail("a node must be an object")
+                name = node["name"].text("a node needs a name")
                 if name in nodes:
                     raise node["name"].fail(f"two nodes are named {_shown(name)}")
                 nodes[name] = replace(node, owner=name)
@@ -337,22 +342,22 @@ class _GraphReader(Generic[P]):
         while chain and chain[-1] in after:
             chain.append(after[chain[-1]])
         if not begins:
-            self._note(at.fail("the edges go in a circle"))
+            self._note(at.fail("the edges form a cycle"))
         elif len(begins) > 1:
-            self._note(at.fail(f"a graph has one first node, this one has {len(begins)}"))
+            self._note(at.fail(f"a graph must have exactly one first node, this one has {len(begins)}"))
         elif len(chain) < len(nodes):
-            self._note(at.fail("the edges do not make one chain of all nodes"))
+            self._note(at.fail("the edges do not form a single chain of all nodes"))
         return chain if len(self.reading.problems) == before else None
 
     def _edge(self, at: _Value, nodes: Mapping[str, _Value]) -> tuple[str, str, Contiguity]:
         if not isinstance(at.value, Mapping):
-            raise at.fail("an edge is an object")
+            raise at.fail("an edge must be an object")
         self._fields(at, ("source", "target", "type"))
         ends = at["source"], at["target"]
         edge_name = f"edge {_shown(ends[0].value)} -> {_shown(ends[1].value)}"
         for end in ends:
             if not isinstance(end.value, str) or end.value not in nodes:
-                raise end.fail(f"the {edge_name} names an unknown node")
+                raise end.fail(f"the {edge_name} refers to an unknown node")
         kind = replace(at["type"], owner=f"{at.owner}: {edge_name}").member(Contiguity, "edge type")
         return ends[0].value, ends[1].value, kind
 
@@ -373,7 +378,7 @@ class _GraphReader(Generic[P]):
             stage = replace(stage, group=self._graph(at, depth + 1) or self.kind.begin("unknown"))
         elif at["type"].value == "ATOMIC":
             if name in self._stages:
-                error, hint = f'two stages are named "{name}"', "stage names must be unique, groups included"
+                error, hint = f'two stages are named "{name}"', "stage names must be unique, including those in groups"
                 self._note(MalformedPatternError(error, None, hint, at["name"].path))
             self._stages.add(name)
             self._fields(at, _ATOM)
@@ -409,7 +414,7 @@ class _GraphReader(Generic[P]):
         if kind.value != "SQL":
             why = _FOREIGN.get(kind.value) if isinstance(kind.value, str) else None
             if why is not None:
-                raise kind.fail(f"a condition of type {kind.value} cannot be used: {why}", f"write it as SQL: {_SQL}")
+                raise kind.fail(f"a condition of type {kind.value} is not supported: {why}", f"write it as SQL: {_SQL}")
             kind.one_of(("SQL",), "condition type")
         self._fields(at, ("type", "expression"))
         text = at["expression"].text(f"the {what} has no expression")
@@ -444,7 +449,7 @@ class _GraphReader(Generic[P]):
         with self._part(inner):
             kind = Contiguity.SKIP_TILL_NEXT if inner.absent else inner.member(Contiguity, "consuming strategy")
             if kind.negated:
-                raise inner.fail(f"{kind.value} is not a contiguity inside a loop")
+                raise inner.fail(f"{kind.value} is not supported inside a loop")
             if kind is Contiguity.STRICT:
                 calls.append(_Modifier(inner, PatternSequence.consecutive))
             elif kind is Contiguity.SKIP_TILL_ANY:
@@ -499,7 +504,7 @@ class _GraphReader(Generic[P]):
         if at.absent:
             return None
         if not isinstance(at.value, Mapping):
-            raise at.fail("a time is an object", '{"unit": "SECONDS", "size": 5}')
+            raise at.fail("a time must be an object", '{"unit": "SECONDS", "size": 5}')
         self._fields(at, ("unit", "size"))
         unit = _UNITS[at["unit"].one_of(tuple(_UNITS), "time unit")]
         size = at["size"].integer("time size")
@@ -513,14 +518,14 @@ class _GraphReader(Generic[P]):
         if at.absent:
             return AfterMatchSkipStrategy()
         if not isinstance(at.value, Mapping):
-            raise at.fail("an after match strategy is an object", '{"type": "NO_SKIP"}')
+            raise at.fail("an after match strategy must be an object", '{"type": "NO_SKIP"}')
         self._fields(at, ("type", "patternName", "throwOnMiss"))
         kind = at["type"].member(SkipKind, "after match strategy")
         stage, throws = at["patternName"], at["throwOnMiss"]
         if not isinstance(stage.value, str | None):
-            raise stage.fail("patternName is the name of a stage")
+            raise stage.fail("patternName must be the name of a stage")
         if not isinstance(throws.value, bool | None):
-            raise throws.fail("throwOnMiss is true or false")
+            raise throws.fail("throwOnMiss must be true or false")
         if kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST):
             if not stage.value:
                 raise stage.fail(f"{kind.value} needs a patternName")
@@ -658,10 +663,12 @@ def _condition_json(condition: Condition, where: str) -> Json:
         same = parse(text) == tree
     except ExpressionError as error:
         raise PatternFormatError(
-            f"{where}: its conditions cannot be written as one: {error.message}", error.detail, error.hint
+            f"{where}: its conditions cannot be combined into one expression: {error.message}", error.detail, error.hint
         ) from None
     if not same:  # a comment extends beyond its condition
-        raise PatternFormatError(f"{where}: its conditions cannot be written as one", text, "leave out the comments")
+        raise PatternFormatError(
+            f"{where}: its conditions cannot be combined into one expression", text, "remove the comments"
+        )
     return {"type": "SQL", "expression": text}
 
 
@@ -701,7 +708,7 @@ def _single(condition: SqlCondition, where: str) -> tuple[str, exp.Expr]:
     try:
         tree = parse(text)
         if isinstance(tree, exp.Alias):
-            raise ExpressionSyntaxError.at("a condition has no name", text)
+            raise ExpressionSyntaxError.at("a condition cannot have a name", text)
     except ExpressionError as error:
         raise PatternFormatError(f"{where}: {error.message}", error.detail, error.hint) from None
     return text + "\n" if "--" in text else text, tree

@@ -103,7 +103,7 @@ class Pattern(PatternSequence):
             return stages_svg(self)
         if what == "automaton":
             return automaton_svg(self) if semantics is None else automaton_svg(self, semantics)
-        raise PatternError(f'what can be drawn is "stages" or "automaton", not {shown(what)}')
+        raise PatternError(f'a drawing must be of "stages" or "automaton", not {shown(what)}')
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

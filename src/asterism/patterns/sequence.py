@@ -111,14 +111,14 @@ class AfterMatchSkipStrategy:
     throw_on_miss: bool = False
 
     def __post_init__(self) -> None:
-        expect(MalformedPatternError, self.kind, SkipKind, "the kind of a skip strategy is a SkipKind", _SKIP_HINT)
-        expect(MalformedPatternError, self.throw_on_miss, bool, "throw_on_miss is True or False")
+        expect(MalformedPatternError, self.kind, SkipKind, "the kind of a skip strategy must be a SkipKind", _SKIP_HINT)
+        expect(MalformedPatternError, self.throw_on_miss, bool, "throw_on_miss must be True or False")
         names_stage = self.kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST)
         if names_stage:
             hint = f'AfterMatchSkipStrategy.{self.kind.value.lower()}("b")'
             expect_string(MalformedPatternError, self.stage, f"{self.kind.value} needs the name of a stage", hint)
         elif self.stage is not None or self.throw_on_miss:
-            raise MalformedPatternError(f"{self.kind.value} names no stage, and can miss none", hint=_SKIP_HINT)
+            raise MalformedPatternError(f"{self.kind.value} does not support a stage or throw_on_miss", hint=_SKIP_HINT)
 
     @classmethod
     def no_skip(cls) -> AfterMatchSkipStrategy:
@@ -166,11 +166,11 @@ class PatternSequence:
     def __post_init__(self) -> None:
         # Every method changes only the last stage: the others were checked before.
         if not isinstance(self.stages, tuple) or not self.stages:
-            raise MalformedPatternError(f"a pattern is a tuple of stages, not {shown(self.stages)}", hint=_BEGIN)
-        expect(MalformedPatternError, self.stages[-1], Stage, "a pattern is a tuple of stages", _BEGIN)
+            raise MalformedPatternError(f"a pattern must be a tuple of stages, not {shown(self.stages)}", hint=_BEGIN)
+        expect(MalformedPatternError, self.stages[-1], Stage, "a pattern must be a tuple of stages", _BEGIN)
         if not isinstance(self.skip, AfterMatchSkipStrategy):
             raise MalformedPatternError(
-                f"a skip strategy is an AfterMatchSkipStrategy, not {shown(self.skip)}", hint=_skip_hint(self.skip)
+                f"a skip strategy must be an AfterMatchSkipStrategy, not {shown(self.skip)}", hint=_skip_hint(self.skip)
             )
 
     # ------------------------------------------------------------------ the chain
@@ -239,8 +239,10 @@ class PatternSequence:
         if not names:
             raise MalformedPatternError(f'stage "{last.name}": subtype needs a name', hint=hint)
         for name in names:
-            expect_string(MalformedPatternError, name, f'stage "{last.name}": a subtype is a text', hint)
-        expect_string(MalformedPatternError, column, f'stage "{last.name}": the column of a subtype is a name', hint)
+            expect_string(MalformedPatternError, name, f'stage "{last.name}": a subtype must be a string', hint)
+        expect_string(
+            MalformedPatternError, column, f'stage "{last.name}": the column of a subtype must be a string', hint
+        )
         texts = ["'" + name.replace("\\", "\\\\").replace("'", "''") + "'" for name in names]
         quoted = quoted_name(column)
         return self.where(f"{quoted} = {texts[0]}" if len(texts) == 1 else f"{quoted} IN ({', '.join(texts)})")
@@ -266,7 +268,7 @@ class PatternSequence:
         """
         last = self._quantifiable()
         for count in (at_least, at_least if at_most is None else at_most):
-            expect(MalformedPatternError, count, int, f'stage "{last.name}": times takes numbers', "times(2, 4)")
+            expect(MalformedPatternError, count, int, f'stage "{last.name}": times takes integers', "times(2, 4)")
         given = f"times({at_least})" if at_most is None else f"times({at_least}, {at_most})"
         at_most = at_least if at_most is None else at_most
         optional = at_least == 0 or last.quantifier.optional
@@ -293,7 +295,7 @@ class PatternSequence:
             MalformedPatternError,
             at_least,
             int,
-            f'stage "{last.name}": times_or_more takes a number',
+            f'stage "{last.name}": times_or_more takes an integer',
             "times_or_more(2)",
         )
         if at_least < 1:
@@ -362,7 +364,7 @@ class PatternSequence:
         last = self.stages[-1]
         _check_duration(last.name, duration)
         expect(
-            MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window is a WithinType',
+            MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window must be a WithinType',
             "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
         )  # fmt: skip
         # As in Flink, a window of length zero is no window.
@@ -413,14 +415,14 @@ class PatternSequence:
         for stage in self.atoms():
             if stage.name in seen:
                 raise MalformedPatternError(
-                    f'two stages are named "{stage.name}"', hint="stage names must be unique, groups included"
+                    f'two stages are named "{stage.name}"', hint="stage names must be unique, including those in groups"
                 )
             seen.add(stage.name)
         last = self.stages[-1]
         if last.contiguity is Contiguity.NOT_FOLLOW and self.effective_window is None and last.gap_window is None:
             raise MalformedPatternError(
                 f'not_followed_by("{last.name}") cannot be the last stage of a pattern without a time bound',
-                "Absence can only be decided when the time to wait is known.",
+                "Absence can only be decided when the waiting time is known.",
                 "add .within(...), or follow it with a stage that must occur",
             )
         if self.skip.stage is not None and self.skip.stage not in [s.name for s in self.stages if s.group is None]:
@@ -480,11 +482,11 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
         if contiguity.negated:
             raise MalformedPatternError("a NOT stage cannot be a group", hint="name one stage that must not occur")
         if _group_depth(stage) >= MAX_GROUP_DEPTH:
-            raise MalformedPatternError(f"groups may be nested {MAX_GROUP_DEPTH} levels deep at most")
+            raise MalformedPatternError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
-    expect_string(MalformedPatternError, stage, "a stage is a name, or a Pattern as a group", 'followed_by("b")')
+    expect_string(MalformedPatternError, stage, "a stage must be a name, or a Pattern as a group", 'followed_by("b")')
     if not stage:
         raise MalformedPatternError("a stage needs a name")
     if ":" in stage:
@@ -511,7 +513,11 @@ def _checked_gap(stage: Stage) -> Stage:
 
 def _check_duration(stage: str, duration: Any) -> None:
     expect(
-        MalformedPatternError, duration, timedelta, f'stage "{stage}": a window is a timedelta', _window_hint(duration)
+        MalformedPatternError,
+        duration,
+        timedelta,
+        f'stage "{stage}": a window must be a timedelta',
+        _window_hint(duration),
     )
     if duration < timedelta(0):
         raise MalformedPatternError(f'stage "{stage}": a window cannot be negative ({duration.total_seconds()} s)')
@@ -530,7 +536,7 @@ def _skip_hint(given: Any) -> str:
     if name in ("skip_to_first", "skip_to_last"):
         return f'AfterMatchSkipStrategy.{name}("b"), with the name of a stage'
     known = [kind.value.lower() for kind in SkipKind]
-    return f"AfterMatchSkipStrategy.{name}(), with brackets" if name in known else _SKIP_HINT
+    return f"AfterMatchSkipStrategy.{name}(), with parentheses" if name in known else _SKIP_HINT
 
 
 _BEGIN = 'Pattern.begin("a").where("...").followed_by("b")'

@@ -44,8 +44,8 @@ def diagnose(pattern: PatternSequence) -> list[Diagnostic]:
     >>> [found] = diagnose(unsold)
     >>> print(found)
     not_followed_by("sold") has no effect
-      Every event that it forbids fits the last stage, "any", which takes it: that is a match.
-      Hint: exclude it there: followed_by("any").where("NOT (...)")
+      Every event that it forbids matches the last stage, "any", and completes the match.
+      Hint: exclude these events there: followed_by("any").where("NOT (...)")
     """
     found = [*_conditions(pattern), *_chains(pattern.stages, is_pattern=True), *_skip(pattern)]
     return list({(one.stage, one.message): one for one in found}.values())
@@ -78,9 +78,9 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
                 stage.name,
                 f'after not_next("{stage.name}") nothing can match',
                 ("It has no condition" if stage.condition is None else "Its condition is always TRUE")
-                + ", so it forbids every event; that none comes is never known to it.",
-                f'say which event is forbidden: not_next("{stage.name}").where("..."); '
-                "for silence, end the pattern with not_followed_by(...).within(...)",
+                + ", so it forbids every event; it cannot detect that no event follows.",
+                f'add a condition for the forbidden event: not_next("{stage.name}").where("..."); '
+                "to detect that no event follows, end the pattern with not_followed_by(...).within(...)",
             )
         elif stage.contiguity is Contiguity.NOT_NEXT and before is not None:
             yield from _not_next_after_loop(before, stage)
@@ -109,8 +109,9 @@ def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
         yield Diagnostic(
             forbidden.name,
             _no_more_than(loop, quantifier.at_least),
-            f'Every further event fits not_next("{forbidden.name}"), which ends the partial match even while the loop goes on.',
-            f'for the longest run make the loop greedy: .greedy().not_next("{forbidden.name}")',
+            f'Every further event matches not_next("{forbidden.name}"), which ends the partial match even if the loop '
+            "can continue.",
+            f'to match the longest run, make the loop greedy: .greedy().not_next("{forbidden.name}")',
         )
 
 
@@ -127,9 +128,9 @@ def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagn
         verb = f'not_followed_by("{forbidden.name}")'
         yield Diagnostic(
             forbidden.name,
-            f'stage "{loop.name}" can take no second event' if never else _no_more_than(loop, 1),
-            f"Every further event fits {verb}, which ends the partial match even while the loop goes on, greedy or not.",
-            f'give the last event a stage of its own, of the same condition: .next("last").where("...").{verb}',
+            f'stage "{loop.name}" cannot take a second event' if never else _no_more_than(loop, 1),
+            f"Every further event matches {verb}, which ends the partial match even if the loop can continue, greedy or not.",
+            f'add a stage for the last event, with the same condition: .next("last").where("...").{verb}',
         )
 
 
@@ -149,31 +150,31 @@ def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: 
         yield Diagnostic(
             forbidden.name,
             f'not_followed_by("{forbidden.name}") has no effect',
-            f'Nothing can come between "{before.name}" and the very next event, which next("{after.name}") asks for.',
-            f'followed_by("{after.name}"), or leave the stage out',
+            f'No event can lie between "{before.name}" and the very next event, which next("{after.name}") requires.',
+            f'use followed_by("{after.name}"), or remove the stage',
         )
     elif plain and after.contiguity is Contiguity.SKIP_TILL_NEXT and last and _implies(forbidden, after):
         yield Diagnostic(
             forbidden.name,
             f'not_followed_by("{forbidden.name}") has no effect',
-            f'Every event that it forbids fits the last stage, "{after.name}", which takes it: that is a match.',
-            f'exclude it there: followed_by("{after.name}").where("NOT (...)")',
+            f'Every event that it forbids matches the last stage, "{after.name}", and completes the match.',
+            f'exclude these events there: followed_by("{after.name}").where("NOT (...)")',
         )
     elif first is not None and _implies(first, forbidden):
-        hint = f'exclude from not_followed_by("{forbidden.name}") what "{first.name}" is to take'
+        hint = f'exclude the events of "{first.name}" from not_followed_by("{forbidden.name}")'
         if not ends or _least(after) > 1:
             yield Diagnostic(
                 forbidden.name,
-                f'stage "{first.name}" can take no event',
-                f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it.',
+                f'stage "{first.name}" cannot take any event',
+                f'Every event that matches it is forbidden by not_followed_by("{forbidden.name}") before it.',
                 hint,
             )
         elif after.group is None and _takes_more(after):
             yield Diagnostic(
                 forbidden.name,
                 _no_more_than(after, 1),
-                f'Every event that fits it is forbidden by not_followed_by("{forbidden.name}") before it: '
-                "the first is a match, and ends the loop.",
+                f'Every event that matches it is forbidden by not_followed_by("{forbidden.name}") before it: '
+                "the first event completes the match and ends the loop.",
                 hint,
             )
 
@@ -191,7 +192,7 @@ def _takes_more(stage: Stage) -> bool:
 
 
 def _may_be_left_out(stages: Sequence[Stage]) -> bool:
-    return all(stage.quantifier.optional for stage in stages)
+    return all(stage.quantifier.optional or stage.contiguity is Contiguity.NOT_FOLLOW for stage in stages)
 
 
 def _first(stage: Stage) -> Stage | None:
@@ -213,9 +214,9 @@ def _greedy(loop: Stage, after: Stage) -> Iterator[Diagnostic]:
     if _takes_more(loop) and first is not None and _implies(first, loop):
         yield Diagnostic(
             first.name,
-            f'stage "{first.name}" can take no event',
-            f'The greedy loop "{loop.name}" before it takes every event that fits it, and gives none back.',
-            f'narrow the condition of "{loop.name}", or say where the loop ends: until(...)',
+            f'stage "{first.name}" cannot take any event',
+            f'The greedy loop "{loop.name}" before it takes every event that matches it, and there is no backtracking.',
+            f'narrow the condition of "{loop.name}", or end the loop with until(...)',
         )
 
 
@@ -225,14 +226,14 @@ def _skip(pattern: PatternSequence) -> Iterator[Diagnostic]:
         return
     if skip.kind is SkipKind.SKIP_TO_FIRST or first.quantifier.kind is QuantifierKind.SINGLE:
         thrown = skip.throw_on_miss
-        then = "that is an error" if thrown else "nothing is discarded"
+        then = "the query fails" if thrown else "nothing is discarded"
         yield Diagnostic(
             first.name,
-            f'the first match ends the query: it cannot skip to its own first event, of stage "{first.name}"'
+            f'the first match fails the query: it cannot skip to its own first event, of stage "{first.name}"'
             if thrown
             else f'{skip.kind.value} "{first.name}" discards nothing',
-            f"Where a match is to skip to the event that it begins with, {then}.",
-            "AfterMatchSkipStrategy.skip_to_next() discards what began with the same event",
+            f"If a match skips to the event with which it begins, {then}.",
+            "AfterMatchSkipStrategy.skip_to_next() discards partial matches that began with the same event",
         )
 
 
@@ -297,9 +298,9 @@ def _conditions(
         if stage.until is not None and following and True not in _values_of(stage.until, following):
             yield Diagnostic(
                 stage.name,
-                f'until of stage "{stage.name}" never ends the loop',
-                f"It reads events of {_quoted(_mentioned(stage.until, following))}, of which there is none yet: that is NULL.",
-                "read stages that come before, or the current event",
+                f'the until condition of stage "{stage.name}" never ends the loop',
+                f"It reads events of {_quoted(_mentioned(stage.until, following))}; there are none yet, so the value is NULL.",
+                "read earlier stages, or the current event",
             )
 
 
@@ -307,16 +308,16 @@ def _never_true(stage: Stage, empty: frozenset[str]) -> Diagnostic:
     assert stage.condition is not None
     mentioned = _mentioned(stage.condition, empty)
     own = stage.name in mentioned and not stage.contiguity.negated
-    says = f"It reads events of {_quoted(mentioned)}, of which there is none" + (" at first" if own else " yet")
-    detail = f"{says}: that is NULL." if mentioned else "That does not depend on the events."
+    says = f"It reads events of {_quoted(mentioned)}; there are none" + (" at first" if own else " yet")
+    detail = f"{says}, so the value is NULL." if mentioned else "It does not depend on the events."
     if stage.contiguity.negated:
         message = f'stage "{stage.name}" forbids nothing: its condition is never TRUE'
-        hint = "read the current event, or stages that come before"
+        hint = "read the current event, or earlier stages"
     else:
-        message = f'stage "{stage.name}" can take no event: its condition is never TRUE'
-        hint = "read stages that come before" if mentioned else "read the current event, or stages that come before"
+        message = f'stage "{stage.name}" cannot take any event: its condition is never TRUE'
+        hint = "read earlier stages" if mentioned else "read the current event, or earlier stages"
     if own:
-        hint = f'say what holds for the first event: "... OR COUNT({stage.name}.*) = 0", or coalesce(LAST({stage.name}.x), ...)'
+        hint = f'add a condition for the first event: "... OR COUNT({stage.name}.*) = 0", or coalesce(LAST({stage.name}.x), ...)'
     return Diagnostic(stage.name, message, detail, hint)
 
 

@@ -27,10 +27,10 @@ INNER = {
 
 SKIP = {
     SkipKind.NO_SKIP: "nothing is discarded",
-    SkipKind.SKIP_TO_NEXT: "what began with the same event is discarded",
-    SkipKind.SKIP_PAST_LAST_EVENT: "what began up to its last event is discarded",
-    SkipKind.SKIP_TO_FIRST: "what began before its first event of {stage} is discarded",
-    SkipKind.SKIP_TO_LAST: "what began before its last event of {stage} is discarded",
+    SkipKind.SKIP_TO_NEXT: "partial matches that began with the same event are discarded",
+    SkipKind.SKIP_PAST_LAST_EVENT: "partial matches that began up to its last event are discarded",
+    SkipKind.SKIP_TO_FIRST: "partial matches that began before its first event of {stage} are discarded",
+    SkipKind.SKIP_TO_LAST: "partial matches that began before its last event of {stage} are discarded",
 }
 
 
@@ -133,4 +133,4 @@ def stage_words(stage: Stage, first: bool) -> str:
 def skip_words(pattern: PatternSequence) -> str:
     skip = pattern.skip
     words = f"{skip.kind.value}: " + SKIP[skip.kind].format(stage=f'"{printable(skip.stage or "")}"')
-    return words + (", and there must be one" if skip.throw_on_miss else "")
+    return words + (", and the match must have such an event" if skip.throw_on_miss else "")

@@ -110,7 +110,7 @@ class Coordinator(PatternProcessorManager):
 
         Sets that are not needed any more and cannot be removed now are removed after another micro-batch.
         """
-        with self._lock, self._tried("remove sets that are not needed any more"):
+        with self._lock, self._tried("remove old sets"):
             self._check_owner()
             self.store.committed(number)
 
@@ -168,12 +168,12 @@ class Coordinator(PatternProcessorManager):
 
     def keep_watching(self) -> None:
         """Replace the thread that watches for updates if it has died, for whatever reason."""
-        with self._lock, self._tried("look for updates", Exception):
+        with self._lock, self._tried("poll for updates", Exception):
             dead = self._watcher is not None and not self._watcher.is_alive()
             if self._ended or self._closed.is_set() or (self._watcher is not None and not dead):
                 return
             if dead:
-                self.on_discovery_failed(RuntimeError("the thread that looks for updates has died"))
+                self.on_discovery_failed(RuntimeError("the polling thread has died"))
             self._watcher = threading.Thread(target=self._watch, name="pattern processors", daemon=True)
             self._watcher.start()
 
@@ -239,7 +239,8 @@ class Coordinator(PatternProcessorManager):
         for item in pattern_processors:
             if not isinstance(item, PatternProcessor | RefusedProcessor):
                 raise PatternProcessorError(
-                    f"the discoverer has found {item!r:.60}", "It gives out PatternProcessor and RefusedProcessor."
+                    f"the discoverer returned {item!r:.60}",
+                    "It must return PatternProcessor or RefusedProcessor objects.",
                 )
         with self._updating:
             self._take([_as_data(one) for one in pattern_processors])
@@ -254,11 +255,13 @@ class Coordinator(PatternProcessorManager):
         self._poll_started = None
         text = printable(described(error)[:MAX_REASON])
         if self.status.error != text:
-            self._tell(logging.WARNING, f"pattern processors: discovery failed, set {self.version} goes on: {text}")
+            self._tell(
+                logging.WARNING, f"pattern processors: discovery failed, set {self.version} stays in force: {text}"
+            )
         self._enter(INTERRUPTED, text)
 
     def _apply_kill_list(self) -> None:
-        with self._tried("take out what was killed", Exception):
+        with self._tried("remove killed pattern processors", Exception):
             with self._lock:
                 killed = self.store.killed()
                 if not self._set.version:  # the first set will be made without the killed processors
@@ -316,7 +319,7 @@ class Coordinator(PatternProcessorManager):
                 self._knows_used = True
             self.store.put(new)
             for name in sorted({*out} ^ {*self._set.killed}):
-                what = f"killed: {killed[name].reason}" if name in killed else "not killed any more"
+                what = f"killed: {killed[name].reason}" if name in killed else "no longer killed"
                 self._tell(logging.INFO, printable(f"pattern processors {new.version}: {name} {what}"))
             self._set, self._used = new, used
             for line in _changes(new.version, before, {p.id: p for p in after}):
@@ -342,9 +345,9 @@ class Coordinator(PatternProcessorManager):
     def _check_owner(self) -> None:
         if not self.store.belongs_to(self._name):
             raise StateError(
-                "another query has begun to use the folder of pattern processors",
+                "another query has started to use the folder of pattern processors",
                 self.store.location,
-                "give every query a store of its own: by default it is in the checkpoint",
+                "use a separate store for every query: by default, it is in the checkpoint",
             )
 
     # ------------------------------------------------------------------ status
@@ -425,8 +428,8 @@ class Coordinator(PatternProcessorManager):
         same = old is not None and _are_equal(old, new)
         if old is not None and new.version == old.version and not same:
             return PatternProcessorError(
-                f"its definition has changed, and its version has not ({new.version})",
-                hint="raise the version; the partial matches of the old one are dropped then",
+                f"its definition has changed, but its version has not ({new.version})",
+                hint="raise the version; the partial matches of the old version are then dropped",
             )
         if same and (new.function is None or new.function in self.compiler.functions):
             return None  # it was valid when it was accepted, perhaps by an earlier run
@@ -460,11 +463,11 @@ def _as_error(error: Exception) -> AsterismError:
     """Wrap any exception, so that a failing rule does not affect others."""
     if isinstance(error, AsterismError):
         return error
-    return PatternProcessorError("it cannot be used", described(error))
+    return PatternProcessorError("the pattern processor cannot be used", described(error))
 
 
 def _too_long() -> TimeoutError:
-    return TimeoutError(f"a look has not returned for more than {MAX_POLL_SECONDS:g} seconds")
+    return TimeoutError(f"a poll has not returned for more than {MAX_POLL_SECONDS:g} seconds")
 
 
 def _changes(

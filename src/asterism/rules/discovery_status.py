@@ -64,7 +64,7 @@ class Status:
                 given, (str, type(None)) if each.name == "error" else (int, float) if kind is float else kind
             )
             if not good:
-                raise ValueError(f"{each.name} is {given!r:.60}")
+                raise ValueError(f"{each.name} has the invalid value {given!r:.60}")
             setattr(status, each.name, given)
         if status.alive and datetime.fromisoformat(status.alive).tzinfo is None:
             raise ValueError(f"alive is {status.alive!r:.60}, without a zone")
@@ -77,9 +77,9 @@ class Status:
         alive = datetime.fromisoformat(self.alive)
         if abs(now - alive) <= timedelta(seconds=MISSED * self.heartbeat):
             return self
-        why = f"no sign of life since {self.alive}"
+        why = f"no heartbeat since {self.alive}"
         if alive > now:
-            why = f"the last sign of life is of {self.alive}, which is still to come: clocks differ"
+            why = f"the last heartbeat is at {self.alive}, which is in the future: the clocks differ"
         before = f"it was {self.state}" + ("" if self.error is None else f": {self.error}")
         return replace(self, state=STALE, error=f"{why}; {before}", since=self.alive)
 

@@ -61,7 +61,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(exist_ok=True)
         _sync_folder(path.parent)
     except OSError as error:
-        raise NotWrittenError(f"{path} cannot be made", error.strerror) from None
+        raise NotWrittenError(f"{path} cannot be created", error.strerror) from None
 
 
 def _sync_folder(path: Path) -> None:

@@ -109,10 +109,12 @@ def checked_interval(interval: timedelta) -> timedelta:
     datetime.timedelta(seconds=5)
     """
     if not isinstance(interval, timedelta):
-        raise PatternProcessorError(f"an interval is a timedelta, not {interval!r:.60}", hint="timedelta(seconds=5)")
+        raise PatternProcessorError(
+            f"an interval must be a timedelta, not {interval!r:.60}", hint="timedelta(seconds=5)"
+        )
     if not timedelta(0) < interval <= MAX_INTERVAL:
         raise PatternProcessorError(
-            f"an interval must be positive, and at most {MAX_INTERVAL.days} days, not {interval}"
+            f"an interval must be positive and at most {MAX_INTERVAL.days} days, not {interval}"
         )
     return interval
 
@@ -192,7 +194,9 @@ class ProcessorRegistry:
         try:
             made = factory(*parameters)
             if not isinstance(made, PatternProcessor):
-                raise PatternProcessorError(f"{class_name} made a {type(made).__name__}, not a PatternProcessor")
+                raise PatternProcessorError(
+                    f"{class_name} returned an object of type {type(made).__name__}, not a PatternProcessor"
+                )
             return found_at(made, made.place)
         except AsterismError:
             raise

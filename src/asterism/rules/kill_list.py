@@ -30,7 +30,7 @@ ALWAYS = 2**63 - 1
 """In place of the number of a set: all sets."""
 _LIKE_A_VERSION = re.compile(r"@[0-9]*\Z")
 NO_REASON = "no reason was given"
-WITHOUT = "left out by run(without=...)"
+WITHOUT = "excluded by run(without=...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def checked_names(names: Iterable[str]) -> frozenset[str]:
     """:raises StreamDefinitionError: these are not names of pattern processors"""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise StreamDefinitionError(
-            f"without is a list of names, not {names!r:.60}", hint='without=["id"], or without=["id@version"]'
+            f"without must be a list of names, not {names!r:.60}", hint='without=["id"], or without=["id@version"]'
         )
     found = list(names)
     wrong = [name for name in found if not _is_name(name)]
@@ -114,7 +114,7 @@ def from_bytes(value: bytes) -> KillList:
             case {"reason": str() as reason, "since": str() as since} if _is_name(name):
                 killed[name] = Killed(reason[:MAX_REASON], since)
             case _:
-                raise ValueError(f"this is no name and reason: {name!r:.60}")
+                raise ValueError(f"not a name with a reason: {name!r:.60}")
     return killed
 
 

@@ -168,7 +168,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The copies of the events, with KEY_HASH."""
         if name == PROCESSORS:
-            raise AssertionError("sets come as prepared_set makes them")
+            raise AssertionError("sets must be created by prepared_set")
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
         processors: dict[int, PatternProcessor] = {}
@@ -278,7 +278,8 @@ class DynamicCepOperator(KeyGroupOperator):
                     if failed:
                         error = min(failed, key=attrgetter("time")).error
                         raise PatternProcessorError(
-                            f"{bound[failed[0].entry].name} failed where it did not fail before", str(error)
+                            f"{bound[failed[0].entry].name} failed, but did not fail before on the same events",
+                            str(error),
                         ) from error
                     self._emit(group, made)
                     if not step.last:
@@ -627,7 +628,7 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
     error = LimitExceededError(
         f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
         f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
-        "bound them with within(...), or take more key_groups; docs/limits.md tells more",
+        "bound them with within(...), or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(entry, time, error, limit=True)
 

@@ -79,33 +79,37 @@ class PatternProcessor:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not 1 <= len(self.id) <= MAX_ID or not self.id.isprintable():
-            raise PatternProcessorError(f"an id is a text of 1 to {MAX_ID} printable characters, not {self.id!r:.60}")
+            raise PatternProcessorError(
+                f"an id must be a string of 1 to {MAX_ID} printable characters, not {self.id!r:.60}"
+            )
         if isinstance(self.version, bool) or not isinstance(self.version, int) or not 0 <= self.version < 2**31:
-            raise PatternProcessorError(f"a version is an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
+            raise PatternProcessorError(f"a version must be an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
         if not isinstance(self.pattern, Pattern):
-            raise PatternProcessorError(f"a pattern is a Pattern, not {self.pattern!r:.60}")
+            raise PatternProcessorError(f"a pattern must be a Pattern, not {self.pattern!r:.60}")
         if self.timestamp is not None and not isinstance(self.timestamp, datetime):
-            raise PatternProcessorError(f"a timestamp is a datetime, not {self.timestamp!r:.60}")
+            raise PatternProcessorError(f"a timestamp must be a datetime, not {self.timestamp!r:.60}")
         if self.timestamp is not None and self.timestamp.tzinfo is None:
             object.__setattr__(self, "timestamp", self.timestamp.replace(tzinfo=UTC))
         texts: tuple[tuple[str, Any, int], ...] = (
             ("key", () if self.key is None else self.key, MAX_KEYS),
             ("select", self.select, MAX_MEASURES),
         )
-        expect(PatternProcessorError, self.timed_out, bool, "timed_out is True or False")
+        expect(PatternProcessorError, self.timed_out, bool, "timed_out must be True or False")
         for name, value, limit in texts:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
-                raise PatternProcessorError(f"{name} is a list of SQL texts of up to {MAX_STRING} characters")
+                raise PatternProcessorError(f"{name} must be a list of SQL strings of 1 to {MAX_STRING} characters")
             if len(value) > limit:
                 raise PatternProcessorError(f"{name} has {len(value)} expressions (limit {limit})")
             object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
         if self.function is not None and not (_is_string(self.function) and self.function.isprintable()):
-            raise PatternProcessorError(f"a function has a name in printable characters, not {self.function!r:.60}")
+            raise PatternProcessorError(
+                f"the name of a function must consist of printable characters, not {self.function!r:.60}"
+            )
         most = self.max_partial_matches
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_LIMIT):
-            raise PatternProcessorError(f"maxPartialMatches is an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
+            raise PatternProcessorError(f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
         if self.select and self.function is not None:
-            raise PatternProcessorError("a processor has measures (select) or a function, not both")
+            raise PatternProcessorError("a processor can have measures (select) or a function, not both")
 
     @property
     def effective_from(self) -> int | None:
@@ -179,7 +183,7 @@ class PatternProcessor:
         """
         if not isinstance(fields, Mapping):
             raise PatternProcessorError(
-                "a processor is an object", hint='{"id": "...", "version": 1, "pattern": {...}}'
+                "a processor must be an object", hint='{"id": "...", "version": 1, "pattern": {...}}'
             )
         unknown = [name for name in fields if name not in _FIELDS]
         if unknown:

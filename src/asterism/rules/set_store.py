@@ -30,7 +30,7 @@ many of its own logs.
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
-_RESTORE = "restore the folder as it was beside the checkpoint"
+_RESTORE = "restore the folder that belongs to the checkpoint"
 _T = TypeVar("_T")
 
 
@@ -146,7 +146,7 @@ class FolderStore:
             raise PatternProcessorError(
                 f"the set {number} of pattern processors is missing",
                 self.location,
-                "restore the folder beside the checkpoint",
+                "restore the folder that belongs to the checkpoint",
             )
         return value
 
@@ -240,7 +240,7 @@ class FolderStore:
         value = self._read("versions.json")
         if value is None:
             return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
-        hint = "restore it, or remove it: then versions that are not in use any more may come again with another definition"
+        hint = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
         return self._decoded("versions.json", value, UsedVersions.from_bytes, hint), True
 
     def write_used_versions(self, used: UsedVersions) -> None:
@@ -259,7 +259,7 @@ class FolderStore:
         :raises StateError: the list cannot be read
         """
         value = self._read_or_raise("killed.json")
-        hint = "remove it, and kill again what must stay out: `asterism rules kill`"
+        hint = "remove it, and kill the rules again: `asterism rules kill`"
         return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
 
     def write_killed(self, killed: KillList) -> None:
@@ -273,7 +273,7 @@ class FolderStore:
         value = self._read_or_raise("status.json")
         if value is None:
             return Status()
-        hint = "a query that runs writes it anew within seconds"
+        hint = "a running query rewrites it within seconds"
         return self._decoded("status.json", value, Status.from_bytes, hint).seen_at(datetime.now(UTC))
 
     def write_status(self, status: Status) -> None:
@@ -326,7 +326,7 @@ def store_at(place: str) -> FolderStore:
 
     :raises StateError: there is none
     """
-    expect_string(StateError, place, "a checkpoint is a path", '"/data/checkpoint"')
+    expect_string(StateError, place, "a checkpoint must be a path", '"/data/checkpoint"')
     for location in (f"{place.rstrip('/')}/{STORE}", place):
         store = FolderStore(location)
         try:
@@ -335,9 +335,9 @@ def store_at(place: str) -> FolderStore:
         except (OSError, pa.ArrowException) as error:
             raise StateError(f"{location} cannot be read", str(error)) from None
     raise StateError(
-        f"{place} is no checkpoint of a query with pattern processors",
-        f"It has no folder {STORE}, and is none itself.",
-        "give the folder that is the query's checkpoint=, or its store=",
+        f"{place} is not the checkpoint of a query with pattern processors",
+        f"It has no folder {STORE}, and is not such a folder itself.",
+        "use the folder that is the query's checkpoint= or store=",
     )
 
 

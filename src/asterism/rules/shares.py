@@ -29,7 +29,7 @@ from asterism.rules.replication import MET, SELECTOR, SINCE
 
 ENTRY = "__entry"
 MAX_SETS = 8
-_HINT = "bound them with within(...), until(...), times(...) or a narrower condition; docs/limits.md tells more"
+_HINT = "bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
 KEYS = pa.schema([(ENTRY, pa.int32()), (KEY, pa.string())])
 
 

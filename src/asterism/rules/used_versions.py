@@ -41,9 +41,9 @@ class UsedVersions:
         if known is None or known == _digest(new.text) or known == _digest(_earlier_text_of(new)):
             return None
         return PatternProcessorError(
-            f"version {new.version} of {new.id!r} was another definition before",
-            "A version keeps its definition, also when it has been removed or replaced.",
-            f"give it a version that has not been used: {self._highest[new.id] + 1}",
+            f"version {new.version} of {new.id!r} already had another definition",
+            "The definition of a version cannot change, even if the version was removed or replaced.",
+            f"use a version that has not been used: {self._highest[new.id] + 1}",
         )
 
     def with_(self, accepted: Iterable[PatternProcessor], in_use: Collection[tuple[str, Any]] = ()) -> UsedVersions:
@@ -71,14 +71,14 @@ class UsedVersions:
         """:raises ValueError: the value was not written by :meth:`to_bytes`"""
         found = json.loads(value)
         if not isinstance(found, dict) or found.get("layout") != _LAYOUT or not isinstance(found.get("versions"), list):
-            raise ValueError(f"these are no versions of layout {_LAYOUT}")
+            raise ValueError(f"not versions of layout {_LAYOUT}")
         digests = {}
         for row in found["versions"]:
             match row:
                 case [str() as id, int() as version, str() as digest]:
                     digests[id, version] = digest
                 case _:
-                    raise ValueError(f"this is no version: {row!r:.60}")
+                    raise ValueError(f"not a version: {row!r:.60}")
         return cls(digests)
 
 

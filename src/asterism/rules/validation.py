@@ -118,7 +118,7 @@ def check_processor(
 
     >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
     >>> problem.message
-    'a version is an integer from 0 to 2147483647, not -1'
+    'a version must be an integer from 0 to 2147483647, not -1'
     """
     found: list[Found] = []
     diagnostics: list[Found] = []
@@ -227,7 +227,7 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
         except AsterismError as error:
             found.append((pointer_part(name), "", error))
     if kept.get("select") and kept.get("function") is not None:
-        both = PatternProcessorError("a processor has measures (select) or a function, not both")
+        both = PatternProcessorError("a processor can have measures (select) or a function, not both")
         found.append(("/function", "", both))
         del kept["function"]
     missing = [name for name in good if name not in fields]
@@ -296,7 +296,7 @@ def parse_sql(text: str, what: str) -> exp.Expr:
     if not isinstance(tree, exp.Alias):
         return tree
     if what != "select":
-        raise ExpressionSyntaxError.at(f"a {what} has no name", text)
+        raise ExpressionSyntaxError.at(f"a {what} cannot have a name", text)
     unnamed: exp.Expr = tree.this
     return unnamed
 

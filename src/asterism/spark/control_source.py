@@ -69,23 +69,23 @@ class SourceReader(DataSourceStreamReader):
     def check(self, start: dict[str, Any]) -> None:
         if start["keyGroups"] != self.key_groups:
             raise StateError(
-                f"the checkpoint was made with {start['keyGroups']} key groups, this query has {self.key_groups}",
-                "Keys are spread over key groups for the life of a checkpoint.",
-                f"set key_groups={start['keyGroups']}, or start with a new checkpoint location",
+                f"the checkpoint was created with {start['keyGroups']} key groups, but this query has {self.key_groups}",
+                "The number of key groups of a checkpoint cannot change.",
+                f"set key_groups={start['keyGroups']}, or use a new checkpoint location",
             )
         if start["definition"] != self.definition:
             raise StateError(
                 "the checkpoint belongs to another query",
-                "What must be the same: the pattern, its columns, outputs and semantics;\n"
+                "These must be the same: the pattern, its columns, outputs and semantics;\n"
                 "or the operator's states, and the columns, keys and times of its inputs.",
-                "start with a new checkpoint location, or run what the checkpoint was made with",
+                "use a new checkpoint location, or run the query that created the checkpoint",
             )
         before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
         if self.zone is not None and before != self.zone:
             raise StateError(
-                f"the checkpoint was made in the time zone {before}, this session is in {self.zone}",
-                "An expression asks for it, as hour(ts) or a time that is written without a zone do.",
-                f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or start with a new checkpoint location',
+                f"the checkpoint was created in the time zone {before}, but this session uses {self.zone}",
+                "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
+                f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',
             )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

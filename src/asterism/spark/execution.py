@@ -88,7 +88,7 @@ def run(
             query = start(False, availableNow=True)
         query.awaitTermination()
         if drain and len(_operators(query)) > 1 and not signals.is_seen():
-            raise _not_reached("Nothing was ended: the state is as the last micro-batch left it.")
+            raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
     elif not drain:
         # With timers in processing time, Spark runs empty micro-batches forever.
         raise StreamDefinitionError(
@@ -124,9 +124,9 @@ def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 def _not_reached(what: str) -> StateError:
     return StateError(
-        "the end of input cannot reach the operators from which this stream comes",
-        f"It is told in a folder of this process, which Spark's driver does not see.\n{what}",
-        "run it where Spark's driver runs; or drain=False here, and drain=True for each operator of a last run",
+        "the end of input cannot be passed to the upstream operators of this stream",
+        f"It is signalled in a folder of this process, which Spark's driver cannot read.\n{what}",
+        "run it on the machine of Spark's driver; or use drain=False here, and drain=True for each operator in a last run",
     )
 
 
@@ -135,11 +135,11 @@ def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) 
 
     :raises StreamDefinitionError: one of them is of a wrong type
     """
-    expect(StreamDefinitionError, sinks, Mapping, "sinks are functions by output", 'run({"matches": sink})')
-    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint is a path")
-    expect(StreamDefinitionError, drain, bool, "drain is True or False")
-    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger is a dict", 'trigger={"availableNow": True}')
-    expect(StreamDefinitionError, name, str | None, "the name of a query is a text")
+    expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
+    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}')
+    expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
     if not sinks:
         raise StreamDefinitionError(
             "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
@@ -147,8 +147,8 @@ def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) 
     for output, sink in sinks.items():
         if not callable(sink):
             raise StreamDefinitionError(
-                f'the sink of "{output}" is {sink!r:.60}',
-                hint="a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
+                f'the sink of "{output}" must be a function, not {sink!r:.60}',
+                hint="use a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
             )
 
 

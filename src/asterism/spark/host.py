@@ -132,9 +132,9 @@ class OperatorHost(StatefulProcessor):
         store = _SparkStore(self.header, self.pages, inline=self._inline)
         if self.bounded and len(parts) == 1 and store.value is None:
             raise StateError(
-                "the stream of this checkpoint has ended, and its bounded inputs are not read a second time",
-                "An earlier run drained it: nothing of what they brought is left.",
-                "start with a new checkpoint location; a stream that is to go on is run with drain=False",
+                "the stream of this checkpoint has ended, and its bounded inputs cannot be read again",
+                "An earlier run drained it, so their elements are no longer in the state.",
+                "use a new checkpoint location; to continue a stream later, run it with drain=False",
             )
         return self._rows(key, store, self._calls(store, parts, times, ends), times, fired)
 
@@ -157,8 +157,8 @@ class OperatorHost(StatefulProcessor):
                     if size > MAX_RESULTS:
                         raise LimitExceededError(
                             f"the results of one call have more than {MAX_RESULTS:,} bytes",
-                            "Spark takes what a key group gives in a micro-batch in one piece.",
-                            "take more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
+                            "Spark reads the results of a key group in a micro-batch as a single value.",
+                            "use more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
                         )
                     yield Row(output=name, chunk=chunk, metrics=metrics)
                 if result.metrics:

@@ -41,32 +41,34 @@ class Side:
 
     def __post_init__(self) -> None:
         expect(
-            StreamDefinitionError, self.df, DataFrame, "a broadcast table is a DataFrame", 'Side(customers, on="id")'
+            StreamDefinitionError,
+            self.df,
+            DataFrame,
+            "a broadcast table must be a DataFrame",
+            'Side(customers, on="id")',
         )
-        expect(
-            StreamDefinitionError, self.prefix, str, "the prefix is put before names", 'Side(..., prefix="customer_")'
-        )
+        expect(StreamDefinitionError, self.prefix, str, "the prefix must be a string", 'Side(..., prefix="customer_")')
         if self.select is not None:
             expect_strings(
-                StreamDefinitionError, self.select, "select is a list of columns", 'Side(..., select=["name"])'
+                StreamDefinitionError, self.select, "select must be a list of columns", 'Side(..., select=["name"])'
             )
         if not isinstance(self.how, str) or self.how not in (*BRINGING, *FILTERING):
             raise StreamDefinitionError(
                 f"a broadcast table cannot be joined as {shown(self.how)}",
-                "Whether one of its rows has no partner, only a task that sees all of the probe could tell.",
-                f"one of {', '.join((*BRINGING, *FILTERING))}",
+                "Only a task that reads the whole probe side could find the rows without a match.",
+                f"use one of {', '.join((*BRINGING, *FILTERING))}",
             )
         if not all(isinstance(name, str) for name in self._names()):
             raise StreamDefinitionError(
-                "a broadcast table is joined on columns, which are named by texts",
+                "the join columns of a broadcast table must be strings",
                 hint='Side(customers, on="customer_id"), or on={"customer": "id"} where their names differ',
             )
         if not self.columns:
             raise StreamDefinitionError(
-                "a broadcast table is joined on columns", hint='Side(customers, on="customer_id")'
+                "a broadcast table needs join columns", hint='Side(customers, on="customer_id")'
             )
         if self.how in FILTERING and (self.select is not None or self.prefix):
-            raise StreamDefinitionError(f"a table that is joined as {self.how} brings no columns")
+            raise StreamDefinitionError(f"a table that is joined as {self.how} adds no columns")
         _check(self.df, [*self.columns.values(), *(self.select or ())], "of the broadcast table")
 
     @property
@@ -106,14 +108,14 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
     Source: FLIP-92, its first use case. A runnable example: docs/operators.md.
     """
     hint = 'multi_broadcast_join(orders, customers=Side(customers, on="customer_id"))'
-    expect(StreamDefinitionError, probe, DataFrame, "what is joined is a DataFrame", hint)
-    expect(StreamDefinitionError, sides, Mapping | None, "tables are given by name", hint)
+    expect(StreamDefinitionError, probe, DataFrame, "the left side of a join must be a DataFrame", hint)
+    expect(StreamDefinitionError, sides, Mapping | None, "tables must be a dict by name", hint)
     twice = sorted((sides or {}).keys() & more.keys())
     if twice:
         raise StreamDefinitionError(f'the table "{twice[0]}" is joined twice')
     every = {**(sides or {}), **more}
     if not every:
-        raise StreamDefinitionError("there is nothing to join with", hint=hint)
+        raise StreamDefinitionError("a join needs at least one table", hint=hint)
     for name, side in every.items():
         if not isinstance(side, Side):
             raise StreamDefinitionError(
@@ -121,13 +123,13 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
             )
         if side.df.isStreaming:
             raise StreamDefinitionError(
-                f'"{name}" is a stream, and only a table can be broadcast whole',
+                f'"{name}" is a stream, and only a static table can be broadcast',
                 hint="read it as a batch; or, if it changes while the query runs, make it a BroadcastInput of an operator",
             )
     owners = {column.lower(): "the probe" for column in probe.columns}  # column names are case-insensitive in Spark
     joined = probe
     for number, (name, side) in enumerate(every.items()):
-        _check(joined, side.columns, f'which the table "{name}" is joined on')
+        _check(joined, side.columns, f'in the join columns of the table "{name}"')
         for column in side.brings:
             shown = side.prefix + column
             if shown.lower() in owners:

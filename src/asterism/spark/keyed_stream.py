@@ -51,18 +51,18 @@ class KeyedStream:
         _check_unit(self.time_unit)
         if self.key is not None and not isinstance(self.key, Sequence):
             raise StreamDefinitionError(
-                f"key is a column or a list of them, not {self.key!r:.60}", hint='key=["user", "shop"]'
+                f"key must be a column or a list of columns, not {self.key!r:.60}", hint='key=["user", "shop"]'
             )
         if isinstance(self.order_by, str) or not isinstance(self.order_by, Sequence):
             raise StreamDefinitionError(
-                f"order_by is a list of columns, not {self.order_by!r:.60}",
+                f"order_by must be a list of columns, not {self.order_by!r:.60}",
                 hint=f"order_by=[{self.order_by!r}]"
                 if isinstance(self.order_by, str)
                 else 'order_by=["number", "-price"]',
             )
         order = [c.removeprefix("-") if isinstance(c, str) else c for c in self.order_by]
         times = [] if self.time is None else [self.time]
-        _check_columns(self.df, [*self.keys, *times, *order], "in the description of the keyed stream")
+        _check_columns(self.df, [*self.keys, *times, *order], "in the keyed stream")
         twice = [name for name, count in Counter(self.keys).items() if count > 1]
         if twice:
             raise StreamDefinitionError(f'the key column "{twice[0]}" is named twice')
@@ -103,17 +103,17 @@ class BroadcastStream:
 
     def __post_init__(self) -> None:
         _check_unit(self.time_unit)
-        _check_columns(self.df, [] if self.time is None else [self.time], "in the description of the broadcast stream")
+        _check_columns(self.df, [] if self.time is None else [self.time], "in the broadcast stream")
         _check_time(self)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
-    expect(StreamDefinitionError, df, DataFrame, "events come as a DataFrame", 'KeyedStream(df, key="user", time="ts")')
+    expect(StreamDefinitionError, df, DataFrame, "events must be a DataFrame", 'KeyedStream(df, key="user", time="ts")')
     columns = [field.name for field in df.schema]
     for name in names:
         if not isinstance(name, str):
             raise StreamDefinitionError(
-                f"columns are named by texts, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
+                f"a column name must be a string, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
             )
         if name not in columns:
             raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
@@ -122,7 +122,7 @@ def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
 def _check_unit(unit: str) -> None:
     if not isinstance(unit, str) or unit not in TIME_UNITS:
         raise StreamDefinitionError(
-            f"time_unit is {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
+            f"unknown time_unit {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
         )
 
 
@@ -136,17 +136,19 @@ def _check_time(stream: KeyedStream | BroadcastStream) -> None:
                 "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
                 "CAST it, or build it with to_timestamp(...)",
             )
-    expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness is a timedelta", "timedelta(seconds=5)")
-    expect(StreamDefinitionError, idle_after, timedelta | None, "idle_after is a timedelta", "timedelta(minutes=1)")
+    expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness must be a timedelta", "timedelta(seconds=5)")
+    expect(
+        StreamDefinitionError, idle_after, timedelta | None, "idle_after must be a timedelta", "timedelta(minutes=1)"
+    )
     if stream.time_unit != MILLISECONDS and (
         time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
     ):
         raise StreamDefinitionError(
-            f'time_unit="{stream.time_unit}" says what a BIGINT counts, and the event time is no BIGINT'
+            f'time_unit="{stream.time_unit}" requires a BIGINT, and the event time is not a BIGINT'
         )
     if delay < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
     if idle_after is not None and idle_after <= timedelta(0):
         raise StreamDefinitionError(f"idle_after must be positive, not {idle_after}")
     if idle_after is not None and time is None:
-        raise StreamDefinitionError("idle_after says when to go on without an input's event time, and it has none")
+        raise StreamDefinitionError("idle_after requires an event time, and the input has none")

@@ -80,10 +80,14 @@ def connect(
     check_key_groups(key_groups)
     check_operator(operator)
     expect(
-        StreamDefinitionError, inputs, Mapping | None, "inputs are streams by name", "connect(operator, orders=stream)"
+        StreamDefinitionError,
+        inputs,
+        Mapping | None,
+        "inputs must be a dict of streams by name",
+        "connect(operator, orders=stream)",
     )
-    expect(StreamDefinitionError, drain, bool, "drain is True or False")
-    expect(StreamDefinitionError, co_partitioned, bool, "co_partitioned is True or False")
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    expect(StreamDefinitionError, co_partitioned, bool, "co_partitioned must be True or False")
     twice = sorted((inputs or {}).keys() & more.keys())
     if twice:
         raise StreamDefinitionError(f'the input "{twice[0]}" is connected twice')
@@ -111,8 +115,8 @@ class OperatorStream:
             if isinstance(stream, KeyedStream) and stream.order_by:
                 raise StreamDefinitionError(
                     f'the input "{name}" has an order_by',
-                    "An operator gets elements with equal times in the order of their arrival.",
-                    "leave it out; put what must be in order together in a list state, and sort it in a timer",
+                    "An operator receives elements with equal times in arrival order.",
+                    "remove it; to order elements, collect them in a list state and sort them in a timer",
                 )
         if not streams:
             raise StreamDefinitionError("an operator needs inputs", hint="connect(operator, orders=KeyedStream(...))")
@@ -121,7 +125,7 @@ class OperatorStream:
         for name, declared in operator.declared(Input).items():
             if name in streams and not declared.broadcast and isinstance(streams[name], BroadcastStream):
                 raise StreamDefinitionError(
-                    f'the input "{name}" is keyed, and is connected to a broadcast stream',
+                    f'the input "{name}" is keyed, but is connected to a broadcast stream',
                     hint="KeyedStream(df, key=...)",
                 )
         self.streaming = any(stream.df.isStreaming for stream in streams.values())
@@ -131,7 +135,7 @@ class OperatorStream:
         self.key_groups, self.drain, self.co_partitioned = key_groups, drain, co_partitioned
         if co_partitioned and (self.streaming or any(spec.broadcast for spec in self.operator.inputs.values())):
             raise StreamDefinitionError(
-                "co_partitioned is for bounded, keyed inputs",
+                "co_partitioned is supported only for bounded, keyed inputs",
                 hint="join broadcast tables first: multi_broadcast_join",
             )
 
@@ -241,7 +245,7 @@ class OperatorStream:
         names = list(self.streams)
         for name in names:
             if not _keys(self.streams[name]):
-                raise StreamDefinitionError(f'the input "{name}" has no key to be partitioned by')
+                raise StreamDefinitionError(f'the input "{name}" has no key by which it can be partitioned')
 
         def keys(name: str) -> list[Column]:
             return [F.col(quoted_name(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
@@ -271,8 +275,8 @@ def _warn_of_a_shuffle(rows: DataFrame) -> None:
         rows.explain()
     if re.search(r"\bExchange\b", plan.getvalue()):
         warnings.warn(
-            "co_partitioned=True, but the inputs do not lie together by their keys: Spark shuffles them. "
-            "Bucket them all alike by the key, into the same number of buckets.",
+            "co_partitioned=True, but the inputs are not partitioned by their keys: Spark shuffles them. "
+            "Bucket all of them by the key, into the same number of buckets.",
             stacklevel=4,
         )
 

@@ -60,9 +60,9 @@ def _kind(output: Any) -> OutputKind:
 
 def _check_select(select: Any) -> None:
     hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
-    expect(StreamDefinitionError, select, Mapping | None, "select is measures by output", hint)
+    expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
     for texts in (select or {}).values():
-        expect_strings(StreamDefinitionError, texts, "measures are a list of SQL texts", hint)
+        expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
 
 
 class CEP:
@@ -100,8 +100,8 @@ class CEP:
         Runnable examples: README.md (batch) and docs/streaming.md.
         """
         check_key_groups(key_groups)
-        expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
-        expect(StreamDefinitionError, drain, bool, "drain is True or False")
+        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
+        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
         check_pattern(pattern)
         warn(pattern)
         return PatternStream(
@@ -140,12 +140,12 @@ class CEP:
         :raises StreamDefinitionError: an option is unknown
         """
         check_key_groups(key_groups)
-        expect(StreamDefinitionError, stream, KeyedStream, "the stream is a KeyedStream", _STREAM)
-        expect(StreamDefinitionError, drain, bool, "drain is True or False")
+        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
+        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
         for name, value in (("on_error", on_error), ("on_limit", on_limit)):
             # The type is checked first: comparing a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
-                raise StreamDefinitionError(f'{name} is "fail" or "disable", not {shown(value)}')
+                raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
         return PatternProcessorStream(
             stream, factory, store, semantics, {} if functions is None else functions, key_groups, on_error == "disable", drain,
             max_partial_matches, on_limit == "disable",
@@ -210,7 +210,7 @@ class PatternStream:
         means ``LAST(a.price)``. Key columns, ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id``
         are available, too.
         """
-        expect_strings(StreamDefinitionError, measures, "measures are SQL texts", 'select("COUNT(a.*) AS n")')
+        expect_strings(StreamDefinitionError, measures, "a measure must be an SQL string", 'select("COUNT(a.*) AS n")')
         return self._single(OutputSpec(_kind(output), measures=measures))
 
     def process(

@@ -25,11 +25,11 @@ def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
 
     :raises StreamDefinitionError: *schema* is not a valid schema
     """
-    expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function is a text", hint)
+    expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function must be a string", hint)
     try:
         struct = schema if isinstance(schema, T.StructType) else spark.createDataFrame([], schema).schema
     except ParseException as error:
-        raise StreamDefinitionError(f"no schema: {shown(schema)}", str(error).strip(), hint) from None
+        raise StreamDefinitionError(f"not a schema: {shown(schema)}", str(error).strip(), hint) from None
     return arrow_schema(spark, struct)
 
 

@@ -127,9 +127,9 @@ class _Announces(SourceReader):
         if start["set"] > self.coordinator.version:
             store = self.coordinator.store.location
             raise StateError(
-                f"the checkpoint knows {start['set']} sets of pattern processors, and their folder {self.coordinator.version}",
+                f"the checkpoint has {start['set']} sets of pattern processors, but their folder only {self.coordinator.version}",
                 f"It is {store}.",
-                "restore the folder as it was beside the checkpoint, or start with a new checkpoint location",
+                "restore the folder that belongs to the checkpoint, or use a new checkpoint location",
             )
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:

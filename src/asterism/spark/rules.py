@@ -65,20 +65,20 @@ class PatternProcessorStream:
         """Check the options that would otherwise fail only when the query runs."""
         if not isinstance(self.factory, PatternProcessorDiscovererFactory):
             raise StreamDefinitionError(
-                f"what makes the discoverer is a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
+                f"the discoverer factory must be a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
                 hint="asterism.discovery has them for files, databases and HTTP: FilePatternProcessorDiscovererFactory(path)",
             )
         if self.store is not None and not isinstance(self.store, str):
-            raise StreamDefinitionError(f"store is a folder, as text, not {self.store!r:.60}")
+            raise StreamDefinitionError(f"store must be the path of a folder, not {self.store!r:.60}")
         if not isinstance(self.functions, Mapping):
             raise StreamDefinitionError(
-                f"functions are given by name, not as a {type(self.functions).__name__}",
+                f"functions must be a dict by name, not a {type(self.functions).__name__}",
                 hint="functions={name: function}",
             )
         for name, function in self.functions.items():
             if not isinstance(name, str) or not callable(function):
                 raise StreamDefinitionError(
-                    f"functions has {name!r:.60}: {function!r:.60}, which is not a name and a function",
+                    f"functions must map names to functions, not {name!r:.60} to {function!r:.60}",
                     hint="functions={name: function}",
                 )
 
@@ -98,7 +98,7 @@ class PatternProcessorStream:
             return self._unpacked(self._found(names), name, names)
         if self.store is None:
             raise StreamDefinitionError(
-                "the sets of pattern processors must be kept somewhere",
+                "pattern processors require a store for their sets",
                 hint="CEP.pattern_processors(..., store=folder)",
             )
         return self._unpacked(FolderStore(self.store), name, names)
@@ -179,7 +179,9 @@ class PatternProcessorStream:
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"
         if location is None:
-            raise StreamDefinitionError("which query? Its store is in its checkpoint", hint="status(checkpoint=...)")
+            raise StreamDefinitionError(
+                "the checkpoint is required to find the store of the query", hint="status(checkpoint=...)"
+            )
         return FolderStore(location)
 
     @staticmethod

@@ -76,7 +76,7 @@ def observed(progress: StreamingQueryProgress) -> list[Any]:
 
 def check_key_groups(key_groups: int) -> None:
     if isinstance(key_groups, bool) or not isinstance(key_groups, int):
-        raise StreamDefinitionError(f"key_groups is a number, not {key_groups!r}", hint="key_groups=4")
+        raise StreamDefinitionError(f"key_groups must be an integer, not {key_groups!r}", hint="key_groups=4")
     if not 1 <= key_groups <= MAX_KEY_GROUPS:
         raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
 
@@ -189,9 +189,9 @@ def stateful(
     """
     if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
         raise StreamDefinitionError(
-            "this stream is to end, and the operator from which it comes goes on",
-            "Its deadlines would not fire, and nobody would take what it still holds.",
-            "drain=True for that operator too; or run(..., drain=True), which ends all operators of the query",
+            "this stream is drained, but its upstream operator is not",
+            "The deadlines of that operator would not fire, and the rest of its results would be lost.",
+            "use drain=True for that operator, too; or run(..., drain=True), which drains all operators of the query",
         )
     upstream = {
         name: micros(stream.max_out_of_orderness) for name, stream in streams.items() if has_watermark(stream.df)

@@ -87,14 +87,14 @@ def window(
     """
     if not isinstance(stream, KeyedStream):
         raise StreamDefinitionError(
-            f"windows are of a KeyedStream, not of a {type(stream).__name__}",
+            f"window requires a KeyedStream, not a {type(stream).__name__}",
             hint='window(KeyedStream(df, key="user", time="ts"), ...)',
         )
     if stream.order_by:
         raise StreamDefinitionError(
             "the stream of a window has an order_by",
-            "Windows take elements with equal times in the order of their arrival.",
-            "leave it out; if the last element matters, max_by(price, number) says by what",
+            "Windows receive elements with equal times in arrival order.",
+            "remove it; to define the last element, use max_by(price, number)",
         )
     check_key_groups(key_groups)
     return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain)
@@ -129,7 +129,7 @@ class WindowedStream:
         self.key_groups, self.pages, self.drain = key_groups, pages, drain
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
-        expect(StreamDefinitionError, in_order, bool | None, "in_order is True, False or None")
+        expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
         self.in_order = bool(in_order)
         # Validate everything except the aggregates now, not when a result is requested.
         operator = self._operator(_NOTHING, False, self.schema)
@@ -151,7 +151,7 @@ class WindowedStream:
         """
         if not name.startswith("_") and hasattr(DataFrame, name):
             raise AttributeError(
-                f"windows are no DataFrame yet, so they have no {name}(): say what is computed first, "
+                f"a windowed stream is not a DataFrame and has no {name}(): define the results first, as in "
                 f'window(...).aggregate("count(*) AS n").{name}(...)'
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -227,7 +227,7 @@ class WindowedStream:
         given = sum(what is not None for what in (aggregate, process, reduce))
         if given > 1 or (not given and RESULT_ROWS in sinks):
             raise StreamDefinitionError(
-                "what is computed of a window is said once: aggregate, process or reduce",
+                "exactly one of aggregate, process and reduce is required",
                 hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
             )
         computed: dict[str, Any] = {}

@@ -52,14 +52,14 @@ def assert_matches(
       - a1 b3
         a4 b5      a4 b5 @5s
     <BLANKLINE>
-      a1 b3: came as far as a1, until x2@2s
+      a1 b3: reached a1, which was dropped at x2@2s
       events: a1@1s x2@2s b3@3s a4@4s b5@5s
     """
     __tracebackhide__ = True
     for one in (expected, actual):
         if isinstance(one, str | bytes | Mapping) or not isinstance(one, Sequence | PatternHarness):
-            raise StreamDefinitionError(f"matches are a list of texts, not {shown(one)}", hint='["a1 b2"]')
-    expect(StreamDefinitionError, expected, Sequence, "what is expected is a list", '["a1 b2"]')
+            raise StreamDefinitionError(f"matches must be a list of strings, not {shown(one)}", hint='["a1 b2"]')
+    expect(StreamDefinitionError, expected, Sequence, "the expected matches must be a list", '["a1 b2"]')
     literals = actual.literals if isinstance(actual, PatternHarness) else WORDS
     if isinstance(actual, PatternHarness):
         found = [
@@ -85,7 +85,13 @@ def assert_matches(
 
 def _expected(one: Expected, literals: Literals) -> Finding:
     """The expected match. Without a time, it is None; without stages, there is a single stage with an empty name."""
-    expect(StreamDefinitionError, one, str | Mapping, "a match is a text, or its events by stage", '["a1 b2"]')
+    expect(
+        StreamDefinitionError,
+        one,
+        str | Mapping,
+        "a match must be a string, or a dict of its events by stage",
+        '["a1 b2"]',
+    )
     if isinstance(one, str):
         words = one.split()
         time = None
@@ -94,7 +100,12 @@ def _expected(one: Expected, literals: Literals) -> Finding:
         return Finding((), time, {"": words})
     for texts in one.values():
         if not isinstance(texts, str):
-            expect_strings(StreamDefinitionError, texts, "the events of a stage are a text, or texts", '{"a": "a1 a2"}')
+            expect_strings(
+                StreamDefinitionError,
+                texts,
+                "the events of a stage must be a string or a list of strings",
+                '{"a": "a1 a2"}',
+            )
     return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
 
 
@@ -209,14 +220,15 @@ def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
         if text in held:
             yield f"{text}: complete, and held back by the skip strategy while an earlier partial match is alive"
         elif late & wanted.keys():
-            yield f"{text}: {', '.join(sorted(late & wanted.keys()))} came late"
+            yield f"{text}: {', '.join(sorted(late & wanted.keys()))} arrived late"
         elif best is None:
             yield f"{text}: no partial match began with its events"
         elif best in expired:
             deadline = expired[best]
             assert deadline is not None
-            yield f"{text}: came as far as {best}, which timed out at {harness.literals.time_text(deadline)}"
+            yield f"{text}: reached {best}, which timed out at {harness.literals.time_text(deadline)}"
         else:
             begun = next(at for at, (_, alive) in enumerate(moments) if best in alive)
             end = next((came for came, alive in moments[begun:] if best not in alive), None)
-            yield f"{text}: came as far as {best}, " + ("and waits for more" if end is None else f"until {end}")
+            ended = "still waits for more events" if end is None else f"was dropped at {end}"
+            yield f"{text}: reached {best}, which {ended}"

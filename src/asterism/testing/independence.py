@@ -79,9 +79,11 @@ def check_operator_independence(
     whole = StreamOperatorHarness(operator, inputs)
     pairs: Any = spread
     if not isinstance(pairs, list | tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise StreamDefinitionError(f"spread is pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]")
+        raise StreamDefinitionError(
+            f"spread must be pairs of numbers, not {shown(spread)}", hint="spread=[(3, 1), (1, 4)]"
+        )
     if not isinstance(steps, Sequence):
-        raise InvalidEventError(f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]')
+        raise InvalidEventError(f"not steps of a test: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]')
     tabled = [
         Send(step.input, whole.table(step.input, step.rows)) if isinstance(step, Send) else step for step in steps
     ]
@@ -167,7 +169,7 @@ def check_independence(
 
 def _check_ways(cuts: Any, seed: Any) -> None:
     expect_number(StreamDefinitionError, cuts, "cuts", least=0, most=1000)
-    expect(StreamDefinitionError, seed, int, "seed is a number")
+    expect(StreamDefinitionError, seed, int, "seed must be an integer")
 
 
 def _ways(

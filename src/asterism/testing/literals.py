@@ -81,10 +81,10 @@ class Literals:
 
     def __post_init__(self) -> None:
         for name in ("kind", "value", "key", "time"):
-            expect_string(StreamDefinitionError, getattr(self, name), f"{name} is the name of a column")
-        expect(StreamDefinitionError, self.label, str | None, "label is the name of a column")
-        expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value is True or False")
-        expect(StreamDefinitionError, self.step, timedelta, "step is a timedelta", "timedelta(seconds=1)")
+            expect_string(StreamDefinitionError, getattr(self, name), f"{name} must be the name of a column")
+        expect(StreamDefinitionError, self.label, str | None, "label must be the name of a column")
+        expect(StreamDefinitionError, self.timed_by_value, bool, "timed_by_value must be True or False")
+        expect(StreamDefinitionError, self.step, timedelta, "step must be a timedelta", "timedelta(seconds=1)")
         if self.step < MICROSECOND:
             raise StreamDefinitionError(f"step must be positive, not {self.step}")
 
@@ -99,8 +99,8 @@ class Literals:
         >>> [row["ts"].minute for row in batch.to_pylist()]
         [0, 1]
         """
-        expect_string(InvalidEventError, text, "events as words are a text", '"a1 b2"')
-        expect(InvalidEventError, schema, pa.Schema, "the schema of events is a pyarrow.Schema")
+        expect_string(InvalidEventError, text, "events as words must be a string", '"a1 b2"')
+        expect(InvalidEventError, schema, pa.Schema, "the schema of events must be a pyarrow.Schema")
         check_micros(after)
         parts: list[Part] = []
         rows: list[Row] = []
@@ -124,7 +124,9 @@ class Literals:
         for part in filter(None, (found["more"] or "").split(",")):
             name, equals, value = part.partition("=")
             if not equals:
-                raise InvalidEventError(f"not an event: {word!r}", "In brackets are columns.", "a1(price=2.5,user=ann)")
+                raise InvalidEventError(
+                    f"not an event: {word!r}", "The parentheses must contain columns.", "a1(price=2.5,user=ann)"
+                )
             texts[name] = value
         row = {
             name: None if text in (None, "null") else _typed(text, name, schema, word)
@@ -204,7 +206,7 @@ class Literals:
         >>> Literals().text({"user": "ann", "price": 2.5})
         '(user=ann,price=2.5)'
         """
-        expect(InvalidEventError, event, Mapping, "an event is a dict")
+        expect(InvalidEventError, event, Mapping, "an event must be a dict")
         if self.label is not None:
             if self.label not in event:
                 raise ColumnNotFoundError.from_missing_and_available(self.label, event, "the label of events")
@@ -229,7 +231,7 @@ def shown_name(name: Any) -> str:
 
 
 def check_table(events: Any) -> None:
-    expect(InvalidEventError, events, pa.Table, "a batch of events is a pyarrow.Table", "table_of(...) makes one")
+    expect(InvalidEventError, events, pa.Table, "a batch of events must be a pyarrow.Table", "use table_of(...)")
 
 
 def _typed(text: str, name: str, schema: pa.Schema, word: str) -> Any:
@@ -261,7 +263,7 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         events = pa.Table.from_pandas(events, preserve_index=False)
     table = events if isinstance(events, pa.Table) else None
     rows = cast("Sequence[Row]", events)
-    expect(InvalidEventError, schema, pa.Schema | None, "the schema of events is a pyarrow.Schema")
+    expect(InvalidEventError, schema, pa.Schema | None, "the schema of events must be a pyarrow.Schema")
     if table is None:
         check_rows(events)
     if schema is None:
@@ -269,12 +271,12 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
             return pa.Table.from_pylist(rows) if table is None else table
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InvalidEventError(
-                "the events do not make a table", str(error), "say the types of their columns: schema="
+                "the events cannot be converted to a table", str(error), "declare the types of their columns: schema="
             ) from None
     names = list(dict.fromkeys(name for row in rows for name in row)) if table is None else table.column_names
     unknown = [name for name in names if name not in schema.names]
     if unknown:
-        raise ColumnNotFoundError.from_missing_and_available(unknown[0], schema.names, "in the events that are sent")
+        raise ColumnNotFoundError.from_missing_and_available(unknown[0], schema.names, "in the sent events")
     try:
         if table is None:
             return _table_of_rows(rows, schema)
@@ -287,11 +289,11 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
 
 def check_rows(events: Any) -> None:
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Sequence):
-        raise InvalidEventError(f"these are no events: {shown(events)}", hint=_EVENTS)
+        raise InvalidEventError(f"not events: {shown(events)}", hint=_EVENTS)
     for row in events:
-        expect(InvalidEventError, row, Mapping, "an event is a dict", _EVENTS)
+        expect(InvalidEventError, row, Mapping, "an event must be a dict", _EVENTS)
         for name in row:
-            expect_string(InvalidEventError, name, "the column of an event has a name")
+            expect_string(InvalidEventError, name, "the column names of an event must be strings")
 
 
 def _table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

@@ -60,12 +60,10 @@ class OperatorHarness:
         self, operator: Operator, *, keys: Sequence[str] | Mapping[str, Sequence[str]] = (), key_groups: int = 1
     ) -> None:
         if not isinstance(getattr(operator, "inputs", None), Mapping) or isinstance(operator, type):
-            raise StreamDefinitionError(
-                f"what is tested is an operator, not {shown(operator)}", hint="PatternHarness(pattern)"
-            )
+            raise StreamDefinitionError(f"expected an operator, not {shown(operator)}", hint="PatternHarness(pattern)")
         expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
         for columns in keys.values() if isinstance(keys, Mapping) else [keys]:
-            expect_strings(StreamDefinitionError, columns, "keys is a list of columns", 'keys=["user"]')
+            expect_strings(StreamDefinitionError, columns, "keys must be a list of columns", 'keys=["user"]')
         self.operator = operator
         self.keys = [] if isinstance(keys, Mapping) else list(keys)
         self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
@@ -93,7 +91,7 @@ class OperatorHarness:
         if missing:
             raise ColumnNotFoundError.from_missing_and_available(missing[0], events.column_names, "a key of the events")
         if self.now == Now(END_OF_TIME, END_OF_TIME):
-            raise InvalidEventError("the stream has ended", hint="restore a snapshot, or begin a new harness")
+            raise InvalidEventError("the stream has ended", hint="restore a snapshot, or create a new harness")
         self.sent.append(events)
         broadcast = self.operator.inputs[name].broadcast
         detects_idle = any(spec.idle_after is not None for spec in self.operator.inputs.values())
@@ -211,7 +209,7 @@ class OperatorHarness:
 
     def restore(self, snapshot: Snapshot) -> Self:
         """Restore a snapshot of this harness, or of another one for the same operator, as after a failure."""
-        expect(StreamDefinitionError, snapshot, Snapshot, "what is restored is a Snapshot", "harness.snapshot()")
+        expect(StreamDefinitionError, snapshot, Snapshot, "expected a Snapshot", "harness.snapshot()")
         self.close()
         self.now = snapshot.now
         self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]

@@ -92,13 +92,13 @@ class PatternHarness(OperatorHarness):
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
     ) -> None:
-        expect(StreamDefinitionError, literals, Literals, "how events are written as words is said by Literals")
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events is a pyarrow.Schema")
+        expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events must be a pyarrow.Schema")
         if keys is None:
             keys = [literals.key] if literals.key in schema.names else []
-        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
-        expect(StreamDefinitionError, time, str | None, "time is the name of a column, or None", 'time="ts"')
-        expect(StreamDefinitionError, outputs, Mapping | None, "outputs are OutputSpecs by name")
+        expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
+        expect(StreamDefinitionError, outputs, Mapping | None, "outputs must map names to OutputSpecs")
         if len(keys) == 1:
             literals = replace(literals, key=keys[0])
         if time is not None:
@@ -106,7 +106,9 @@ class PatternHarness(OperatorHarness):
         if outputs is None:
             outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
         if select is not None:
-            expect_strings(StreamDefinitionError, select, "select is a list of measures", 'select=["COUNT(a.*) AS n"]')
+            expect_strings(
+                StreamDefinitionError, select, "select must be a list of measures", 'select=["COUNT(a.*) AS n"]'
+            )
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
         options: dict[str, Any] = {
             "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
@@ -153,7 +155,7 @@ class PatternHarness(OperatorHarness):
     def deliver(self, parts: Iterable[Part]) -> Self:
         """Send batches, and advance the watermark (or the processing time) between them."""
         if isinstance(parts, str | bytes | Mapping) or not isinstance(parts, Iterable):
-            raise InvalidEventError(f"parts are batches and times, not {shown(parts)}", hint="harness.parts(...)")
+            raise InvalidEventError(f"parts must be batches and times, not {shown(parts)}", hint="harness.parts(...)")
         for part in parts:
             if isinstance(part, pa.Table):
                 self.feed(part)
@@ -161,7 +163,7 @@ class PatternHarness(OperatorHarness):
                 self.end()
             elif not self.cep.event_time:
                 if part is None:
-                    raise InvalidEventError('"|" says no time', hint="in processing time, say to when: |10s")
+                    raise InvalidEventError('"|" has no time', hint="in processing time, add the new time: |10s")
                 self.move(processing_time=part)
             elif part is None:
                 self.advance_watermark()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast, overload
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_string, expect_strings, shown
+from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
-from asterism.operators.key_group import MAX_PAGES
+from asterism.operators.key_group import check_pages
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.stream_operator import Input, StreamOperator
@@ -113,13 +113,14 @@ class StreamOperatorHarness(OperatorHarness):
         key_groups: int = 1,
         pages: int | None = None,
     ) -> None:
-        expect(StreamDefinitionError, operator, StreamOperator, "what is tested is a StreamOperator", "Unpaid()")
-        if pages is not None:
-            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
-        expect(StreamDefinitionError, inputs, Mapping | None, "inputs tell what each input is connected to", _CONNECTED)
+        expect(StreamDefinitionError, operator, StreamOperator, "expected a StreamOperator", "Unpaid()")
+        check_pages(pages)
+        expect(StreamDefinitionError, inputs, Mapping | None, "inputs must be a dict of options by input", _CONNECTED)
         for name, options in (inputs or {}).items():
-            expect_string(StreamDefinitionError, name, "an input has a name", _CONNECTED)
-            expect(StreamDefinitionError, options, Mapping, f'of the input "{name}" the options are a dict', _CONNECTED)
+            expect_string(StreamDefinitionError, name, "the name of an input must be a string", _CONNECTED)
+            expect(
+                StreamDefinitionError, options, Mapping, f'the options of the input "{name}" must be a dict', _CONNECTED
+            )
         self._options: dict[str, Any] = {
             "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
         }  # fmt: skip
@@ -207,7 +208,7 @@ class StreamOperatorHarness(OperatorHarness):
         """Execute the steps in order."""
         if not isinstance(steps, Iterable):
             raise InvalidEventError(
-                f"these are no steps: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]'
+                f"not steps of a test: {shown(steps)}", hint='[Send("orders", rows), Watermark("5m")]'
             )
         for step in steps:
             match step:
@@ -222,7 +223,9 @@ class StreamOperatorHarness(OperatorHarness):
                 case End(input):
                     self.end(input)
                 case _:
-                    raise InvalidEventError(f"no step of a test: {shown(step)}", hint="Send, Watermark, Clock or End")
+                    raise InvalidEventError(
+                        f"not a step of a test: {shown(step)}", hint="Send, Watermark, Clock or End"
+                    )
         return self
 
 
@@ -239,16 +242,21 @@ def _wire(
         columns = pa.schema([]) if declared is None else declared.schema
     schema = schema_of(columns)
     what = f'of the input "{name}"'
-    expect(StreamDefinitionError, time, str | None, f"{what} the time is a column", _CONNECTED)
-    expect(StreamDefinitionError, idle_after, timedelta | None, f"{what} idle_after is a timedelta")
+    expect(StreamDefinitionError, time, str | None, f"the time {what} must be a column", _CONNECTED)
+    expect(StreamDefinitionError, idle_after, timedelta | None, f"idle_after {what} must be a timedelta")
     expect_strings(
-        StreamDefinitionError, [key] if isinstance(key, str) else key, f"{what} the key is columns", _CONNECTED
+        StreamDefinitionError,
+        [key] if isinstance(key, str) else key,
+        f"the key {what} must be a column or a list of columns",
+        _CONNECTED,
     )
     keys = [key] if isinstance(key, str) else list(key)
     for column in [*keys, *([] if time is None else [time])]:
         if column not in schema.names:
             raise ColumnNotFoundError.from_missing_and_available(
-                column, schema.names, f'of the input "{name}"; if its stream has more columns, say them: columns="..."'
+                column,
+                schema.names,
+                f'in the input "{name}"; if its stream has more columns, declare them: columns="..."',
             )
     return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND)
 
@@ -257,7 +265,9 @@ def _known(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     known = "key", "time", "idle_after", "columns"
     unknown = next((option for option in options if option not in known), None)
     if unknown is not None:
-        raise StreamDefinitionError(f'the input "{name}" has no option {unknown!r}', hint=f"one of {', '.join(known)}")
+        raise StreamDefinitionError(
+            f'the input "{name}" has no option {unknown!r}', hint=f"options: {', '.join(known)}"
+        )
     return options
 
 

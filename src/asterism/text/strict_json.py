@@ -73,20 +73,20 @@ def text_of(source: str | bytes, limit: int = MAX_BYTES, language: str = "JSON")
     if isinstance(source, bytes):
         for mark, encoding in _ENCODINGS.items():
             if source.startswith(mark):
-                raise DocumentSyntaxError(f"the {language} is in {encoding}", hint=_SAVE_AS)
+                raise DocumentSyntaxError(f"the {language} is encoded in {encoding}", hint=_SAVE_AS)
         try:
             text = source.decode("utf-8")
         except UnicodeDecodeError as error:
             before = source[: error.start].decode("utf-8")
             raise DocumentSyntaxError(
-                f"the {language} is not in UTF-8", before, len(before), error.reason, _SAVE_AS
+                f"the {language} is not valid UTF-8", before, len(before), error.reason, _SAVE_AS
             ) from None
     else:
         text = source
     if text.startswith("\ufeff"):
         raise DocumentSyntaxError(f"the {language} begins with a byte order mark", hint="read the file as utf-8-sig")
     if not text.strip():
-        raise DocumentSyntaxError(f"there is no {language}, the text is empty")
+        raise DocumentSyntaxError(f"the {language} is empty")
     return text
 
 
@@ -108,7 +108,7 @@ def decode(text: str) -> Any:
     except RecursionError:
         raise DocumentSyntaxError("the JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise DocumentSyntaxError("this is not JSON", text, error.pos, error.msg) from None
+        raise DocumentSyntaxError("invalid JSON", text, error.pos, error.msg) from None
 
 
 def offset_of(text: str, pointer: str) -> int:
@@ -187,7 +187,7 @@ def _first_refusal(text: str) -> DocumentSyntaxError:
         if token == "{":
             seen[len(path) + 1] = set()
         elif token in ("NaN", "Infinity", "-Infinity"):
-            return DocumentSyntaxError(f"{token} is not a number in JSON", text, offset)
+            return DocumentSyntaxError(f"{token} is not allowed in JSON", text, offset)
         elif len(token) > MAX_DIGITS and re.fullmatch(r"-?\d+", token):
             return DocumentSyntaxError(f"a number of {len(token)} digits is too large", text, offset)
     raise AssertionError("what was refused must be in the text")

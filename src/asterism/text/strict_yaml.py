@@ -92,11 +92,11 @@ class _YamlReader:
         found: list[tuple[Any, YamlPlace]] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and found:
-                raise self._error("there is a second document", event)
+                raise self._error("there is a second YAML document", event)
             if isinstance(event, yaml.NodeEvent):
                 found.append(self._value(event, 0))
         if not found:
-            raise DocumentSyntaxError("there is no YAML, the text is empty")
+            raise DocumentSyntaxError("the YAML is empty")
         return found[0]
 
     def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
@@ -105,7 +105,7 @@ class _YamlReader:
         place = YamlPlace(event.start_mark.index, event.end_mark.index)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise self._error(f"the alias {event.anchor!r:.60} stands for nothing, or for itself", event)
+                raise self._error(f"the alias {event.anchor!r:.60} is undefined or refers to itself", event)
             value, *size = self._anchors[event.anchor]
             self._count(event, *size)
             return value, place
@@ -138,7 +138,7 @@ class _YamlReader:
 
     def _name(self, event: Any, taken: dict[str, Any]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self._error("a name in an object must be a text", event)
+            raise self._error("a name in an object must be a string", event)
         self._refuse_tag(event)
         name = str(event.value)
         if name in taken:
@@ -166,7 +166,7 @@ class _YamlReader:
             raise self._error(f"the YAML has more than {MAX_NODES} values", event)
         if self._characters > MAX_CHARACTERS:
             limit = f"limit {MAX_CHARACTERS} characters"
-            raise self._error(f"the YAML is too large with what its aliases repeat ({limit})", event)
+            raise self._error(f"the YAML is too large after expansion of its aliases ({limit})", event)
 
     def _refuse_tag(self, event: Any) -> None:
         if event.tag is not None:
@@ -184,8 +184,8 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         offset = None if mark is None else mark.index
-        raise DocumentSyntaxError("this is not YAML", text, offset, detail=error.problem) from None
+        raise DocumentSyntaxError("invalid YAML", text, offset, detail=error.problem) from None
     except yaml.YAMLError as error:
-        raise DocumentSyntaxError("this is not YAML", detail=str(error).splitlines()[0]) from None
+        raise DocumentSyntaxError("invalid YAML", detail=str(error).splitlines()[0]) from None
     except RecursionError:
         raise DocumentSyntaxError("the YAML is nested too deeply") from None

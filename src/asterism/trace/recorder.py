@@ -91,10 +91,10 @@ class Recorder:
         """Record a late event: it is *behind* microseconds behind the watermark, or has no time (None)."""
         self.row, self.moment = row, int(self.times[row])
         self.late_events.append(row + 1)
-        description = "without a time, and so without a place among the others"
+        description = "the event has no time"
         if behind is not None:
-            description = f"late: the watermark is {_span(behind)} past its time"
-        self._add(What.LATE, None, _Reason(Why.LATE, f"{description}; it takes no part"))
+            description = f"late: the watermark is {_span(behind)} past the time of the event"
+        self._add(What.LATE, None, _Reason(Why.LATE, f"{description}; it is not matched"))
 
     def event(
         self,
@@ -110,7 +110,9 @@ class Recorder:
         after, children = _by_partial(runs), _grouped((child.parent, child) for child in made)
         reasons: dict[Any, _Reason] = {}
         waiting: dict[tuple[tuple[str, ...], str], tuple[_Reason, list[Partial]]] = {}
-        nothing = _Reason(Why.FORBIDDEN, "a forbidden event came before any was taken, which ends it all in Flink")
+        nothing = _Reason(
+            Why.FORBIDDEN, "a forbidden event arrived before any event was taken; in Flink, nothing can match after it"
+        )
         is_used = bool(made)
         for partial in sorted(evaluations):
             own, left = evaluations[partial], after.get(partial, [])
@@ -151,7 +153,7 @@ class Recorder:
             text = f"{why.value} over: {_span(deadline - int(self.times[row]))} after {what} ({row + 1})"
             if next_row is not None and self.times[next_row] > deadline:
                 behind = _span(int(self.times[next_row]) - deadline)
-                text += f"; event {next_row + 1} comes {behind} after its end"
+                text += f"; event {next_row + 1} is {behind} after its end"
             self._gone(partial, left.get(partial, ()), _Reason(why, text))
         self.timeouts += [TraceMatch(self.shown_time(one.deadline), self._taken(one.run.partial)) for one in expired]
 
@@ -159,14 +161,16 @@ class Recorder:
         """Record that the input has ended, which ends *runs*."""
         self.row = self.moment = None
         for partial, states in _by_partial(runs).items():
-            text = f"the input ends, and it still waits for {either(self._awaited(states))}"
+            text = f"the input ends while it still waits for {either(self._awaited(states))}"
             self._add(What.DROPPED, partial, _Reason(Why.END, text))
 
     def matched(self, run: Run, time: int, discarded: Iterable[Partial]) -> None:
         """Record a match that is emitted with this time and discards overlapping partial matches."""
         self.matches.append(TraceMatch(self.shown_time(time), self._taken(run.partial)))
         name = f"match {len(self.matches)}"
-        absence = f", as no {printable(run.state.stage)} came" if run.state.kind is NfaStateKind.PENDING else ""
+        absence = (
+            f", because no {printable(run.state.stage)} occurred" if run.state.kind is NfaStateKind.PENDING else ""
+        )
         self._add(What.MATCHED, run.partial, _Reason(Why.CONDITION, name + absence))
         for partial in sorted(discarded):
             self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip})"))
@@ -250,7 +254,7 @@ class Recorder:
         for stop in (edge for evaluation in evaluations for edge in evaluation.stops):
             forbidden = self.atoms[stop.target.stage]
             checks = self.conditions.checks([stop.guard], partial)
-            description = _joined(checks) or "any event is one"
+            description = _joined(checks) or "it forbids every event"
             text = f'forbidden event, {CONTIGUITY[forbidden.contiguity]} "{printable(forbidden.name)}": {description}'
             return _Reason(Why.FORBIDDEN, text, checks)
         refusals = self._refusals(partial, evaluations)
@@ -277,7 +281,7 @@ class Recorder:
         if gap is not None:
             late = _span(int(self.times[self.row] - self.times[partial.row]))
             bound = f"less than {duration(gap)} after event {partial.row + 1}"
-            return _Reason(Why.GAP, f"a repetition had to come {bound}, this one comes {late} after", every)
+            return _Reason(Why.GAP, f"a repetition must occur {bound}, this event is {late} after it", every)
         if lost is not None and Why.STRICT in kinds:
             text = f"strict contiguity: the very next event had to be {either(stages)}: {text}"
             return _Reason(Why.STRICT, text, every)
@@ -337,7 +341,7 @@ class Recorder:
         at, _ = self._far(took)
         name = self.positive[at]
         often, events = count_text(self.atoms[name].quantifier), len(dict(took)[name])
-        times = f" {events} times ({often} wanted)" if often not in ("", "?") else ""
+        times = f" {events} times ({often} required)" if often not in ("", "?") else ""
         return f"reached {printable(name)}{times}, stage {at + 1} of {len(self.positive)}"
 
 
@@ -369,7 +373,7 @@ def _refusal(why: Why, loop: str, checks: Sequence[Check]) -> str:
     if why is Why.UNTIL:
         return f"the until condition of {printable(loop)} holds, {description}"
     if why is Why.GREEDY:
-        return f"the greedy {printable(loop)} takes the event" + (f", {description}" if description else "")
+        return f"the greedy loop {printable(loop)} takes the event" + (f", {description}" if description else "")
     return description
 
 

@@ -179,7 +179,7 @@ def _line(group: Sequence[TraceStep]) -> str:
         case What.HELD:
             return f"{_partial(step)} is complete, but {step.reason}"
         case What.NOTHING:
-            return f"begins nothing: {step.reason}"
+            return f"begins no match: {step.reason}"
         case What.LATE:
             return step.reason
     partials = [number for one in group for number in (one.partial, *one.others)]
@@ -188,7 +188,7 @@ def _line(group: Sequence[TraceStep]) -> str:
     one = len(partials) == 1
     match step.what:
         case What.WAITED:
-            return f"{who} wait{'s' if one else ''} on for {either(step.waits_for)}: {step.reason}"
+            return f"{who} keep{'s' if one else ''} waiting for {either(step.waits_for)}: {step.reason}"
         case What.NARROWED:
             return f"{who} now wait{'s' if one else ''} for {either(step.waits_for)} only: {step.reason}"
     return f"{who} {'is' if one else 'are'} dropped: {step.reason}"
@@ -263,7 +263,7 @@ def trace(
     <BLANKLINE>
     event 2  2  kind='x'
       #1 is dropped: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
-      begins nothing: kind = 'a' is false (kind='x')
+      begins no match: kind = 'a' is false (kind='x')
     <BLANKLINE>
     no matches
     closest to a match: #1 a=[1] reached a, stage 1 of 2;
@@ -274,7 +274,7 @@ def trace(
     for name in sorted(columns):
         if name not in table.column_names:
             raise ColumnNotFoundError.from_missing_and_available(
-                name, table.column_names, "key, time and order columns"
+                name, table.column_names, "in the key, time and order columns"
             )
     if max_out_of_orderness is not None and max_out_of_orderness < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
@@ -356,7 +356,7 @@ def _no_such_key(table: pa.Table, key: Mapping[str, Any]) -> StreamDefinitionErr
         few.append(f"... ({existing.num_rows} in all)")
     return StreamDefinitionError(
         f"no event has the key {_key_text(key)}",
-        "\n".join(["Keys are:", *few]),
+        "\n".join(["Existing keys:", *few]),
         f"did you mean {(' or ' if len(key) == 1 else '; or ').join(close)}?" if close else None,
     )
 

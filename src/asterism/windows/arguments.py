@@ -15,15 +15,15 @@ def check_delta(threshold: object, delta: object, where: str) -> None:
         raise StreamDefinitionError(f"{where}: the threshold must be a number, 0 or more, not {threshold!r}")
     if not isinstance(delta, str) and not callable(delta):
         raise StreamDefinitionError(
-            f"{where}: not a distance between elements: {delta!r}",
-            hint='an expression such as "price", or a function of two elements that returns a number',
+            f"{where}: the delta must be an expression or a function, not {delta!r}",
+            hint='use an expression such as "price", or a function of two elements that returns a number',
         )
     returned = getattr(delta, "__annotations__", {}).get("return")
     if returned not in (None, Value, int, float, "Any", "int", "float"):
         shown = returned if isinstance(returned, str) else getattr(returned, "__name__", repr(returned))
         raise StreamDefinitionError(
             f"{where}: the delta function {name_of(delta)} returns {shown}, not a number",
-            "How far apart two elements are is compared with the threshold.",
+            "The distance between two elements is compared with the threshold.",
             "return a float",
         )
 
@@ -37,10 +37,10 @@ def duration(value: object, where: str, *, zero: bool = False) -> timedelta:
         raise StreamDefinitionError(f"{where} takes a timedelta, not {value!r}", hint="timedelta(seconds=10)")
     if value < timedelta(0) or (not value and not zero):
         raise StreamDefinitionError(
-            f"{where}: the time must {'not be negative' if zero else 'be positive'}, not {code(value)}"
+            f"{where}: the time must {'be 0 or more' if zero else 'be positive'}, not {code(value)}"
         )
     if value > timedelta(days=1_000_000):
-        raise StreamDefinitionError(f"{where}: {value} is longer than all of time")
+        raise StreamDefinitionError(f"{where}: {value} is out of range")
     return value
 
 

@@ -238,7 +238,7 @@ class SessionWindows(Windows):
         elif not isinstance(self.gap, str) and not callable(self.gap):
             raise StreamDefinitionError(
                 f"SessionWindows.with_dynamic_gap takes an expression or a function, not {shown(self.gap)}",
-                hint="SessionWindows.with_gap(timedelta(minutes=30)), where it is the same for all elements",
+                hint="if the gap is the same for all elements, use SessionWindows.with_gap(timedelta(minutes=30))",
             )
 
     @classmethod
@@ -323,14 +323,14 @@ def _check_slide(where: str, size: Any, slide: Any, size_text: str, slide_text: 
         raise StreamDefinitionError(
             f"{where}: the slide is larger than the size",
             f"Size {size_text}, slide {slide_text}: elements between the end of a window and the start of the next would be in "
-            "no window, and be lost.",
+            "no window.",
             "make the slide at most the size, or filter the elements before",
         )
     if _steps(size) // _steps(slide) > MAX_WINDOWS:
         raise StreamDefinitionError(
             f"{where}: each element would be in more than {MAX_WINDOWS} windows",
             f"Size {size_text}, slide {slide_text}.",
-            "a larger slide",
+            "use a larger slide",
         )
 
 
@@ -342,8 +342,8 @@ def _check_calendar(
     longest = timedelta(days=28 * slide) if isinstance(slide, int) else slide
     if abs(offset) >= longest:
         raise StreamDefinitionError(
-            f"{where}: the offset is as long as the distance of windows, or longer: {offset}",
-            "An offset moves the start of all windows by less than that.",
+            f"{where}: the offset must be smaller than the distance between windows: {offset}",
+            "An offset moves the start of all windows by less than that distance.",
         )
     if zone is None:
         return
@@ -356,6 +356,6 @@ def _check_calendar(
     if isinstance(size, timedelta) and isinstance(slide, timedelta) and (size % DAY or slide % DAY):
         raise StreamDefinitionError(
             f"{where}: a time zone needs windows of whole days or months",
-            "Minutes and hours are equally long everywhere; where the clocks are set back, an hour of the wall comes twice.",
-            "leave the zone out, and give an offset if the windows are not to begin at full hours",
+            "Minutes and hours are equally long in all time zones; when clocks are set back, an hour of local time occurs twice.",
+            "remove the zone; if windows must not begin at full hours, use an offset",
         )

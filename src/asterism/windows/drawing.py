@@ -125,8 +125,8 @@ def _parsed(steps: str) -> list[_DrawnElement | _Move]:
                 raise StreamDefinitionError(f"not a step of a drawing: {one_line(written, 60)!r}", hint=_STEP)
     if len(found) > MAX_STEPS:
         raise StreamDefinitionError(
-            f"a drawing shows at most {MAX_STEPS} elements and moves of time, not {len(found)}",
-            hint="fewer elements: a policy is understood with ten",
+            f"a drawing can show at most {MAX_STEPS} elements and changes of time, not {len(found)}",
+            hint="use fewer elements; ten are usually enough",
         )
     return found
 
@@ -136,7 +136,7 @@ def _element(text: str) -> _DrawnElement:
     if found is None or not text:
         raise StreamDefinitionError(
             f"not an element of a drawing: {one_line(text, 60)!r}",
-            "A key (a letter), a value, a time and a gap; each may be left out.",
+            "An element has a key (a letter), a value, a time and a gap; each is optional.",
             "3, a3@4.5, 3@10min, a3@1+20s",
         )
     key, value, time, gap = found.groups()
@@ -455,9 +455,13 @@ def draw(
     #2 on time: 1 2 3, last
     """
     expect(
-        StreamDefinitionError, steps, str | None, "the steps of a picture are a string", '"in 1@1 2@2\\nwatermark 10"'
+        StreamDefinitionError,
+        steps,
+        str | None,
+        "the steps of a drawing must be a string",
+        '"in 1@1 2@2\\nwatermark 10"',
     )
-    expect_string(StreamDefinitionError, value, "the column of values is a string", 'value="price"')
+    expect_string(StreamDefinitionError, value, "the column of values must be a string", 'value="price"')
     play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
@@ -654,7 +658,7 @@ class _Drawing:
             stroke=stroke,
             stroke_dasharray="3 2" if own else None,
         )
-        came = f", comes at {self._time(event.time)}" if not self.event_time else f"@{_seconds(event.time)}"
+        came = f", arrives at {self._time(event.time)}" if not self.event_time else f"@{_seconds(event.time)}"
         self.canvas.title(dot, f"element {event.step}{came}")
         self.canvas.text(x, y + 3.5, text, 10, text_anchor="middle", fill=ink)
 
@@ -721,14 +725,14 @@ class _Drawing:
     def _legend(self, x: float, y: float, width: float) -> float:
         """Draw the legend of the symbols that are used, in as many lines as needed."""
         meanings = {
-            "": "an element, from top to bottom as they come",
+            "": "an element; arrival order from top to bottom",
             "behind": "its window has ended",
             "dropped": "too late for every window",
             "gap": "its gap",
             "lateness": "allowed lateness",
             "watermark": "watermark",
-            "clock of windows": "clock",
-            "clock": "the clock moves",
+            "clock of windows": "processing time",
+            "clock": "processing time advances",
             "early": "fires early",
             "on_time": "fires on time",
             "late": "fires late",

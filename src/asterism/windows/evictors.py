@@ -36,10 +36,10 @@ class Evictor:
     def __post_init__(self) -> None:
         if self.kind not in ("count", "time", "delta"):
             raise StreamDefinitionError(
-                f"an evictor is of the kind count, time or delta, not {shown(self.kind)}",
+                f"the kind of an evictor must be count, time or delta, not {shown(self.kind)}",
                 hint="Evictor.count(100), Evictor.time(timedelta(seconds=10)), Evictor.delta(2.5, 'price')",
             )
-        expect(StreamDefinitionError, self.after, bool, "after is True or False")
+        expect(StreamDefinitionError, self.after, bool, "after must be True or False")
         if self.kind == "delta":
             check_delta(self.threshold, self.distance, "Evictor.delta")
             if not self.threshold:
@@ -47,7 +47,7 @@ class Evictor:
         elif self.kind == "count" and (isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1):
             raise StreamDefinitionError(f"Evictor.count takes a number of elements, 1 or more, not {shown(self.keep)}")
         else:
-            expect_number(StreamDefinitionError, self.keep, "what an evictor keeps", least=1, most=MAX_KEPT)
+            expect_number(StreamDefinitionError, self.keep, "the size of an evictor", least=1, most=MAX_KEPT)
 
     @classmethod
     def count(cls, elements: int, *, after: bool = False) -> Evictor:

@@ -250,8 +250,8 @@ class WindowCall:
             if room > max(MAX_FIRINGS, 4 * len(row)):
                 raise OperatorError(
                     f"windows fire more than {room:,} times at once",
-                    f"Trigger: {self.plan.trigger!r}\nThe time has moved on by very many intervals.",
-                    "a longer interval, or after_first_element(...), which waits for something new",
+                    f"Trigger: {self.plan.trigger!r}\nTime has advanced by too many intervals at once.",
+                    "use a longer interval, or after_first_element(...), which waits for a new element",
                 )
             room *= 4
         if log.late.any():

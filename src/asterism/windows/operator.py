@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_number, expect_strings
+from asterism.arguments import expect, expect_strings
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
@@ -43,7 +43,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.matching.outputs import Described
-from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, complete
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, check_pages, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
@@ -146,13 +146,12 @@ class WindowOperator(KeyGroupOperator):
             StreamDefinitionError,
             schema,
             pa.Schema,
-            "the schema of a stream is a pyarrow.Schema",
+            "the schema of a stream must be a pyarrow.Schema",
             'pa.schema({"ts": "int64"})',
         )
-        expect_strings(StreamDefinitionError, keys, "keys is a list of columns", 'keys=["user"]')
-        expect(StreamDefinitionError, time, str | None, "the event time is a column, or None", 'time="ts"')
-        if pages is not None:
-            expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
+        expect(StreamDefinitionError, time, str | None, "the event time must be a column or None", 'time="ts"')
+        check_pages(pages)
         self.windows = windows
         self.schema = schema
         self.keys = list(keys)
@@ -169,7 +168,7 @@ class WindowOperator(KeyGroupOperator):
         if not self.lateness and not windows.is_global:
             check_lateness(self.trigger)
         if in_order and not self._is_event_time:
-            raise StreamDefinitionError("in_order needs an event time: in processing time elements come in order")
+            raise StreamDefinitionError("in_order needs an event time: in processing time, elements arrive in order")
         self.table = trigger_table_of(self.trigger)
         self.evictor = evictor
         if evictor is not None and not isinstance(evictor, Evictor):
@@ -211,12 +210,12 @@ class WindowOperator(KeyGroupOperator):
         """Set up the computation, which defines the contents of state."""
         if sum(what is not None for what in (measures, function, reduce)) != 1:
             raise StreamDefinitionError(
-                "what is computed of a window is said once: measures, a function, or a reduce function",
+                "exactly one of measures, a function and a reduce function is required",
                 hint='measures=["count(*) AS n", "sum(amount) AS total"]',
             )
         if (function is None) != (output is None):
             raise StreamDefinitionError(
-                "a window function needs its output columns, and nothing else has them",
+                "a window function requires output columns, and only a window function can have them",
                 hint='output="n BIGINT, mean DOUBLE"',
             )
         self.function = function
@@ -244,7 +243,7 @@ class WindowOperator(KeyGroupOperator):
         of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
         _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
         if not reduce:
-            where = "another name: sum(amount) AS total" if function is None else "another name in the schema"
+            where = "use another name: sum(amount) AS total" if function is None else "use another name in the schema"
             _check_alike([*of_stream, *self.result_names], where)
 
     def _make_schemas(self) -> None:
@@ -339,9 +338,9 @@ class WindowOperator(KeyGroupOperator):
         found = self.vectorized.types[number]
         if not _is_number(found):
             raise ExpressionTypeError.at(
-                f"{where}: how far apart elements are must be a number, this is {found}",
+                f"{where}: the distance between elements must be a number, not {found}",
                 text,
-                hint="CAST it, or a function",
+                hint="CAST it, or use a function",
             )
         return number
 
@@ -350,7 +349,7 @@ class WindowOperator(KeyGroupOperator):
         found = self.vectorized.types[number]
         if not (_is_number(found) or pa.types.is_duration(found)):
             raise ExpressionTypeError.at(
-                f"SessionWindows.with_dynamic_gap: a gap is an INTERVAL or a number of seconds, this is {found}", text
+                f"SessionWindows.with_dynamic_gap: a gap must be an INTERVAL or a number of seconds, not {found}", text
             )
         return number
 
@@ -386,7 +385,7 @@ class WindowOperator(KeyGroupOperator):
             raise InvalidEventError(
                 f'the event time "{self.time.name}" of {column.null_count} elements is null',
                 "An element without a time belongs to no window.",
-                "filter such elements out, or take the late output, to which they go",
+                "filter such elements out, or read them from the late output",
             )
         return pc.fill_null(column, NO_TIME)
 
@@ -482,10 +481,10 @@ def _check_alike(names: Sequence[str], hint: str) -> None:
     for name in names:
         former = seen.get(name.lower())
         if former is not None:
-            alike = repr(name) if former == name else f"{former!r} and {name!r}, which are the same to Spark"
+            alike = repr(name) if former == name else f"{former!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
-                f"two columns of the result are called {alike}",
-                f"A row has the key, {', '.join(OWN_COLUMNS)}, and what is computed.",
+                f"two columns of the result are named {alike}",
+                f"A row has the key, {', '.join(OWN_COLUMNS)}, and the computed columns.",
                 hint.format(name, "event_" + name),
             )
         seen[name.lower()] = name
@@ -494,15 +493,15 @@ def _check_alike(names: Sequence[str], hint: str) -> None:
 def _checked_measures(measures: object, keys: Sequence[str]) -> list[str]:
     example = '"count(*) AS n", "sum(amount) AS total"'
     if not isinstance(measures, list | tuple):
-        raise StreamDefinitionError(f"measures are a list of SQL texts, not {measures!r}", hint=f"[{example}]")
+        raise StreamDefinitionError(f"measures must be a list of SQL strings, not {measures!r}", hint=f"[{example}]")
     if not measures:
-        raise StreamDefinitionError("measures are SQL texts, at least one: there is none", hint=example)
+        raise StreamDefinitionError("at least one measure is required", hint=example)
     for measure in measures:
         if not isinstance(measure, str):
-            raise StreamDefinitionError(f"measures are SQL texts, not {measure!r}", hint=example)
+            raise StreamDefinitionError(f"a measure must be an SQL string, not {measure!r}", hint=example)
         if measure.strip().strip("`").lower() in [key.lower() for key in keys]:
             raise StreamDefinitionError(
-                f"the key {measure.strip()} is no measure", hint="leave it out: the key is in the result already"
+                f"the key {measure.strip()} is not a measure", hint="remove it: the result already contains the key"
             )
     return list(measures)
 
@@ -516,9 +515,9 @@ def _check_zone(windows: Windows, time: TimeColumn) -> None:
     zone = getattr(windows, "zone", None)
     if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
         raise StreamDefinitionError(
-            f'the event-time column "{time.name}" has no time zone, so its windows have none either',
-            f"In: {windows!r}\nIts days and months are those of the wall clock that it shows.",
-            "leave the zone out, or CAST the column to TIMESTAMP",
+            f'the event-time column "{time.name}" has no time zone, so its windows cannot have one',
+            f"In: {windows!r}\nIts days and months are those of its local times.",
+            "remove the zone, or CAST the column to TIMESTAMP",
         )
 
 
@@ -528,7 +527,7 @@ def _checked_trigger(windows: Windows, trigger: Trigger | None, event: bool) -> 
             raise StreamDefinitionError(
                 "a global window needs a trigger",
                 "It has no end at which it could fire.",
-                "CountTrigger.at_least(100), or NeverTrigger() if it is never to fire",
+                "CountTrigger.at_least(100), or NeverTrigger() if it must never fire",
             )
         return EventTimeTrigger.after_end_of_window() if event else ProcessingTimeTrigger.after_end_of_window()
     checked = check_trigger(trigger)
@@ -544,8 +543,8 @@ def _checked_lateness(lateness: timedelta, event: bool) -> int:
     if length and not event:
         raise StreamDefinitionError(
             "windows in processing time have no allowed lateness",
-            "An element's processing time is the time at which it comes, so no element is late.",
-            "leave it out, or give the event-time column",
+            "An element's processing time is the time at which it arrives, so no element is late.",
+            "remove it, or set the event-time column",
         )
     return micros(length)
 
@@ -581,8 +580,8 @@ def _gaps(values: Any) -> pa.Array:
     wrong = pc.or_(pc.less_equal(found, 0), pc.greater(found, LONGEST_GAP * 1_000_000))
     if pc.any(wrong).as_py():
         raise InvalidEventError(
-            f"the gap of a session window must be positive, and not endless: {column.filter(wrong)[0].as_py()}",
-            "SessionWindows.with_dynamic_gap asks each element for one.",
+            f"the gap of a session window must be positive and finite, not {column.filter(wrong)[0].as_py()}",
+            "SessionWindows.with_dynamic_gap computes a gap for each element.",
             "COALESCE(gap, 60), or GREATEST(gap, 1)",
         )
     return found
@@ -602,9 +601,9 @@ def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
         return answer
     except Exception as error:
         raise OperatorError(
-            f"{what} returned what is no gaps",
+            f"{what} did not return gaps",
             str(error),
-            "it takes a table and returns a timedelta, or a number of seconds, for each row",
+            "it must take a table and return a timedelta, or a number of seconds, for each row",
         ) from error
 
 

@@ -311,7 +311,7 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
         raise OperatorError(
             f"the delta function {function_name(function)} must return a number, not {found!r}",
-            "How far apart two elements are is compared with the threshold.",
+            "The distance between two elements is compared with the threshold.",
         )
     return float(found)
 

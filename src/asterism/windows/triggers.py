@@ -263,12 +263,16 @@ class BuiltIn(Trigger, metaclass=_Spelled):
 
     def __post_init__(self) -> None:
         expect(
-            StreamDefinitionError, self.mode, Mode | None, "the mode of a trigger is a Mode, or None", ".discarding()"
+            StreamDefinitionError,
+            self.mode,
+            Mode | None,
+            "the mode of a trigger must be a Mode or None",
+            ".discarding()",
         )
         self._check()
         if _depth(self) > MAX_DEPTH:
             raise StreamDefinitionError(
-                f"triggers are nested more than {MAX_DEPTH} deep",
+                f"triggers are nested too deeply (limit {MAX_DEPTH} levels)",
                 hint="All(a, b, c) takes any number of triggers: All(a, All(b, c)) means the same",
             )
 
@@ -337,7 +341,7 @@ class CountTrigger(BuiltIn):
             )
         if self.count >= 2**62:
             raise StreamDefinitionError(
-                f"CountTrigger.at_least: {self.count} elements never come", hint="NeverTrigger()"
+                f"CountTrigger.at_least: a window never has {self.count} elements", hint="NeverTrigger()"
             )
 
     def _code(self) -> str:
@@ -352,7 +356,7 @@ class _Combination(BuiltIn):
         name = type(self).__name__
         if not triggers:
             raise StreamDefinitionError(
-                f"{name}() of nothing has no meaning",
+                f"{name}() needs at least one trigger",
                 hint=f"{name}(CountTrigger.at_least(5), EventTimeTrigger.after_end_of_window())",
             )
         for trigger in triggers:
@@ -527,13 +531,13 @@ class ProcessingTimeTrigger(BuiltIn):
         Traceback (most recent call last):
         ...
         asterism.errors.StreamDefinitionError: a trigger in processing time has no late trigger
-          An element's processing time is the time at which it comes, so no element is late.
-          Hint: EventTimeTrigger.after_end_of_window() has one, over an event-time column
+          An element's processing time is the time at which it arrives, so no element is late.
+          Hint: use EventTimeTrigger.after_end_of_window() with an event-time column
         """
         raise StreamDefinitionError(
             "a trigger in processing time has no late trigger",
-            "An element's processing time is the time at which it comes, so no element is late.",
-            "EventTimeTrigger.after_end_of_window() has one, over an event-time column",
+            "An element's processing time is the time at which it arrives, so no element is late.",
+            "use EventTimeTrigger.after_end_of_window() with an event-time column",
         )
 
     @property
@@ -677,8 +681,8 @@ class PurgingTrigger(BuiltIn):
     def accumulating(self) -> NoReturn:
         raise StreamDefinitionError(
             "a PurgingTrigger cannot be accumulating",
-            "It drops the elements with each firing; that is all it does.",
-            "leave PurgingTrigger.of(...) out",
+            "It drops the elements with each firing.",
+            "remove PurgingTrigger.of(...)",
         )
 
     @property
@@ -719,8 +723,8 @@ def check_event_time(trigger: Trigger) -> None:
         if isinstance(part, EventTimeTrigger | ContinuousEventTimeTrigger):
             raise StreamDefinitionError(
                 f"{type(part).__name__} needs an event time",
-                f"In: {trigger!r}\nWindows in processing time have no watermark, so it would never be ready.",
-                "give the event-time column of the stream, or use ProcessingTimeTrigger, ContinuousProcessingTimeTrigger",
+                f"In: {trigger!r}\nWindows in processing time have no watermark, so it would never fire.",
+                "set the event-time column of the stream, or use ProcessingTimeTrigger, ContinuousProcessingTimeTrigger",
             )
 
 
@@ -732,8 +736,8 @@ def check_lateness(trigger: Trigger) -> None:
     if any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger)):
         raise StreamDefinitionError(
             "a late trigger needs an allowed lateness",
-            f"In: {trigger!r}\nWithout it a window is dropped at its end, so the late trigger would never be asked.",
-            "allowed_lateness=timedelta(hours=1), or leave with_late_trigger(...) out",
+            f"In: {trigger!r}\nWithout it a window is dropped at its end, so the late trigger would never fire.",
+            "allowed_lateness=timedelta(hours=1), or remove with_late_trigger(...)",
         )
 
 
@@ -747,8 +751,8 @@ def check_merging(trigger: Trigger) -> None:
             own = not isinstance(part, BuiltIn)
             raise StreamDefinitionError(
                 f"{type(part).__name__} cannot be used with session windows",
-                f"In: {trigger!r}\nSession windows merge, and this trigger cannot say what two of them remember together.",
-                "write its method on_merge" if own else "use tumbling, sliding or global windows, or another trigger",
+                f"In: {trigger!r}\nSession windows merge, and this trigger cannot merge its state.",
+                "define its method on_merge" if own else "use tumbling, sliding or global windows, or another trigger",
             )
 
 
@@ -769,7 +773,7 @@ def _check_trigger(trigger: object, where: str) -> None:
             f"{where}: not a trigger: {trigger!r}",
             hint=f"a {trigger.__name__}, not the class"  # type: ignore[attr-defined]
             if made
-            else "CountTrigger.at_least(10), EventTimeTrigger.after_end_of_window(), or an object of a subclass of Trigger",
+            else "CountTrigger.at_least(10), EventTimeTrigger.after_end_of_window(), or an instance of a subclass of Trigger",
         )
     if not isinstance(trigger, BuiltIn) and type(trigger).on_element is Trigger.on_element:
         raise StreamDefinitionError(
@@ -784,14 +788,14 @@ def _check_phase(
     """Check that *whole* may get an early or late trigger."""
     if present is not None:
         raise StreamDefinitionError(
-            f"there is {'an early' if phase == 'early' else 'a late'} trigger already",
+            f"{'an early' if phase == 'early' else 'a late'} trigger is already set",
             f"In: {whole!r}",
-            f"join them: .with_{phase}_trigger(Any(...)), or All(...)",
+            f"combine them: .with_{phase}_trigger(Any(...)), or All(...)",
         )
     if whole.delay is not None:
         raise StreamDefinitionError(
             f"after_first_element has no {phase} trigger",
-            f"In: {whole!r}\nEarly and late are told by the end of the window, for which it does not wait.",
+            f"In: {whole!r}\nEarly and late refer to the end of the window, and this trigger does not wait for it.",
             f"{type(whole).__name__}.after_end_of_window().with_{phase}_trigger(...), or Any(...) for either",
         )
     _check_trigger(new, f"with_{phase}_trigger")

@@ -99,11 +99,11 @@ def check_names(what: str, names: Iterable[Any], schema: pa.Schema) -> None:
         return
     columns = f"Its columns: {', '.join(schema.names)}\nReturned: {', '.join(map(str, found)) or 'none'}"
     if missing:
-        raise OperatorError(f'{what} returned no "{missing[0]}"', columns, "None where there is no value")
+        raise OperatorError(f'{what} returned no column "{missing[0]}"', columns, "return None if there is no value")
     raise OperatorError(
         f'{what} returned "{unknown[0]}", which is not one of its columns',
         columns,
-        "leave it out, or add it to the columns that are declared",
+        "remove it, or declare it",
     )
 
 
@@ -112,7 +112,7 @@ def check_values(what: str, values: Iterable[Any], field: pa.Field) -> None:
     if may_lose(field.type):
         for value in values:
             if loses(value, field.type):
-                raise _does_not_fit(what, field, value, f"A part of {_shown(value)} would be lost.")
+                raise _does_not_fit(what, field, value, f"The conversion of {_shown(value)} would lose digits.")
 
 
 def _cast(what: str, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -145,7 +145,7 @@ def _does_not_fit(what: str, field: pa.Field, value: object, reason: str) -> Ope
     return OperatorError(
         f'{what} returned {_shown(value)} for "{field.name}", which is {type_name(field.type)}',
         reason,
-        "return a value of that type, such as round(value), or declare another one",
+        "return a value of that type, such as round(value), or declare another type",
     )
 
 

@@ -212,14 +212,14 @@ class UserDefinedTriggers:
             if timers and getattr(type(trigger), method) is getattr(Trigger, method):
                 raise OperatorError(
                     f"{where} registers {kind} timer, but {type(trigger).__name__} has no method {method}",
-                    "Nobody would be told when it is due.",
+                    "Nothing would handle the timer.",
                     f"def {method}(self, time, window, ctx): return TriggerResult.FIRE",
                 )
         if trigger_state.event_timers and not self._rules.event:
             raise OperatorError(
                 f"{where} registers an event-time timer, but the windows are in processing time",
-                "They have no watermark, so it would never be due.",
-                "ctx.register_processing_time_timer(time), or give the event-time column of the stream",
+                "They have no watermark, so it would never fire.",
+                "ctx.register_processing_time_timer(time), or set the event-time column of the stream",
             )
 
     def _span(self, pane: int) -> TimeSpan:
@@ -261,13 +261,13 @@ def _plain(value: Any) -> Any:
             return {"$" + tag: write(value)}
     if isinstance(value, dict):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
-            raise TypeError("the keys of a dict are texts that do not begin with $")
+            raise TypeError("the keys of a dict must be strings that do not begin with $")
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise TypeError(f"{type(value).__name__} cannot be kept")
+    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 def _rich(value: dict[str, Any]) -> Any:
@@ -292,9 +292,9 @@ def _written(trigger_states: list[_TriggerState]) -> str:
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise OperatorError(
-            "what a trigger remembers of a window cannot be kept",
+            "the state of a trigger cannot be stored",
             described(error),
-            "ctx.state may hold text, numbers, Booleans, None, times, and lists and dicts of them",
+            "ctx.state may contain strings, numbers, Booleans, None, times, and lists and dicts of them",
         ) from None
 
 

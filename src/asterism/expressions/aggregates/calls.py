@@ -119,7 +119,7 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
     found.sort(key=lambda one: position_of(one[0]) or 0)
     if len(calls) > MAX_CALLS:
         start = sorted(call.start for call in calls.values())[MAX_CALLS]
-        raise ExpressionSyntaxError.at(f"a measure may have {MAX_CALLS} aggregates at most", text, start)
+        raise ExpressionSyntaxError.at(f"a measure has more than {MAX_CALLS} aggregates", text, start)
     return found
 
 
@@ -135,10 +135,10 @@ def _check(node: exp.Expr, call: Call | None, text: str) -> None:
             inner, whole = _call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
             if inner is not None:
                 nested = f"{inner.name.upper()} inside {call.name.upper()}: aggregates cannot be nested"
-                problem = "FILTER cannot hold an aggregate" if part is call.where else nested
+                problem = "FILTER cannot contain an aggregate" if part is call.where else nested
                 raise ExpressionSyntaxError.at(problem, text, inner.start)
             if isinstance(inside, exp.Star) and not (len(call.arguments) == 1 and whole is call.arguments[0]):
-                raise ExpressionSyntaxError.at("* stands inside COUNT(*) only", text, position_of(inside))
+                raise ExpressionSyntaxError.at("* is supported only in COUNT(*)", text, position_of(inside))
             _check(inside, None, text)
 
 
@@ -380,7 +380,7 @@ class Calls:
         site = Site(call.source, arguments.vectorized, arguments.type_of, call.ignore_nulls, self._whole)
         try:
             if call.ignore_nulls is not None and not function.takes_nulls:
-                raise UnsupportedError("IGNORE NULLS is for FIRST, LAST and ANY_VALUE")
+                raise UnsupportedError("IGNORE NULLS is supported only for FIRST, LAST and ANY_VALUE")
             made = function.make(site, call.star, given)
             where = None if call.where is None else arguments.read(call.where, text)
             if where is not None and where.type not in (BOOLEAN, NULL):
@@ -388,7 +388,9 @@ class Calls:
             if distinct and call.star:
                 raise UnsupportedError("DISTINCT needs columns", "count(DISTINCT a, b)")
             if distinct and any(is_nested(value.type) for value in made.values):
-                raise UnsupportedError("DISTINCT does not take arrays, maps and structs", "name their parts")
+                raise UnsupportedError(
+                    "DISTINCT does not support arrays, maps and structs", "use their elements or fields"
+                )
             values = list(made.values)
             if where is not None:
                 where = cast(where, BOOLEAN, zone)
@@ -539,8 +541,8 @@ class Aggregates(Calls):
 def _outside(column: exp.Column, schema: pa.Schema, text: str) -> ExpressionError:
     name = column.parts[0].name
     if name.lower() in (known.lower() for known in schema.names):
-        hint = f"first({name}), max({name}), or whichever is meant"
+        hint = f"aggregate it, as in first({name}) or max({name})"
         return ExpressionSyntaxError.at(
-            f"{name!r} is a column of the elements, and there are several", text, position_of(column), hint
+            f"{name!r} is a column of the elements and must be aggregated", text, position_of(column), hint
         )
     return ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {text}")

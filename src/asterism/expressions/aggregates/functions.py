@@ -217,10 +217,10 @@ class Site:
 
     def share(self, value: Sql) -> float:
         if not is_numeric(value.type):
-            raise UnsupportedError(f"the percentage is one number, not {name_of(value.type)}")
+            raise UnsupportedError(f"the percentage must be a single number, not {name_of(value.type)}")
         share = self.constant(value, "the percentage")
         if share is None or not 0 <= share <= 1:
-            raise UnsupportedError("the percentage is from 0 to 1")
+            raise UnsupportedError("the percentage must be between 0 and 1")
         return float(share)
 
 
@@ -241,13 +241,13 @@ class AggregateFunction:
     def make(self, site: Site, star: bool, values: Sequence[Sql]) -> Made:
         name = self.usage.partition("(")[0]
         if star and name != "count":
-            raise UnsupportedError("* is for COUNT")
+            raise UnsupportedError("* is supported only in COUNT")
         try:
             inspect.signature(self.build).bind(site, *values)
         except TypeError:
-            raise UnsupportedError(f"it does not take {len(values)} arguments", self.usage) from None
+            raise UnsupportedError(f"wrong number of arguments: {len(values)}", self.usage) from None
         if name == "count" and not star and not values:
-            raise UnsupportedError("it does not take 0 arguments", self.usage)
+            raise UnsupportedError("wrong number of arguments: 0", self.usage)
         return self.build(site, *values)
 
 
@@ -310,7 +310,7 @@ def _avg(site: Site, value: Sql) -> Made:
 
 def _orderable(value: Sql) -> Sql:
     if is_nested(value.type):
-        raise UnsupportedError(f"it does not take {name_of(value.type)}", "compare its parts")
+        raise UnsupportedError(f"{name_of(value.type)} is not supported", "compare its elements or fields")
     return value
 
 
@@ -334,11 +334,11 @@ def _first_or_last(last: bool, site: Site, value: Sql, second: Sql | None = None
     if site.whole and second is not None and second.type in INTEGERS:
         offset = site.constant(second, "the offset")
         if offset is None or not 0 <= offset <= MAX_OFFSET:
-            raise UnsupportedError(f"the offset is from 0 to {MAX_OFFSET:,}")
+            raise UnsupportedError(f"the offset must be between 0 and {MAX_OFFSET:,}")
         return Made(kind, (value,), of_rows=partial(_nth, last, known, offset))
     if second is not None:
         if second.type != BOOLEAN or site.ignore_nulls is not None:
-            raise UnsupportedError("whether NULL is ignored is said once, by IGNORE NULLS or by TRUE")
+            raise UnsupportedError("IGNORE NULLS and the argument TRUE cannot be combined")
         known = bool(site.constant(second, "whether NULL is ignored"))
     return Made(kind, (value,), (FirstOrLast(kind, last, known),))
 
@@ -351,12 +351,12 @@ def _approx_count_distinct(site: Site, value: Sql, error: Sql | None = None) -> 
     deviation = 0.05
     if error is not None:
         if not is_numeric(error.type):
-            raise UnsupportedError(f"the error is a number, not {name_of(error.type)}")
+            raise UnsupportedError(f"the error must be a number, not {name_of(error.type)}")
         deviation = float(site.constant(error, "the error") or 0)
     # The same number of registers as in Spark.
     bits = math.ceil(2 * math.log2(1.106 / deviation)) if 0 < deviation < 1 else 0
     if not 4 <= bits <= 18:
-        raise UnsupportedError("the error is from 0.0022 to 0.39")
+        raise UnsupportedError("the error must be between 0.0022 and 0.39")
     value = _orderable(value)
     if value.type in (STRING, BINARY) or (is_decimal(value.type) and value.type.precision > LONG_DIGITS):
         text = value if value.type in (STRING, BINARY) else cast(value, STRING, site.zone)
@@ -384,7 +384,7 @@ def _approx_percentile(site: Site, value: Sql, share: Sql, accuracy: Sql | None 
     if accuracy is not None and (
         accuracy.type not in INTEGERS or not 0 < (site.constant(accuracy, "the accuracy") or 0) < 2**31
     ):
-        raise UnsupportedError("the accuracy is an integer above 0")
+        raise UnsupportedError("the accuracy must be an integer above 0")
     return Made(site.type_of(value), (value,), of_rows=partial(_nearest, site.share(share)))
 
 
