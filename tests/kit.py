@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from asterism.errors import AsterismError
+from asterism.operators import pages
 
 Provocation = Callable[[], object]
 
@@ -53,6 +56,13 @@ class Golden:
 
     def names(self) -> set[str]:
         return {path.stem for path in self.folder.glob("*.txt")}
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """State is divided into pages however small it is, if their number is not fixed."""
+    with mock.patch.object(pages, "PAGE_BYTES", 64), mock.patch.object(pages, "_CALM", 2):
+        yield
 
 
 def message_of(error: AsterismError) -> str:

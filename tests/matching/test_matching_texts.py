@@ -17,7 +17,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.page import Page
-from asterism.operators.key_group import GroupHeader
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.conditions import ConditionContext, Event, IterativeCondition

@@ -8,8 +8,9 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from asterism.matching.page import Page
-from asterism.operators.key_group import GroupHeader
+from asterism.matching import kernels
+from asterism.matching.page import NO_EVENT, Page
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
 
 KEYS = pa.schema([("k:user", pa.string()), ("k:n", pa.int64())])
@@ -36,10 +37,7 @@ def page() -> Page:
     )
 
 
-def test_page_round_trip() -> None:
-    """Keys, events with their types and nulls, and every array come back as they were."""
-    before = page()
-    after = Page.from_bytes(before.to_bytes(), KEYS, EVENTS)
+def same(after: Page, before: Page) -> bool:
     assert after.keys.equals(before.keys)
     assert after.events.to_pylist() == before.events.to_pylist()
     assert after.events.schema == EVENTS
@@ -55,6 +53,13 @@ def test_page_round_trip() -> None:
         "timer_rows",
     ):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)
+    return True
+
+
+def test_page_round_trip() -> None:
+    """Keys, events with their types and nulls, and every array come back as they were."""
+    before = page()
+    assert same(Page.from_bytes(before.to_bytes(), KEYS, EVENTS), before)
 
 
 def test_page_of_the_first_layout() -> None:
@@ -72,6 +77,39 @@ def test_page_of_the_first_layout() -> None:
         [[0, 0, -1], [1, 1, 0]],
     )
     assert (found.run_rows.tolist(), found.timer_rows.tolist()) == ([[0, 1, 2]], [[5000]])
+
+
+def test_page_of_the_second_layout() -> None:
+    """All arrays had 64 bits."""
+    written = base64.b64decode(
+        "eNpzDA4JYmJgZOBgZACDGVCamQGVZmPALo5LHmoMAyuaPBQ4MKABZjQ+TP9/KIDxmRiwA0Y0Gl2cGYc+Jhzq2XGYy0HA/mQkd58A0iJQPg+DGDAMWIH6"
+        "eYAQ5CAWBgkgZQE3gQvI52FgAargAvJygFgAzX2sWOzjgJsPARJo8gpofA0oLYAWBkxo6pjwhCsjEr+UQPiDwkGDkXA4ZOAIhzVQtyLHHyeecJAg4G8J"
+        "tAQIk/dAC5cINH9EoNmTgMW/LFjSPyE+enixovB+2KPKfqjHlU+w5SNGtLgC0RVQNgA7ax2f"
+    )
+    assert same(Page.from_bytes(zlib.decompress(written), KEYS, EVENTS), page())
+
+
+def test_no_event_has_one_number() -> None:
+    assert kernels.NO_EVENT == NO_EVENT
+    before = page()
+    before.run_rows = np.array([[NO_EVENT, -1, 3]])
+    after = Page.from_bytes(before.to_bytes(), KEYS, EVENTS)
+    assert after.run_rows.tolist() == before.run_rows.tolist()
+    assert len(before.to_bytes()) == len(page().to_bytes())
+
+
+def test_pages_together_and_apart() -> None:
+    one, other = page(), page()
+    other.keys = pa.table([["v", "w"], [1, 2]], schema=KEYS)
+    other.run_rows = np.array([[NO_EVENT, -1, 3]])
+    both = Page.concat([one, other, Page.empty(KEYS, EVENTS)])
+    assert both.keys["k:user"].to_pylist() == ["u", None, "v", "w"]
+    assert both.run_rows.tolist() == [[0, 1, 3], [NO_EVENT, -1, 3]]
+    assert both.waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8], [3, 3, 7], [4, 3, 8]]
+    assert both.nodes.tolist() == [[0, 1, -1], [1, 2, 0], [3, 1, -1], [4, 2, 2]]
+    # The third event is of no partial match.
+    assert Page.concat([both.of(np.array([0, 1])), both.of(np.array([2, 3]))]).times.tolist() == [5, 6, 5, 6]
+    assert both.of(np.array([3])).waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8]]
 
 
 def test_empty_page_round_trip() -> None:

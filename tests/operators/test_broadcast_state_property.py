@@ -16,6 +16,7 @@ from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState
 from asterism.operators.multiple_input import BROADCAST_PAGE
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
+from tests.kit import small_pages
 
 SECOND = timedelta(seconds=1)
 ATTACKS = 14
@@ -138,8 +139,9 @@ ELEMENTS = st.lists(
 )
 
 
-@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(2, 4), pages=st.integers(1, 2))
-def test_all_key_groups_agree(elements: Any, data: st.DataObject, key_groups: int, pages: int) -> None:
+@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(2, 4), pages=st.sampled_from([1, 2, None]))
+@small_pages()
+def test_all_key_groups_agree(elements: Any, data: st.DataObject, key_groups: int, pages: int | None) -> None:
     harness = StreamOperatorHarness(Attacker(), INPUTS, key_groups=key_groups, pages=pages)
     for name, k, t, v in elements:
         row = {"k": k, "t": SECOND * t, "v": v}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from asterism.operators.keyed_state import BroadcastMapState, ListState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
+from tests.kit import small_pages
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -169,11 +170,14 @@ def play(
     return harness.end()
 
 
-@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(1, 3), pages=st.integers(1, 3))
-def test_elements(elements: list[tuple[str, str, int, int]], data: st.DataObject, key_groups: int, pages: int) -> None:
+@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(1, 3), pages=st.sampled_from([1, 3, None]))
+def test_elements(
+    elements: list[tuple[str, str, int, int]], data: st.DataObject, key_groups: int, pages: int | None
+) -> None:
     arrived = arrival(elements, data)
     harness = StreamOperatorHarness(ByElement(), INPUTS, key_groups=key_groups, pages=pages)
-    harness = play(harness, arrived, data)
+    with small_pages():
+        harness = play(harness, arrived, data)
     found: dict[str, list[str]] = defaultdict(list)
     for row in sorted(harness.rows("log"), key=lambda row: (row["k"], row["n"])):
         found[row["k"]].append(row["line"])
@@ -182,11 +186,14 @@ def test_elements(elements: list[tuple[str, str, int, int]], data: st.DataObject
     assert harness.is_empty
 
 
-@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(1, 3), pages=st.integers(1, 3))
-def test_batches(elements: list[tuple[str, str, int, int]], data: st.DataObject, key_groups: int, pages: int) -> None:
+@given(elements=ELEMENTS, data=st.data(), key_groups=st.integers(1, 3), pages=st.sampled_from([1, 3, None]))
+def test_batches(
+    elements: list[tuple[str, str, int, int]], data: st.DataObject, key_groups: int, pages: int | None
+) -> None:
     """Of each key the lines are the same; what a batch says is without a number and stands where its run does."""
     arrived = arrival(elements, data)
-    harness = play(StreamOperatorHarness(ByBatch(), INPUTS, key_groups=key_groups, pages=pages), arrived, data)
+    with small_pages():
+        harness = play(StreamOperatorHarness(ByBatch(), INPUTS, key_groups=key_groups, pages=pages), arrived, data)
     found: dict[str, list[str]] = defaultdict(list)
     for row in harness.rows("log"):
         found[row["k"]].append(row["line"])

@@ -17,6 +17,7 @@ from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import FIRINGS
+from tests.kit import small_pages
 from tests.reference.windows import END
 from tests.windows.transcripts import Case, Element, Step, firing_text, late_text
 
@@ -28,7 +29,7 @@ def values_of(rows: pa.Table, window: Any) -> dict[str, Any]:
     return {"values": rows.column("v").to_pylist()}
 
 
-def operator_of(case: Case, *, incremental: bool = False, pages: int = 1) -> WindowOperator:
+def operator_of(case: Case, *, incremental: bool = False, pages: int | None = 1) -> WindowOperator:
     """:param incremental: sums and counts of which partials are kept, not all values"""
     computed: dict[str, Any] = {"function": values_of, "output": ROW}
     if incremental:
@@ -56,7 +57,7 @@ class Way:
 
     name: str
     incremental: bool = False
-    pages: int = 1
+    pages: int | None = 1
     one_by_one: bool = False
     restored: bool = False
     announced: bool = False
@@ -66,10 +67,11 @@ class Way:
 WAYS = (
     Way("plain"),
     Way("row by row", one_by_one=True),
+    Way("small pages, row by row", one_by_one=True, pages=None),
     Way("restored between steps", one_by_one=True, restored=True, pages=2),
     Way("watermarks of the input", announced=True),
     Way("elements and watermark in one call", announced=True, together=True),
-    Way("partials", incremental=True),
+    Way("partials, small pages", incremental=True, pages=None),
     Way("partials, row by row, restored", incremental=True, one_by_one=True, restored=True, pages=3),
     Way("partials, elements and watermark in one call", incremental=True, announced=True, together=True),
 )
@@ -136,6 +138,7 @@ class Driver:
                 self._call(())
                 assert self.store.is_empty
 
+    @small_pages()
     def _call(self, elements: tuple[Element, ...], announce: int | None = None) -> None:
         if self.way.restored:
             self.store = MemoryStore(self.store.header, dict(self.store.pages))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -109,32 +109,46 @@ class Page:
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
-        arrays = [self.times, self.positions, self.nodes, *self.rows]
+        run_rows = np.where(self.run_rows == NO_EVENT, _NARROW_NO_EVENT, self.run_rows)
+        arrays = [
+            self.times, self.positions, self.nodes, self.run_at, run_rows, self.waiting_at, self.waiting_rows,
+            self.timer_at, self.timer_rows,
+        ]  # fmt: skip
         sizes = np.array([len(keys), len(events), *(array.size for array in arrays)], np.int64)
-        body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-        return record_of(Record.PAGE, sizes.tobytes(), body, keys, events)
+        parts = [array.astype(kind).tobytes() for array, (_, kind) in zip(arrays, _ARRAYS, strict=True)]
+        return record_of(Record.PAGE, sizes.tobytes(), *parts, keys, events)
 
     @classmethod
     def from_bytes(cls, value: bytes, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
         layout = layout_of(value, Record.PAGE)
-        columns_of = [0, *([0] if layout > 1 else []), 3, 0, 3, 0, 3, 0, 1]
+        stored = _ARRAYS if layout > 1 else [_ARRAYS[0], *_ARRAYS[2:]]
         at = BODY
-        sizes = np.frombuffer(value, np.int64, 2 + len(columns_of), at)
+        sizes = np.frombuffer(value, np.int64, 2 + len(stored), at)
         at += sizes.nbytes
-        arrays = []
-        for size, columns in zip(sizes[2:].tolist(), columns_of, strict=True):
-            array = np.frombuffer(value, np.int64, size, at)
-            arrays.append(array.reshape(-1, columns) if columns else array)
-            at += 8 * size
+        arrays: list[Ints] = []
+        for size, (columns, kind) in zip(sizes[2:].tolist(), stored, strict=True):
+            array = np.frombuffer(value, np.int64 if layout < 3 else kind, size, at)
+            at += array.nbytes
+            arrays.append((array.reshape(-1, columns) if columns else array).astype(np.int64))
         view = memoryview(value)
         key_bytes, event_bytes = int(sizes[0]), int(sizes[1])
         keys = batch_from_bytes(view[at : at + key_bytes], key_schema)
         events = batch_from_bytes(view[at + key_bytes : at + key_bytes + event_bytes], event_schema)
         if layout == 1:
             arrays.insert(1, np.zeros_like(arrays[0]))
-        return cls(keys, events, *arrays)
+        page = cls(keys, events, *arrays)
+        page.run_rows[page.run_rows == _NARROW_NO_EVENT] = NO_EVENT
+        return page
 
 
+_ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [
+    (0, np.int64), (0, np.int32), (3, np.int32), (0, np.int32), (3, np.int32), (0, np.int32), (3, np.int64), (0, np.int32),
+    (1, np.int64),
+]  # fmt: skip
+"""The arrays of a page in the state: the number of columns, and the type. Numbers of events, nodes and rows have 32 bits."""
+NO_EVENT = 2**62
+"""Replaces the first event of a start state; the same number as in the kernels, which are loaded only to be run."""
+_NARROW_NO_EVENT = 2**31 - 1
 _TIMERS = 2
 """The index of the timers in :meth:`KeyRows.pairs`."""
 
