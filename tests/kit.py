@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from asterism.errors import AsterismError
-from asterism.operators import pages
+from asterism.operators import pages, waiting_events
 
 Provocation = Callable[[], object]
 
@@ -60,8 +60,12 @@ class Golden:
 
 @contextmanager
 def small_pages() -> Iterator[None]:
-    """State is divided into pages however small it is, if their number is not fixed."""
-    with mock.patch.object(pages, "PAGE_BYTES", 64), mock.patch.object(pages, "_CALM", 2):
+    """State is divided into pages however small it is, if their number is not fixed, and so are waiting events."""
+    with (
+        mock.patch.object(pages, "PAGE_BYTES", 64),
+        mock.patch.object(pages, "_CALM", 2),
+        mock.patch.object(waiting_events, "CHUNK_BYTES", 400),
+    ):
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +27,8 @@ class GroupHeader:
 
     *next_event_times* and *next_processing_times* are, per page, the next event time and processing time at which it has
     something to do. *watermarks* and *last_activity* are, per input, its watermark and the processing time of its last activity.
-    *buffers* are, per input, the events that wait for the watermark.
+    *buffers* are, per input, the latest events that wait for the watermark, and *chunks* the places of earlier ones, each with
+    the time of its first event (see :mod:`asterism.operators.waiting_events`).
     """
 
     fingerprint: bytes
@@ -42,6 +43,10 @@ class GroupHeader:
     """The number of bytes in all pages."""
     undivided: int = 0
     """The number of calls until the state may be divided into more pages."""
+    chunks: list[list[tuple[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chunks = self.chunks or [[] for _ in self.buffers]
 
     @classmethod
     def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
@@ -60,6 +65,10 @@ class GroupHeader:
         there: Mask = self.next_event_times != NO_PAGE
         return there
 
+    def is_waiting(self, number: int) -> bool:
+        """Whether events of the input *number* wait for the watermark."""
+        return bool(self.buffers[number] or self.chunks[number])
+
     def redivide(self, pages: int) -> None:
         """Set another number of pages, all of which are empty."""
         self.next_event_times = np.full(pages, NO_PAGE, np.int64)
@@ -69,9 +78,17 @@ class GroupHeader:
     def to_bytes(self) -> bytes:
         pages, inputs = len(self.next_event_times), len(self.buffers)
         sizes = _SIZES.pack(len(self.fingerprint), pages, inputs, self.watermark, self.size, self.undivided)
-        lengths = np.array([len(buffer) for buffer in self.buffers], np.int64)
+        lengths = [len(buffer) for buffer in self.buffers]
+        counts = [len(chunks) for chunks in self.chunks]
+        places = [number for chunks in self.chunks for chunk in chunks for number in chunk]
         arrays = np.concatenate(
-            [self.next_event_times, self.next_processing_times, self.watermarks, self.last_activity, lengths]
+            [
+                self.next_event_times,
+                self.next_processing_times,
+                self.watermarks,
+                self.last_activity,
+                np.array([*lengths, *counts, *places], np.int64),
+            ]
         )
         head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
         return head + b"".join(self.buffers)
@@ -80,7 +97,8 @@ class GroupHeader:
     def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
         at = BODY
         size, undivided = UNKNOWN, 0
-        if layout_of(value, Record.HEADER) > 2:
+        layout = layout_of(value, Record.HEADER)
+        if layout > 2:
             length, pages, inputs, watermark, size, undivided = _SIZES.unpack_from(value, at)
             at += _SIZES.size
         else:
@@ -95,11 +113,18 @@ class GroupHeader:
                 "use a new checkpoint location, or run the query that created the checkpoint",
             )
         at += length
-        count = 2 * pages + 3 * inputs
-        arrays = np.frombuffer(value, np.int64, count, at).copy()
-        at += 8 * count
+        arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
+        at += arrays.nbytes
         next_event_times, next_processing_times = arrays[:pages], arrays[pages : 2 * pages]
         watermarks, last_activity, lengths = arrays[2 * pages :].reshape(3, inputs)
+        chunks: list[list[tuple[int, int]]] = [[] for _ in range(inputs)]
+        if layout > 2:
+            counts = np.frombuffer(value, np.int64, inputs, at)
+            at += counts.nbytes
+            for number, each in enumerate(counts.tolist()):
+                places = np.frombuffer(value, np.int64, 2 * each, at)
+                at += places.nbytes
+                chunks[number] = [(place, first) for place, first in places.reshape(each, 2).tolist()]
         buffers = []
         for each in lengths.tolist():
             buffers.append(value[at : at + each])
@@ -114,4 +139,5 @@ class GroupHeader:
             watermark,
             size,
             undivided,
+            chunks,
         )

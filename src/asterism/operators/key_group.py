@@ -29,7 +29,8 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
-from asterism.operators.state_store import MemoryStore, StateStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.state_store import MemoryStore, StateStore
+from asterism.operators.waiting_events import WaitingEvents
 
 MAX_KEY_GROUPS = 2**15
 MAX_PAGES = 256
@@ -170,7 +171,7 @@ class KeyGroupOperator(ABC):
         before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
         arrivals = self.arrived(store, arrivals, before if self.event_time else now.processing_time - 1)
         numbers = {name: number for number, name in enumerate(self.inputs)}
-        waited = {name for name, number in numbers.items() if header.buffers[number]}
+        waited = {name for name, number in numbers.items() if header.is_waiting(number)}
         moved: dict[str, int] = {}
         if arrivals:
             self._restart_idle_time(header, now)
@@ -187,7 +188,9 @@ class KeyGroupOperator(ABC):
             self._mark_idle(header, now)
         group = Group(store, header, watermark, now.processing_time, before, moved, fixed_pages=self.fixed_pages)
         ready = self._ready(group, arrivals, before)
-        at_end = [name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.buffers[n]]
+        at_end = [
+            name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.is_waiting(n)
+        ]
         group.ended, group.over = frozenset(at_end), len(at_end) == len(numbers)
         group.newly_ended = [name for name in at_end if name in moved or name in waited]
         horizon = group.watermark if self.event_time else now.processing_time
@@ -200,11 +203,11 @@ class KeyGroupOperator(ABC):
             header.watermark = group.watermark
 
         pages = header.exists
-        keep = bool(pages.any()) or any(header.buffers) or (announced and not group.over)
+        keep = bool(pages.any()) or any(map(header.is_waiting, numbers.values())) or (announced and not group.over)
         new = header.to_bytes() if keep else None
         if new != stored:
             store.write_header(new)
-        next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(header))
+        next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         next_processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark)
         )
@@ -262,12 +265,12 @@ class KeyGroupOperator(ABC):
             if idle_time >= min(limits):
                 header.last_activity[awaited] += idle_time
 
-    def _first_waiting(self, header: GroupHeader) -> int:
-        first = END_OF_TIME
-        for buffer, spec in zip(header.buffers, self.inputs.values(), strict=True):
-            if buffer:
-                first = min(first, _first_time(batch_from_bytes(buffer, spec.prepared)))
-        return first
+    def _first_waiting(self, group: Group) -> int:
+        waiting = (self._waiting_events(group, number) for number in range(len(self.inputs)))
+        return min((events.first_time() for events in waiting), default=END_OF_TIME)
+
+    def _waiting_events(self, group: Group, number: int) -> WaitingEvents:
+        return WaitingEvents(group.store, group.header, number, [*self.inputs.values()][number].prepared)
 
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         """The events that are ready, by input."""
@@ -284,8 +287,7 @@ class KeyGroupOperator(ABC):
         return ready
 
     def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
-        """Pass late events to :meth:`late` and events after the watermark to the buffer; the rest is ready."""
-        buffers, prepared = group.header.buffers, self.inputs[name].prepared
+        """Pass late events to :meth:`late`, and let those after the watermark wait; the rest is ready."""
         if tables:
             arrived = pa.concat_tables(tables)
             late = arrived.column(TIME).to_numpy() <= before
@@ -293,21 +295,7 @@ class KeyGroupOperator(ABC):
                 self.late(group, name, arrived.filter(pa.array(late)))
                 arrived = arrived.filter(pa.array(~late))
             tables = [arrived]
-        if buffers[number]:
-            tables = [batch_from_bytes(buffers[number], prepared), *tables]
-        if not tables:
-            return []
-        waiting = pa.concat_tables(tables)
-        passed = waiting.column(TIME).to_numpy() <= group.watermark
-        if not passed.any():
-            buffers[number] = batch_to_bytes(waiting) if waiting.num_rows else b""
-            return []
-        buffers[number] = b"" if passed.all() else batch_to_bytes(waiting.filter(pa.array(~passed)))
-        return [waiting if passed.all() else waiting.filter(pa.array(passed))]
-
-
-def _first_time(events: pa.Table) -> int:
-    return int(events.column(TIME).to_numpy().min())
+        return self._waiting_events(group, number).exchange(tables, group.watermark)
 
 
 def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,0 +1,126 @@
+"""Measure what a micro-batch of 1,000 events costs over more and more open partial matches:
+``python -m benchmarks.state --open 1000,1000000``.
+
+Each series is one streaming query: files with an ``a`` of every key open the partial matches, then each file has 1,000 events,
+an ``a`` of a new key or the ``b`` that completes the match of a random one. One JSON line per series on standard output, a
+table on standard error: the duration of these micro-batches (median), and the bytes of state that they write, as sizes of the
+changelog files of Spark's state store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from rich.console import Console
+from rich.table import Table
+
+from asterism import CEP, KeyedStream, Pattern
+from benchmarks import harness
+
+SCHEMA = "ts TIMESTAMP, user BIGINT, kind STRING"
+PATTERN = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").within(timedelta(days=30))
+EVENTS, FILE = 1_000, 1_000_000
+SECOND = 1_000_000
+
+
+def write(folder: Path, number: int, users: Any, kinds: Any) -> None:
+    """A file of events, one second after those of the file before."""
+    times = np.full(len(users), 1_700_000_000 * SECOND + number * SECOND) + np.arange(len(users)) % SECOND
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "user": users, "kind": kinds})
+    path = folder / f"{number:05}.parquet"
+    pq.write_table(table, path)
+    os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads files in this order
+
+
+def write_series(folder: Path, count: int, batches: int) -> int:
+    """The events of a series; returns the number of files that open the partial matches."""
+    folder.mkdir()
+    rng = np.random.default_rng(7)
+    files = 0
+    for begin in range(0, count, FILE):
+        users = np.arange(begin, min(begin + FILE, count))
+        write(folder, files, users, pa.array(["a"] * len(users)))
+        files += 1
+    for number in range(batches):
+        closed = rng.choice(count, EVENTS // 2, replace=count < EVENTS)
+        opened = count + number * EVENTS + np.arange(EVENTS // 2)
+        kinds = ["b"] * len(closed) + ["a"] * len(opened)
+        write(folder, files + number, np.concatenate([closed, opened]), pa.array(kinds))
+    return files
+
+
+def written(checkpoint: Path, batch: int) -> int:
+    """The bytes of state that a micro-batch has written."""
+    return sum(path.stat().st_size for path in checkpoint.glob(f"state/0/*/{batch + 1}*.changelog"))
+
+
+def run(spark: Any, count: int, batches: int, pages: int | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-", ignore_cleanup_errors=True) as scratch:
+        folder, checkpoint = Path(scratch, "in"), Path(scratch, "checkpoint")
+        files = write_series(folder, count, batches)
+        events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+        stream = CEP.pattern(KeyedStream(events, "user", "ts"), PATTERN, pages=pages)
+        found = 0
+
+        def sink(df: DataFrame, batch_id: int) -> None:
+            nonlocal found
+            found += df.count()
+
+        query = stream.run({"matches": sink}, checkpoint=str(checkpoint), trigger={"availableNow": True})
+        assert query is not None
+        query.awaitTermination()
+        small = [p for p in query.recentProgress if p.batchId >= files + 2 and p.numInputRows]
+        return {
+            "open": count,
+            "pages": pages,
+            "matches": found,
+            "seconds": statistics.median(p.durationMs["triggerExecution"] for p in small) / 1000,
+            "stateful_seconds": statistics.median(p.durationMs["addBatch"] for p in small) / 1000,
+            "bytes_written": int(statistics.median(written(checkpoint, p.batchId) for p in small)),
+            "each": [p.durationMs["triggerExecution"] / 1000 for p in small],
+        }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.state", description="Measure small micro-batches.")
+    cli.add_argument("--open", default="1000,10000,100000,1000000", help="numbers of open partial matches")
+    cli.add_argument("--batches", type=int, default=12, help="micro-batches of 1,000 events")
+    cli.add_argument("--pages", default="", help="also with these fixed numbers of pages per key group")
+    cli.add_argument("--cores", type=int, default=2)
+    cli.add_argument("--memory", default="6g", help="heap of the JVM")
+    args = cli.parse_args(arguments)
+    spark = harness.session(args.cores, args.memory)
+    numbers: list[int | None] = [None, *(int(n) for n in args.pages.split(",") if n)]
+    run(spark, 1_000, 4, None)  # warms up
+    table = Table("open", "pages", "seconds", "times the first", "MB written", "matches")
+    first: dict[int | None, float] = {}
+    for count in (int(n) for n in args.open.split(",")):
+        for pages in numbers:
+            record = run(spark, count, args.batches, pages)
+            print(json.dumps(record), flush=True)
+            ratio = record["seconds"] / first.setdefault(pages, record["seconds"])
+            table.add_row(
+                f"{count:,}",
+                "by size" if pages is None else str(pages),
+                f"{record['seconds']:.2f}",
+                f"{ratio:.2f}",
+                f"{record['bytes_written'] / 1e6:.2f}",
+                f"{record['matches']:,}",
+            )
+    Console(stderr=True).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
