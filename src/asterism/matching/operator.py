@@ -227,7 +227,7 @@ class CepOperator(KeyGroupOperator):
                 page = left if len(rows) == left.keys.num_rows else left.of(rows)
                 return page.to_bytes(), step.next_deadline(rows), END_OF_TIME
 
-            pages.rewrite(left.keys, page_of[step.kept], encoded)
+            pages.rewrite(lambda: left.keys, page_of[step.kept], encoded)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows

@@ -24,6 +24,7 @@ PAGE = "__page"
 PAGE_BYTES = 2**15
 """The maximum mean size of pages when state is divided. A page costs some 0.3 ms, as much as 30 KB of it."""
 _STEP = 4
+_SAMPLE = 16
 _MAX_PAGES = 4**6
 _CALM = 64
 """The number of calls for which state is not divided again after most of its pages had a deadline in one call."""
@@ -83,18 +84,23 @@ class Pages:
             return count // _STEP
         if count == 1 and (header.undivided or header.size <= PAGE_BYTES):
             return 1
-        found = wanted_pages(count, header.size, sum(len(np.unique(group_codes(t)[0])) for t in tables))
+        # So many events have enough keys to decide, if there are enough.
+        sample = _SAMPLE * max(_grown(count, header.size), count)
+        keys = sum(group_codes(table.slice(0, sample))[1] for table in tables)
+        found = wanted_pages(count, header.size, keys)
         return min(found, count) if header.undivided else found
 
     def _id(self, number: int, count: int) -> int:
         return number if self._fixed or count == 1 else _FIRST + count + number
 
-    def rewrite(self, keys: pa.Table, page: Ints, encode: Callable[[Ints], tuple[bytes, int, int]]) -> None:
+    def rewrite(
+        self, keys: Callable[[], pa.Table], page: Ints, encode: Callable[[Ints], tuple[bytes, int, int]]
+    ) -> None:
         """Replace the contents of the pages that were read. Nothing is written if *encode* fails.
 
-        :param keys: the keys that remain
+        :param keys: makes the keys that remain
         :param page: for each of them the index in :attr:`stored` of its page
-        :param encode: makes a page of some rows of *keys*, and the next event time and processing time at which it has
+        :param encode: makes a page of some rows of these keys, and the next event time and processing time at which it has
             something to do
         """
         header, store = self._header, self._store
@@ -102,8 +108,8 @@ class Pages:
         numbers, stored = self._numbers, self.stored
         if self._count != before:
             numbers, stored = np.arange(self._count), [None] * self._count
-            page = pages_of(keys, self._count)
-        order = np.argsort(page, kind="stable")
+            page = pages_of(keys(), self._count)
+        order = np.argsort(page, kind="stable") if len(numbers) > 1 else np.arange(len(page))
         ends = np.searchsorted(page[order], np.arange(len(numbers) + 1))
         parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]
         new = [(None, NO_PAGE, END_OF_TIME) if not len(rows) else encode(rows) for rows in parts]
@@ -135,10 +141,14 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     """
     if pages > 1 and (keys > _STEP * pages or size < pages * PAGE_BYTES // _STEP**2):
         return pages // _STEP
-    found = pages
-    while found < _MAX_PAGES and size > found * PAGE_BYTES:
-        found *= _STEP
+    found = _grown(pages, size)
     return found if keys < found // _STEP else pages
+
+
+def _grown(pages: int, size: int) -> int:
+    while pages < _MAX_PAGES and size > pages * PAGE_BYTES:
+        pages *= _STEP
+    return pages
 
 
 def fixed_pages_of(events: pa.Table, pages: int) -> pa.Array:

@@ -301,7 +301,7 @@ class DynamicCepOperator(KeyGroupOperator):
             pages.discard()
         else:
             page_of = np.zeros(new.keys.num_rows, np.int64)
-            pages.rewrite(new.keys, page_of, lambda rows: (value, step.next_deadline(), END_OF_TIME))
+            pages.rewrite(lambda: new.keys, page_of, lambda rows: (value, step.next_deadline(), END_OF_TIME))
         return failures
 
     def _tried(

@@ -390,5 +390,5 @@ class WindowCall:
             next_event_time = int(event_times[mine].min()) if self.event_time else END_OF_TIME
             return tables_to_bytes(tables), next_event_time, int(processing_times[mine].min())
 
-        keys = table.select(plan.key_schema.names).take(pa.array(remaining))
-        self.pages.rewrite(keys, page_of[remaining], encoded)
+        keys = table.select(plan.key_schema.names)
+        self.pages.rewrite(lambda: keys.take(pa.array(remaining)), page_of[remaining], encoded)
