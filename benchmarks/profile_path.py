@@ -36,7 +36,7 @@ from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.workloads import DISORDER, KEY, TIME, WORKLOADS, Workload
 
-KEY_GROUPS, PAGES = 32, 1
+KEY_GROUPS = 32
 OUTPUT = OutputKind.MATCHES.value
 STAGE_NAMES = ("pack", "process")
 
@@ -50,9 +50,7 @@ class Stages:
     def __init__(self, workload: Workload, schema: pa.Schema) -> None:
         spec = OutputSpec(OutputKind.MATCHES, measures=workload.measures)
         self.workload = workload
-        self.operator = CepOperator(
-            workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec}, pages=PAGES
-        )
+        self.operator = CepOperator(workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec})
         self.stores = {label(group): MemoryStore() for group in range(KEY_GROUPS)}
         self.calls = 0
 

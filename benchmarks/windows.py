@@ -93,7 +93,7 @@ class States(streaming.Progress):
 
 
 def asterism(
-    size: timedelta, slide: timedelta, lateness: timedelta, key_groups: int, pages: int, events: DataFrame,
+    size: timedelta, slide: timedelta, lateness: timedelta, key_groups: int, pages: int | None, events: DataFrame,
     sinks: Mapping[str, Sink], checkpoint: str,
 ) -> None:  # fmt: skip
     stream = KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
@@ -321,7 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
     cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of asterism")
-    cli.add_argument("--pages", type=int, default=1, help="of state per key group, of asterism")
+    cli.add_argument("--pages", type=int, help="of state per key group, of asterism; default: by size")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)
 
