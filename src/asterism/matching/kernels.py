@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from asterism.columns.compiled import compiled
 from asterism.matching.instructions import Func, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
@@ -164,7 +165,7 @@ state); the event before which a slice ended; what there was not enough room for
 NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
 
 
-@njit(cache=True)
+@compiled
 def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) -> None:
     """Add a row. The caller ensures that there is room."""
     at = size
@@ -179,14 +180,14 @@ def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) ->
     heaps[plane, at, 2] = last
 
 
-@njit(cache=True)
+@compiled
 def move(heaps: Any, plane: int, source: int, target: int) -> None:
     heaps[plane, target, 0] = heaps[plane, source, 0]
     heaps[plane, target, 1] = heaps[plane, source, 1]
     heaps[plane, target, 2] = heaps[plane, source, 2]
 
 
-@njit(cache=True)
+@compiled
 def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
     first, node, last = heaps[plane, at, 0], heaps[plane, at, 1], heaps[plane, at, 2]
     while at < size >> 1:
@@ -202,7 +203,7 @@ def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
     heaps[plane, at, 2] = last
 
 
-@njit(cache=True)
+@compiled
 def drop_head(heaps: Any, plane: int, size: int) -> int:
     """Remove row 0. Returns the new size."""
     size -= 1
@@ -212,7 +213,7 @@ def drop_head(heaps: Any, plane: int, size: int) -> int:
     return size
 
 
-@njit(cache=True)
+@compiled
 def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
     """Remove the rows whose first event is in [lowest, highest]. Returns the new size."""
     kept = 0
@@ -227,7 +228,7 @@ def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int
     return kept
 
 
-@njit(cache=True)
+@compiled
 def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> int:
     """Keep the start state and the *limit* partial matches that began first; of those that began together, the ones that
     accepted their last event first. Returns the new size.
@@ -257,12 +258,12 @@ def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> 
 # the same 64 bits.
 
 
-@njit(cache=True)
+@compiled
 def double(bits: int) -> Any:
     return np.int64(bits).view(np.float64)
 
 
-@njit(cache=True)
+@compiled
 def bits_of(value: float) -> Any:
     return np.float64(value).view(np.int64)
 
@@ -281,7 +282,7 @@ def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nod
 call: Any = intrinsic(_call)
 
 
-@njit(cache=True)
+@compiled
 def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int) -> float:
     """The sum as a double, in order of acceptance, because sums of doubles depend on the order of addition."""
     events = np.empty(found, np.int64)
@@ -298,7 +299,7 @@ def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: 
     return total
 
 
-@njit(cache=True)
+@compiled
 def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, top: int) -> None:
     """Push the value of an aggregate over the events of a stage, in order of acceptance, at *top*."""
     func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
@@ -368,7 +369,7 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         work[VALUES, top] = values[best, column]
 
 
-@njit(cache=True)
+@compiled
 def less(a: float, b: float) -> bool:
     """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
     if np.isnan(a):
@@ -376,12 +377,12 @@ def less(a: float, b: float) -> bool:
     return np.isnan(b) or a < b
 
 
-@njit(cache=True)
+@compiled
 def same(a: float, b: float) -> bool:
     return a == b or (np.isnan(a) and np.isnan(b))
 
 
-@njit(cache=True)
+@compiled
 def is_in(ops: Any, at: int, x: int) -> bool:
     """Whether a value is in the sorted table of the IN at *at*."""
     floating = ops[at, 4] == 1
@@ -397,7 +398,7 @@ def is_in(ops: Any, at: int, x: int) -> bool:
     return low < end and (same(double(ops[low, 1]), double(x)) if floating else ops[low, 1] == x)
 
 
-@njit(cache=True)
+@compiled
 def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: Any, node: int, work: Any) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; otherwise a negated error code."""
     n = 0  # the number of values on the stack
@@ -504,7 +505,7 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
     return 1 if (work[NULLS, 0] == 0 and work[VALUES, 0] == 1) else 0
 
 
-@njit(cache=True)
+@compiled
 def holds(
     guards: Any, conditions: Any, ops: Any, bits: Any, values: Any, guard: int, event: int, nodes: Any, node: int, work: Any
 ) -> int:  # fmt: skip
@@ -525,7 +526,7 @@ def holds(
 # ------------------------------------------------------------------------------------------------ one event
 
 
-@njit(cache=True)
+@compiled
 def follow(
     states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any
 ) -> tuple[int, int, int]:
@@ -565,7 +566,7 @@ def follow(
     return found, reached, OK
 
 
-@njit(cache=True)
+@compiled
 def follow_guards(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, bits: Any, values: Any,
     state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any,
@@ -611,7 +612,7 @@ def follow_guards(
     return found, reached, OK
 
 
-@njit(cache=True)
+@compiled
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
     start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
@@ -696,7 +697,7 @@ def step(
 # ------------------------------------------------------------------------------------------------ finished matches
 
 
-@njit(cache=True)
+@compiled
 def settle(
     automaton: Any, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any, work: Any
 ) -> int:
@@ -758,7 +759,7 @@ def settle(
     return OK
 
 
-@njit(cache=True)
+@compiled
 def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
     """Limit a key to *limit* partial matches, apart from the start state. Returns an error code.
 
@@ -784,7 +785,7 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
 # ------------------------------------------------------------------------------------------------ time
 
 
-@njit(cache=True)
+@compiled
 def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
     """Determine the earliest deadline of the partial matches, and the events that matter to them."""
     earliest = NEVER
@@ -801,7 +802,7 @@ def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: 
     count[EARLIEST], count[RELEVANT_MASK] = earliest, relevant
 
 
-@njit(cache=True)
+@compiled
 def is_relevant(mask: int, bits: Any, event: int) -> bool:
     """Whether an event matters to partial matches with this mask of relevant conditions."""
     seen = bits[event, 0]
@@ -810,7 +811,7 @@ def is_relevant(mask: int, bits: Any, event: int) -> bool:
     return mask < 0 or seen & mask != 0
 
 
-@njit(cache=True)
+@compiled
 def expire(
     states: Any,
     window: int,
@@ -863,7 +864,7 @@ def expire(
 # ------------------------------------------------------------------------------------------------ one key, all keys
 
 
-@njit(cache=True)
+@compiled
 def advance_key(
     tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
@@ -940,7 +941,7 @@ def advance_key(
     return OK
 
 
-@njit(cache=True)
+@compiled
 def grown(rows: Any, needed: int) -> Any:
     """*rows*, or a larger copy if it has less than *needed* rows."""
     if needed <= len(rows):
@@ -950,7 +951,7 @@ def grown(rows: Any, needed: int) -> Any:
     return larger
 
 
-@njit(cache=True)
+@compiled
 def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
     """Append the rows of the keys from *first* to *last* unchanged. Returns the new rows, possibly in a larger array."""
     begin, put = at[first], new_at[first]
@@ -961,7 +962,7 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
     return new_rows
 
 
-@njit(cache=True)
+@compiled
 def advance_keys(
     tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
@@ -1115,7 +1116,7 @@ def advance_keys(
 # ------------------------------------------------------------------------------------------------ what is remembered
 
 
-@njit(cache=True)
+@compiled
 def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> Any:
     """The nodes that some partial or waiting match refers to, in ascending order, which preserves the order of the nodes.
 
@@ -1144,7 +1145,7 @@ def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -
     return kept
 
 
-@njit(cache=True)
+@compiled
 def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
     """Remove the nodes and events that no partial or waiting match refers to.
 
@@ -1164,7 +1165,7 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
     return kept, np.nonzero(used)[0]
 
 
-@njit(cache=True)
+@compiled
 def lengths(nodes: Any, last: Any) -> Any:
     """The number of events of the matches that end in the nodes *last*."""
     found = np.zeros(len(last), np.int64)
@@ -1176,7 +1177,7 @@ def lengths(nodes: Any, last: Any) -> Any:
     return found
 
 
-@njit(cache=True)
+@compiled
 def unfold(nodes: Any, last: Any, offsets: Any) -> tuple[Any, Any]:
     """The events and stages of the matches that end in the nodes *last*, each match in order of acceptance."""
     events, stages = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from asterism.columns.compiled import compiled
 
 FIRST_USE, END_USE, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
 CONDITION, BIT = range(2)  # columns of asks
 WORD_BITS = 63
 
 
-@njit(cache=True)
+@compiled
 def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     """For each of *count* conditions, the ascending positions of the events that satisfy it, as offsets and values.
 
@@ -35,7 +36,7 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     return at, positions
 
 
-@njit(cache=True)
+@compiled
 def shares(
     patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, words: int
 ) -> tuple[Any, Any, Any]:

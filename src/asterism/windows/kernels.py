@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from asterism.columns.compiled import compiled
 from asterism.windows.trigger_table import (
     COLUMN,
     EARLY,
@@ -138,17 +138,17 @@ FIRED, SEGMENTS, JOINS = range(3)
 # ---------------------------------------------------------------------- one trigger, one pane
 
 
-@njit(cache=True)
+@compiled
 def last_time(start: int, end: int, resolution: int) -> int:
     return END_OF_TIME if end == END_OF_TIME else end - resolution
 
 
-@njit(cache=True)
+@compiled
 def cleanup_time(last: int, lateness: int) -> int:
     return END_OF_TIME if last > END_OF_TIME - lateness else last + lateness
 
 
-@njit(cache=True)
+@compiled
 def find_live(table: Any, words: Any, live: Any, past: bool) -> None:
     """Find the active parts: of a trigger that waits for the end, the early trigger before it and the late one after it; *past*:
     neither in between."""
@@ -166,7 +166,7 @@ def find_live(table: Any, words: Any, live: Any, past: bool) -> None:
                 live[row] = live[parent] and table[row, ROLE] == EARLY and not past
 
 
-@njit(cache=True)
+@compiled
 def has_late(table: Any, row: int) -> bool:
     for inner in range(row + 1, table[row, END_ROW]):  # noqa: SIM110 - numba knows no any()
         if table[inner, PARENT] == row and table[inner, ROLE] == LATE:
@@ -174,7 +174,7 @@ def has_late(table: Any, row: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@compiled
 def add_element(
     rules: Rules, words: Any, live: Any, time: int, watermark: int, last: int, distances: Any, element: int
 ) -> None:
@@ -234,7 +234,7 @@ def add_element(
                         words[at + 1] = bits
 
 
-@njit(cache=True)
+@compiled
 def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> int:
     """The first time for which a part waits, in event time (*event*) or in processing time."""
     find_live(table, words, live, False)
@@ -261,7 +261,7 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
     return first
 
 
-@njit(cache=True)
+@compiled
 def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
     """Update the trigger when the watermark has passed *time*, one of its timers. *ending*: the input has ended."""
     find_live(table, words, live, False)
@@ -285,7 +285,7 @@ def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, endin
                     words[at + 1] = NO_MOMENT
 
 
-@njit(cache=True)
+@compiled
 def on_processing_time(
     table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
 ) -> None:  # fmt: skip
@@ -318,7 +318,7 @@ def on_processing_time(
                 words[at + 1] = (now // table[row, NUMBER] + 1) * table[row, NUMBER]
 
 
-@njit(cache=True)
+@compiled
 def is_ready(table: Any, words: Any, ready: Any) -> bool:
     for row in range(len(table)):
         ready[row] = table[row, KIND] == ALL
@@ -341,7 +341,7 @@ def is_ready(table: Any, words: Any, ready: Any) -> bool:
     return bool(ready[0])
 
 
-@njit(cache=True)
+@compiled
 def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
     """Reset all active parts after a firing of the window."""
     table = rules.table
@@ -381,7 +381,7 @@ def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
             words[at] &= ~READY
 
 
-@njit(cache=True)
+@compiled
 def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int) -> None:
     """Merge the words of two windows; the last time of the merged window is *last*."""
     table = rules.table
@@ -411,7 +411,7 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
 # ---------------------------------------------------------------------- one pane
 
 
-@njit(cache=True)
+@compiled
 def join(log: Log, left: int, right: int, first_join: int) -> int:
     if left == NONE:
         return right
@@ -424,7 +424,7 @@ def join(log: Log, left: int, right: int, first_join: int) -> int:
     return first_join + at
 
 
-@njit(cache=True)
+@compiled
 def close(panes: Panes, log: Log, pane: int) -> None:
     """Close the open segment of a pane and add it to the contents."""
     if panes.segment[pane] != NONE:
@@ -433,14 +433,14 @@ def close(panes: Panes, log: Log, pane: int) -> None:
         panes.segment[pane] = NONE
 
 
-@njit(cache=True)
+@compiled
 def purge(panes: Panes, log: Log, pane: int) -> None:
     panes.contents[pane] = NONE
     panes.segment[pane] = NONE
     panes.count[pane] = 0
 
 
-@njit(cache=True)
+@compiled
 def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
     """Drop the pane; a later element starts a new one."""
     purge(panes, log, pane)
@@ -449,7 +449,7 @@ def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
     panes.words[pane] = rules.initial
 
 
-@njit(cache=True)
+@compiled
 def take(panes: Panes, log: Log, pane: int, element: int) -> None:
     """Add an element to the contents."""
     if panes.segment[pane] == NONE:
@@ -729,7 +729,7 @@ def sessions(
     return OK
 
 
-@njit(cache=True)
+@compiled
 def next_timers(rules: Rules, panes: Panes, event_times: Any, processing_times: Any) -> None:
     """Compute the next event time and processing time of each pane."""
     live = np.zeros(len(rules.table), np.bool_)
@@ -746,7 +746,7 @@ def next_timers(rules: Rules, panes: Panes, event_times: Any, processing_times: 
             processing_times[pane] = min(processing_times[pane], last)
 
 
-@njit(cache=True)
+@compiled
 def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any) -> int:
     """Compute the depth of each join, where a segment on the right does not count, and return the maximum."""
     greatest = 0
@@ -762,5 +762,5 @@ def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any)
     return greatest
 
 
-aligned_compiled = njit(cache=True)(aligned)
-sessions_compiled = njit(cache=True)(sessions)
+aligned_compiled = compiled(aligned)
+sessions_compiled = compiled(sessions)
