@@ -94,6 +94,6 @@ def test_a_dataframe_with_too_many_tasks_is_warned_of(
         _ = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches
     (message,) = caplog.messages
     assert message == (
-        "a query with this DataFrame runs 200 stateful tasks for 32 key groups, which takes seconds per micro-batch; "
-        'set spark.conf.set("spark.sql.shuffle.partitions", 2) before it is started, or use run(...)'
+        "if writeStream starts this DataFrame, the query has 200 stateful tasks for 32 key groups, which takes seconds per "
+        'micro-batch; call spark.conf.set("spark.sql.shuffle.partitions", 2) before, or use run(...), which sets the number itself'
     )

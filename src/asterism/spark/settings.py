@@ -66,8 +66,8 @@ def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
     wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
     if wanted > key_groups:
         _log.warning(
-            "a query with this DataFrame runs %d stateful tasks for %d key groups, which takes seconds per micro-batch; "
-            'set spark.conf.set("%s", %d) before it is started, or use run(...)',
+            "if writeStream starts this DataFrame, the query has %d stateful tasks for %d key groups, which takes seconds per "
+            'micro-batch; call spark.conf.set("%s", %d) before, or use run(...), which sets the number itself',
             wanted,
             key_groups,
             PARTITIONS,
