@@ -95,5 +95,6 @@ def test_a_dataframe_with_too_many_tasks_is_warned_of(
     (message,) = caplog.messages
     assert message == (
         "if writeStream starts this DataFrame, the query has 200 stateful tasks for 32 key groups, which takes seconds per "
-        'micro-batch; call spark.conf.set("spark.sql.shuffle.partitions", 2) before, or use run(...), which sets the number itself'
+        'micro-batch; call spark.conf.set("spark.sql.shuffle.partitions", 2) before, '
+        "or use run(...), which sets the number itself"
     )
