@@ -47,7 +47,7 @@ class Pattern(PatternSequence):
 
         :param source: a string, UTF-8 bytes, or the result of :func:`json.loads`
         :raises PatternFormatError: it is not such a graph; ``path`` is the position
-        :raises MalformedPatternError: the graph is valid, but the pattern has no meaning; likewise
+        :raises MalformedPatternError: the graph is valid, but the pattern has no meaning; ``path`` is the position
 
         >>> Pattern.from_json('{"type": "COMPOSITE", "nodes": []}')
         Traceback (most recent call last):

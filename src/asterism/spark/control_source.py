@@ -59,7 +59,7 @@ class SourceReader(DataSourceStreamReader):
         return ReadMaxRows(_NO_LIMIT)
 
     def is_ending(self, limit: ReadLimit) -> bool:
-        """Whether the query, which another operator drains, plans its last micro-batch."""
+        """Whether the query, which another operator drains, is planning its last micro-batch."""
         return isinstance(limit, ReadAllAvailable) and self.folder is not None and signals.is_ending(self.folder)
 
     def initialOffset(self) -> dict[str, Any]:

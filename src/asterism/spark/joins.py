@@ -94,7 +94,7 @@ class Side:
 
 
 def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = None, **more: Side) -> DataFrame:
-    """Join *probe* with small tables in the stage that reads it. It is not shuffled, regardless of the number of tables.
+    """Join *probe* with small tables in the stage that reads it. The probe is not shuffled, regardless of the number of tables.
 
     Rows have the columns of the probe, followed by those of each table in turn. A table can be joined on columns of a
     previous table. Every micro-batch of a stream reads and broadcasts the tables again. For a table whose changes take effect

@@ -30,7 +30,7 @@ class KeyedStream:
         BIGINT, a count of *time_unit* from 1970-01-01 UTC. None: processing time. An event whose time is null or out of range
         goes to the late output; if there is none, the query fails.
     :param max_out_of_orderness: how far the time of an event may lie behind the latest time so far before the event is late
-        (streaming only). The watermark is ``max(time) - max_out_of_orderness - 1 ms``, as Flink's
+        (streaming only). The watermark is ``max(time) - max_out_of_orderness - 1 ms``, as in Flink's
         ``forBoundedOutOfOrderness``.
     :param idle_after: the time without data (processing time) after which this input is idle and no longer holds back the
         watermark. Default: never.

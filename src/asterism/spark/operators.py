@@ -67,7 +67,7 @@ def connect(
     :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
     :param pages: a fixed number of pages of state per key group, which cannot change either. Default: the number follows the
-        size of the state. Only a checkpoint that was created with a number needs it.
+        size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming): one micro-batch reads all available data, then every input
         ends
     :param co_partitioned: batch: whether the inputs are tables that are bucketed by their keys in the same way. They are then

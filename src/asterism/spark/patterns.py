@@ -66,7 +66,7 @@ def _check_select(select: Any) -> None:
 
 
 class CEP:
-    """Applies patterns to streams, as Flink's class of the same name."""
+    """Applies patterns to streams, like Flink's class of the same name."""
 
     @staticmethod
     def pattern(
@@ -85,7 +85,7 @@ class CEP:
         :param semantics: the semantics of this library, or exactly those of Flink
         :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
         :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
-            follows the size of the state. Only a checkpoint that was created with a number needs it.
+            follows the size of the state. Needed only for a checkpoint that was created with a number.
         :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch
             reads all available data, then every deadline fires and the state is empty. :meth:`PatternStream.run` drains by
             default, after it has read the available data in as many micro-batches as the sources require.
@@ -206,9 +206,9 @@ class PatternStream:
         """One row per match (or, with ``output="timed_out"``, partial match): the key columns and *measures*.
 
         A measure is an SQL expression over the stages, such as ``LAST(b.price) - FIRST(a.price) AS rise``. FIRST, LAST, SUM,
-        COUNT, AVG, MIN and MAX aggregate the events of a stage; they are NULL (COUNT: 0) if it has none. ``a.price`` alone
-        means ``LAST(a.price)``. Key columns, ``start_time``, ``end_time``, ``match_time`` (``timeout_time``) and ``match_id``
-        are available, too.
+        COUNT, AVG, MIN, MAX and the other aggregates of docs/sql.md range over the events of a stage. Without events, these
+        seven are NULL (COUNT: 0). ``a.price`` alone means ``LAST(a.price)``. Key columns, ``start_time``, ``end_time``,
+        ``match_time`` (``timeout_time``) and ``match_id`` are available, too.
         """
         expect_strings(StreamDefinitionError, measures, "a measure must be an SQL string", 'select("COUNT(a.*) AS n")')
         return self._single(OutputSpec(_kind(output), measures=measures))

@@ -121,8 +121,8 @@ class PatternProcessorStream:
         name: str | None = None,
         without: Iterable[str] = (),
     ) -> StreamingQuery | None:
-        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. The store is in the
-        checkpoint, which a stream requires, unless *store* was given.
+        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. A stream requires
+        a checkpoint. The store is in the checkpoint unless *store* was given.
 
         :param without: the processors to exclude, by ``id`` (all versions) or ``id@version``. They are not evaluated, not
             even in a micro-batch that failed and is repeated, so that a query can continue after a processor has made it

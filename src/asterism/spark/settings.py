@@ -1,4 +1,4 @@
-"""The settings of a session that queries need. Most are made only while a query starts: it keeps what it started with."""
+"""The settings of a session that queries need. Most are set only while a query starts, because a started query keeps them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("asterism.spark")
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set *values* inside the block, and then the previous ones again. Only one thread at a time is inside."""
+    """Set *values* inside the block, and restore the previous ones after it. Only one thread at a time can be inside."""
     with _LOCK:
         before = {key: spark.conf.get(key) for key in values}
         try:
@@ -51,9 +51,9 @@ def configure_state_store(spark: SparkSession) -> None:
 def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
     """The number of tasks for the key groups of a new checkpoint.
 
-    Each task has a state store and a Python process to talk to, which cost some 50 ms per micro-batch, so tasks without key
-    groups are a waste. Unless the session sets another number than Spark's default, there are as many tasks as a local
-    session has cores; on a cluster, which can grow, there are as many as key groups.
+    Each task has a state store and a Python process, which cost some 50 ms per micro-batch, so tasks without key groups only
+    add cost. Unless the session sets another number than Spark's default, there are as many tasks as a local session has
+    cores; on a cluster, which can grow, there are as many as key groups.
     """
     wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
     if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):

@@ -1,7 +1,7 @@
 """Signals the end of input to the upstream operators of a query.
 
-If the output of an operator is a DataFrame, its control source does not have the information whether the query that contains
-it is to end its input. Such a query creates a file in a folder on the driver's host while it starts. Control sources check
+If the output of an operator is a DataFrame, its control source does not know whether the query that contains it is to end
+its input. A query that ends its input creates a file in a folder on the driver's host while it starts. Control sources check
 the folder when Spark requests all available data at once, which it does only when it plans a single micro-batch.
 
 This module must be quick to import, since the processes of control sources import it.

@@ -26,7 +26,7 @@ _PROCESS = uuid.uuid4().hex
 
 
 def marked(df: DataFrame, *, watermark: str | None, drains: bool) -> DataFrame:
-    """*df*, a streaming output of an operator, with its mark.
+    """*df*, a streaming output of an operator, with the mark.
 
     :param watermark: the kind of Spark's watermark, if there is one
     :param drains: whether the operator ends its input by itself

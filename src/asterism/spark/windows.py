@@ -60,7 +60,7 @@ def window(
 ) -> WindowedStream:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
-    In processing time, a window fires in the first micro-batch that begins after the window is due, also without new data.
+    In processing time, a window fires in the first micro-batch that begins after the window is due, even without new data.
     The delay is at most one trigger interval, or one micro-batch if that takes longer. In batch, processing time is constant:
     the time at which the result was requested.
 
@@ -76,7 +76,7 @@ def window(
         on elements and event time. In batch it is always True if there is an event time.
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
     :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
-        follows the size of the state. Only a checkpoint that was created with a number needs it.
+        follows the size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
     :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative

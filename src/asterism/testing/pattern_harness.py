@@ -182,7 +182,8 @@ class PatternHarness(OperatorHarness):
         return times
 
     def advance_watermark(self, to: Time | None = None) -> Self:
-        """Advance the watermark to *to*, or to the latest time of the events so far. A lower one than before has no effect.
+        """Advance the watermark to *to*, or to the latest time of the events so far. A watermark lower than the current one
+        has no effect.
 
         :param to: a string as in event literals, the time since 1970, or a datetime (in UTC, if it has no time zone)
         """

@@ -76,7 +76,7 @@ class StreamOperatorHarness(OperatorHarness):
         must not depend on them.
     :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
 
-    Times, also those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
+    Times, including those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
     time since 1970, or datetimes.
 
     >>> from asterism.operators.keyed_state import ValueState
@@ -170,7 +170,7 @@ class StreamOperatorHarness(OperatorHarness):
     def advance_watermark(self, input: Time, to: Time | None = None) -> Self:
         """Advance the watermark: ``("orders", "10s")`` for one input, ``("10s")`` for all inputs that have a time.
 
-        A lower watermark than before has no effect.
+        A watermark lower than the current one has no effect.
         """
         if to is None:
             names = [name for name, spec in self.operator.inputs.items() if spec.timed]

@@ -288,9 +288,9 @@ class SessionWindows(Windows):
 
 @dataclass(frozen=True)
 class GlobalWindows(Windows):
-    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end: such a trigger
-    fires only at the end of the input, when a table ends or a stream is drained. In event time, a processing-time trigger that
-    waits for the end never fires.
+    """One window without an end for all elements of a key. It needs a trigger that does not wait for the end: one that
+    waits fires only at the end of the input, when a table ends or a stream is drained. In event time, a processing-time
+    trigger that waits for the end never fires.
 
     >>> GlobalWindows()
     GlobalWindows()

@@ -8,15 +8,16 @@ time after the first new element; after that, with every fifth late element; and
         .with_late_trigger(CountTrigger.at_least(5))
         .discarding()
 
-A trigger *waits* for its condition and is *ready* from the moment when it holds until the window fires; then all its parts wait
-again. ``All`` is ready when all its parts are, ``Any`` when one of them is. The window fires when its trigger is ready.
+A trigger *waits* for its condition. It is *ready* from the moment when the condition holds until the window fires; then all its
+parts wait again. ``All`` is ready when all its parts are, ``Any`` when one of them is. The window fires when its trigger is
+ready.
 
 ============================  ==========================================================================================
 trigger                       is ready
 ============================  ==========================================================================================
 CountTrigger.at_least(n)      n elements after the last firing
 EventTimeTrigger...           when the watermark passes the end of the window, and then with every late element
-  .after_first_element(d)     when the watermark passes the time of the first element after the last firing, and *d*
+  .after_first_element(d)     when the watermark passes the time of the first element after the last firing, plus *d*
 ProcessingTimeTrigger...      the same in processing time
 ContinuousEventTimeTrigger    at all multiples of the interval that the watermark passes, at the end, with every late element
 ContinuousProcessingTime...   at all multiples of the interval in processing time; at the end of windows in processing time
@@ -117,7 +118,7 @@ class TriggerContext:
         self.event_timers.add(_moment(time))
 
     def register_processing_time_timer(self, time: datetime) -> None:
-        """Call ``on_processing_time`` when processing time passes *time*; if it has already, immediately after the element.
+        """Call ``on_processing_time`` when processing time passes *time*; if that time has passed, directly after the element.
 
         :raises StreamDefinitionError: *time* is not a datetime with a time zone
         :raises OperatorError: the trigger has no method ``on_processing_time``
@@ -134,7 +135,7 @@ class TriggerContext:
 class Trigger:
     """Base of all triggers, including user-defined ones.
 
-    A subclass overrides :meth:`on_element`, and further methods if needed: a timer needs its method, and only a trigger with
+    A subclass overrides :meth:`on_element`, and further methods if needed: a timer needs its callback, and only a trigger with
     ``on_processing_time`` makes a query in event time depend on processing time. The object is shared by all windows, so the
     state of a window belongs in ``ctx.state``. A user-defined trigger may be a part of ``All`` and ``Any``: FIRE makes it ready
     until the window fires. The mode of the outermost trigger decides whether elements are dropped, so PURGE has an effect only
@@ -562,7 +563,7 @@ class ContinuousEventTimeTrigger(BuiltIn):
     def of(cls, interval: timedelta) -> ContinuousEventTimeTrigger:
         """
         :param interval: multiples are counted from 1970-01-01 UTC
-        :raises StreamDefinitionError: it is not positive, or no timedelta
+        :raises StreamDefinitionError: it is not positive, or not a timedelta
 
         >>> EventTimeTrigger.after_end_of_window().with_early_trigger(ContinuousEventTimeTrigger.of(timedelta(hours=1)))
         EventTimeTrigger.after_end_of_window().with_early_trigger(ContinuousEventTimeTrigger.of(timedelta(hours=1)))
@@ -591,7 +592,7 @@ class ContinuousProcessingTimeTrigger(BuiltIn):
     def of(cls, interval: timedelta) -> ContinuousProcessingTimeTrigger:
         """
         :param interval: multiples are counted from 1970-01-01 UTC
-        :raises StreamDefinitionError: it is not positive, or no timedelta
+        :raises StreamDefinitionError: it is not positive, or not a timedelta
 
         >>> ContinuousProcessingTimeTrigger.of(timedelta(minutes=1))
         ContinuousProcessingTimeTrigger.of(timedelta(minutes=1))
@@ -631,7 +632,7 @@ class DeltaTrigger(BuiltIn):
             values; elements for which it is NULL are ignored. Or a Python function of the previous and the new element
             (mappings from column to value) that returns a number: it is called once per element.
         :raises StreamDefinitionError: *threshold* is not a number; *delta* is not a string or a function, or is annotated with
-            another return type than a number
+            a return type other than a number
 
         >>> DeltaTrigger.of(0.5, "price")
         DeltaTrigger.of(0.5, 'price')
@@ -655,8 +656,8 @@ class DeltaTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class PurgingTrigger(BuiltIn):
-    """Ready when its part is. As the outermost trigger, each firing drops the elements; inside of another trigger it has no
-    effect, because the mode of the outermost one applies. Created by :meth:`of`.
+    """Ready when its part is. If it is the outermost trigger, each firing drops the elements. Inside another trigger it has
+    no effect, because the mode of the outermost one applies. Created by :meth:`of`.
 
     Equivalent to ``trigger.discarding()``.
 
