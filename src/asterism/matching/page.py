@@ -31,6 +31,9 @@ class KeyRows(NamedTuple):
         """The rows of *keys*, in this order; -1 denotes a key without rows."""
         found: list[Ints] = []
         for at, rows in self.pairs():
+            if not len(rows):
+                found += np.zeros(len(keys) + 1, np.int64), rows
+                continue
             new_at = offsets_of(np.append(np.diff(at), 0)[keys])
             first = np.append(at[:-1], 0)[keys]
             found += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
