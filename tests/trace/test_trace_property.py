@@ -26,9 +26,10 @@ from asterism.trace.conditions import Conditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import Recorder
 from asterism.trace.report import ranks
+from tests.kit import CORPUS
 from tests.patterns.strategies import cases
 
-CORPUS = sorted((Path(__file__).parent.parent / "conformance").glob("*.jsonl"))
+FILES = sorted(CORPUS.glob("*.jsonl"))
 EVERY = int(os.environ.get("ASTERISM_TRACE_EVERY", "40"))
 BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
 
@@ -82,7 +83,7 @@ def check(case: Case, semantics: Semantics) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_corpus(path: Path, semantics: Semantics) -> None:
     for case in list(read_cases([path]))[::EVERY]:
         try:
