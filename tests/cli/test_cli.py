@@ -16,8 +16,7 @@ from asterism.cli.match import shown
 from asterism.cli.spark_files import files_to_read
 from asterism.cli.terminal import asterism_error_in, errors_explained
 from asterism.errors import StreamDefinitionError
-
-CORPUS = Path(__file__).parent.parent / "corpus"
+from tests.kit import CORPUS
 
 
 def run(*arguments: object) -> Result:

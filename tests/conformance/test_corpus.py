@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from asterism.conformance import engines as conformance
 from asterism.conformance.corpus import CUTS, cut, judge, pieces, read_cases, to_micros
 from asterism.conformance.engines import ENGINES, run_case
 from asterism.errors import StreamDefinitionError
+from tests.kit import CORPUS
 
-CORPUS = Path(__file__).parent.parent / "corpus"
 Case = dict[str, Any]
 
 

@@ -6,7 +6,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +22,13 @@ from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules.processor import PatternProcessor
+from tests.kit import CORPUS
 from tests.matching.harness import SCHEMA, Run, chain
 from tests.reference.match_ids import match_id, positions
 from tests.rules.driver import Driver, processor
 from tests.rules.driver import chain as rule_chain
 
 Case = dict[str, Any]
-CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 def some_cases() -> Iterator[Case]:

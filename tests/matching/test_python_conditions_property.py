@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +18,12 @@ from asterism.patterns.conditions import ConditionContext, Event, IterativeCondi
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Stage
+from tests.kit import CORPUS
 from tests.matching.twin import comparable, run_engine
 from tests.patterns.strategies import cases
 from tests.reference.event import Event as PlainEvent
 from tests.reference.matcher import run_case
 from tests.reference.sql import parse_condition
-
-CORPUS = Path(__file__).parent.parent / "corpus"
 
 
 def as_python(stages: tuple[str, ...], text: str) -> IterativeCondition:

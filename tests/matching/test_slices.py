@@ -20,9 +20,10 @@ from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, Now, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
+from tests.kit import CORPUS
 from tests.matching.harness import SCHEMA, chain, ms, stage
 
-CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.jsonl"))
+CASE_FILES = sorted(CORPUS.glob("*.jsonl"))
 
 
 def calls(operator: CepOperator, arriving: list[tuple[pa.Table | None, int]]) -> list[Any]:
@@ -37,7 +38,7 @@ def calls(operator: CepOperator, arriving: list[tuple[pa.Table | None, int]]) ->
     return found
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
 def test_the_corpus_in_slices(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the largest calls that there are, in both semantics."""
     for case in list(read_cases([path]))[::25]:

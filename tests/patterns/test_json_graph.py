@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from asterism.patterns.conditions import AndCondition, Condition, NotCondition, 
 from asterism.patterns.json_graph import pattern_json_schema, read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
-
-CORPUS = Path(__file__).parent.parent / "corpus"
+from tests.kit import CORPUS
 
 Json = dict[str, Any]
 SECOND = timedelta(seconds=1)

@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,10 @@ from asterism.errors import AsterismError, MalformedPatternError, PatternWarning
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.warnings import diagnose
 from asterism.testing import check_independence, match
+from tests.kit import CORPUS
 
 NOTHING = "cannot take (any|a second) event|nothing can match"
-CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
+CASE_FILES = sorted(CORPUS.glob("*.jsonl"))
 
 
 def a() -> Pattern:
@@ -351,7 +351,7 @@ def test_what_is_meant_is_not_told(name: str) -> None:
 def test_few_patterns_of_the_corpus_are_surprising() -> None:
     """They were made at random, and to be surprising; what is said to find nothing has no match of Flink's."""
     patterns = warned = 0
-    for case in read_cases(CORPUS):
+    for case in read_cases(CASE_FILES):
         try:
             pattern = Pattern.from_json(case["pattern"])
         except AsterismError:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit import CORPUS
 from tests.reference import Event, Matcher, PriorityQueue, run_case
 
-CORPUS = Path(__file__).parent.parent / "corpus"
 # Definitions that must be rejected are the library's business.
 CASE_FILES = [path for path in sorted(CORPUS.glob("*.jsonl")) if path.stem != "malformed"]
 END_OF_INPUT = 2**63 - 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +22,8 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import ProcessorSet
+from tests.kit import CORPUS
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 FILES = sorted(path.stem for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")
 TOGETHER = 8
 KINDS = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value)

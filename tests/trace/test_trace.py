@@ -27,7 +27,6 @@ from asterism.errors import (
 from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
 from asterism.trace import Trace, What, Why, conditions, interpreter, trace
 
-CORPUS = Path(__file__).parent.parent / "corpus"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Row = dict[str, Any]
 
