@@ -37,7 +37,6 @@ from asterism.operators.key_group import (
     ONE_KEY,
     Group,
     KeyGroupOperator,
-    check_pages,
     complete,
     stamped,
 )
@@ -111,7 +110,7 @@ class CepOperator(KeyGroupOperator):
         check_limit(max_partial_matches)
         if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
-        check_pages(pages)
+        self.set_pages(pages)
         for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema
@@ -119,7 +118,6 @@ class CepOperator(KeyGroupOperator):
         self.processing_time = time is None
         self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
         self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
-        self.fixed_pages, self.pages = pages is not None, pages or 1
         stages = [stage.name for stage in pattern.atoms()]
         self.outputs = outputs
         self.match_outputs = {

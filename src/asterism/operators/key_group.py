@@ -119,6 +119,14 @@ class KeyGroupOperator(ABC):
     processing_time: bool
     metrics: Sequence[str] = ()
 
+    def set_pages(self, pages: int | None) -> None:
+        """Set the number of pages of state per key group; None: as many as the size of the state requires.
+
+        :raises StreamDefinitionError: *pages* is neither None nor a number of pages
+        """
+        check_pages(pages)
+        self.fixed_pages, self.pages = pages is not None, pages or 1
+
     def open(self) -> None:  # noqa: B027 - most have nothing to do
         """Called first, in the process that runs the operator."""
 
@@ -266,11 +274,10 @@ class KeyGroupOperator(ABC):
                 header.last_activity[awaited] += idle_time
 
     def _first_waiting(self, group: Group) -> int:
-        waiting = (self._waiting_events(group, number) for number in range(len(self.inputs)))
-        return min((events.first_time() for events in waiting), default=END_OF_TIME)
-
-    def _waiting_events(self, group: Group, number: int) -> WaitingEvents:
-        return WaitingEvents(group.store, group.header, number, [*self.inputs.values()][number].prepared)
+        return min(
+            WaitingEvents(group.store, group.header, number, spec.prepared).first_time()
+            for number, spec in enumerate(self.inputs.values())
+        )
 
     def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         """The events that are ready, by input."""
@@ -295,7 +302,8 @@ class KeyGroupOperator(ABC):
                 self.late(group, name, arrived.filter(pa.array(late)))
                 arrived = arrived.filter(pa.array(~late))
             tables = [arrived]
-        return self._waiting_events(group, number).exchange(tables, group.watermark)
+        waiting = WaitingEvents(group.store, group.header, number, self.inputs[name].prepared)
+        return waiting.exchange(tables, group.watermark)
 
 
 def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:

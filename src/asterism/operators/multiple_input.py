@@ -65,11 +65,9 @@ class MultipleInputOperator(KeyGroupOperator):
     """
 
     def __init__(self, operator: StreamOperator, wires: Mapping[str, Wire], *, pages: int | None = None) -> None:
-        if pages is not None and not 1 <= pages <= MAX_PAGES:
-            raise StreamDefinitionError(f"pages must be between 1 and {MAX_PAGES}, not {pages}")
+        self.set_pages(pages)
         check_operator(operator)
         self.operator = operator
-        self.fixed_pages, self.pages = pages is not None, pages or 1
         self.declared: dict[str, Input] = operator.declared(Input)
         _check_wires(type(operator).__name__, self.declared, wires)
         self.wires = {name: wires[name] for name in self.declared}

@@ -613,13 +613,7 @@ def _of_entries(page: Page) -> Ints:
 
 def _without(page: Page, entry: int) -> Page:
     """The page without the keys of a processor."""
-    from asterism.matching.kernels import compact
-
-    live = page.keys.column(ENTRY).to_numpy() != entry
-    rows = page.rows.of(np.flatnonzero(live))
-    nodes, kept = compact(len(page.times), page.nodes, len(page.nodes), rows.run_rows, rows.waiting_rows)
-    events = page.events.take(pa.array(kept))
-    return Page(page.keys.filter(pa.array(live)), events, page.times[kept], page.positions[kept], nodes, *rows)
+    return page.of(np.flatnonzero(page.keys.column(ENTRY).to_numpy() != entry))
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:

@@ -23,6 +23,7 @@ from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.rules.binding import NO_KEY, BoundProcessor, ProcessorCompiler
+from asterism.rules.sets import keep
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
@@ -165,11 +166,7 @@ class CopyFilter:
     def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, processors))
-        if key not in _FILTERS:
-            while len(_FILTERS) >= MAX_FILTERS:
-                _FILTERS.pop(next(iter(_FILTERS)))
-            _FILTERS[key] = cls(processors)
-        return _FILTERS[key]
+        return _FILTERS.get(key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors))
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before

@@ -46,7 +46,7 @@ class ProcessorSet:
         and its size is limited.
         """
         key = digest_of(value)
-        return _SETS.get(key) or _keep(_SETS, MAX_SETS, key, cls._read(value))
+        return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls._read(value))
 
     @classmethod
     def _read(cls, value: bytes) -> ProcessorSet:
@@ -71,10 +71,13 @@ def stored(processor: PatternProcessor) -> PatternProcessor:
 
 
 def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
-    return _keep(_PROCESSORS, 2 * MAX_PROCESSORS, text, processor)
+    return keep(_PROCESSORS, 2 * MAX_PROCESSORS, text, processor)
 
 
-def _keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
+def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
+    """Add *value* to a cache of at most so many entries, without the oldest ones if it is full. Returns the cached value, which
+    another thread may have added.
+    """
     with _LOCK:
         while len(cache) >= most:
             del cache[next(iter(cache))]

@@ -26,6 +26,7 @@ from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.rules.binding import BoundProcessor
 from asterism.rules.replication import MET, SELECTOR, SINCE
+from asterism.rules.sets import keep
 
 ENTRY = "__entry"
 MAX_SETS = 8
@@ -80,11 +81,7 @@ class Shares:
     def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
         """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, bound))
-        if key not in _SETS:
-            while len(_SETS) >= MAX_SETS:
-                _SETS.pop(next(iter(_SETS)))
-            _SETS[key] = cls(bound)
-        return _SETS[key]
+        return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls(bound))
 
     def advance(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int

@@ -66,13 +66,14 @@ def run(
         return None
     check_checkpoint(checkpoint)
     follows = any(has_upstream(stream.df) for stream in streams)
+    tasks = str(stateful_tasks(spark, key_groups))
 
     def start(ending: bool, observation: str | None = None, **how: Any) -> StreamingQuery:
         unique = observation or (unique_observation() if follows else OBSERVATION)
         try:
             rows = results(Use(ending, observation=unique))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-            with settings(spark, {PARTITIONS: str(stateful_tasks(spark, key_groups))}):
+            with settings(spark, {PARTITIONS: tasks}):
                 return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
             # There is an upstream operator, whose mark was lost.

@@ -55,7 +55,7 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
     add cost. Unless the session sets another number than Spark's default, there are as many tasks as a local session has
     cores; on a cluster, which can grow, there are as many as key groups.
     """
-    wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
+    wanted = _shuffle_partitions(spark)
     if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
         wanted = _cores(spark)
     return min(wanted, key_groups)
@@ -63,7 +63,7 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
 
 def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
     """Log a warning if a query that the user starts would have more stateful tasks than key groups."""
-    wanted = int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
+    wanted = _shuffle_partitions(spark)
     if wanted > key_groups:
         _log.warning(
             "if writeStream starts this DataFrame, the query has %d stateful tasks for %d key groups, which takes seconds per "
@@ -73,6 +73,11 @@ def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
             PARTITIONS,
             stateful_tasks(spark, key_groups),
         )
+
+
+def _shuffle_partitions(spark: SparkSession) -> int:
+    with _LOCK:  # not while another thread starts a query with another number
+        return int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
 
 
 def _cores(spark: SparkSession) -> int:

@@ -43,7 +43,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.matching.outputs import Described
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, check_pages, complete
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
@@ -151,11 +151,10 @@ class WindowOperator(KeyGroupOperator):
         )
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "the event time must be a column or None", 'time="ts"')
-        check_pages(pages)
+        self.set_pages(pages)
         self.windows = windows
         self.schema = schema
         self.keys = list(keys)
-        self.fixed_pages, self.pages = pages is not None, pages or 1
         self.wants_late = late_output
         self.in_order = in_order
         self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
