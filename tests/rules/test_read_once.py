@@ -203,7 +203,7 @@ def test_the_control_source_announces_the_stored_bytes(tmp_path: Path, counted: 
     store = FolderStore(str(tmp_path))
     operator = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=store)
     payload = pickle.dumps(Payload(Fixed(), operator.compiler, store))
-    reader = ProcessorReader(GROUPS, "definition", payload)
+    reader = ProcessorReader({"keyGroups": str(GROUPS), "definition": "definition"}, payload)
     try:
         start = reader.initialOffset()
         end = reader.announced(start)

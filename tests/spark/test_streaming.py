@@ -10,10 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StreamDefinitionError
+from asterism.spark import signals
+from asterism.spark.execution import Sink
 from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,
@@ -63,6 +67,77 @@ def test_a_run_without_drain_waits_and_the_next_run_goes_on(spark: SparkSession,
     write_files(table.slice(half), tmp_path / "in", [100], first=2)
     run(drain=True)
     assert ids(found.rows) == expected
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[DataStreamWriter]:
+    """The queries that were started."""
+    found: list[DataStreamWriter] = []
+    start = DataStreamWriter.start
+
+    def noted(self: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
+        found.append(self)
+        return start(self, *args, **options)
+
+    monkeypatch.setattr(DataStreamWriter, "start", noted)
+    return found
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["signals reach the source", "the driver is elsewhere"])
+def test_the_query_that_reads_the_data_ends_its_input(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[DataStreamWriter],
+    reached: bool,
+) -> None:
+    if not reached:
+        monkeypatch.setattr(signals.Drain, "place", "/nowhere/at/all")
+    table = events(600)
+    write_files(table, tmp_path / "in", [300])
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
+    assert len(started) == (1 if reached else 2)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3], ids=["data", "no data", "end of input"])
+def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_path: Path, failing: int) -> None:
+    table = events(600)
+    write_files(table, tmp_path / "in", [300])
+    found = Collect()
+
+    def fails(df: DataFrame, batch_id: int) -> None:
+        if batch_id == failing:
+            raise OSError("the sink failed")
+        found(df, batch_id)
+
+    def run(sink: Sink) -> None:
+        CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE).run({"matches": sink}, checkpoint=str(tmp_path / "cp"))
+
+    with pytest.raises(StreamingQueryException, match="the sink failed"):
+        run(fails)
+    run(found)
+    assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
+
+
+def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    """If each micro-batch brought more events, the run would not end."""
+    table = events(600)
+    write_files(table.slice(0, 300), tmp_path / "in", [])
+    found = Collect()
+
+    def arriving(df: DataFrame, batch_id: int) -> None:
+        found(df, batch_id)
+        if batch_id == 0:
+            write_files(table.slice(300), tmp_path / "in", [], first=1)
+
+    for _ in range(2):
+        CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT).run(
+            {"matches": arriving}, checkpoint=str(tmp_path / "cp")
+        )
+    separately = [*batch_matches(spark, table.slice(0, 300), STRICT), *batch_matches(spark, table.slice(300), STRICT)]
+    assert len(found.rows) == len(separately)
 
 
 def test_after_the_drain_no_state_is_left(spark: SparkSession, tmp_path: Path) -> None:

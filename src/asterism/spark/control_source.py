@@ -7,7 +7,7 @@ rejected before it reads any state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -24,7 +24,8 @@ _NO_LIMIT = 2**31 - 1
 class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
     end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
-    query ends the input of all its operators) and ``zone`` (the session's time zone, if an expression depends on it).
+    query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
+    exhausted) and ``zone`` (the session's time zone, if an expression depends on it).
     """
 
     @classmethod
@@ -35,23 +36,30 @@ class ControlSource(DataSource):
         return CHUNKS
 
     def streamReader(self, schema: Any) -> SourceReader:
-        key_groups, definition = int(self.options["keyGroups"]), self.options["definition"]
-        folder, zone = self.options.get("signals"), self.options.get("zone")
-        if self.options.get("drain", "false") == "true":
-            return DrainReader(key_groups, definition, folder, zone)
-        timers = self.options.get("timers", "false") == "true"
-        return ControlReader(key_groups, definition, folder, zone, timers=timers)
+        return (DrainReader if self.drains else ControlReader)(self.options)
+
+    @property
+    def drains(self) -> bool:
+        return self.options.get("drain", "false") == "true"
 
 
 class SourceReader(DataSourceStreamReader):
-    """Offsets have ``messages``, the number of messages sent, and ``starts``; ``keyGroups``, ``definition`` and ``zone`` are
-    constant.
+    """Offsets have ``messages``, the number of messages sent, and ``starts``, the number of micro-batches that the source has
+    started; ``keyGroups``, ``definition`` and ``zone`` are constant.
+
+    :param options: those of the source
     """
 
-    def __init__(self, key_groups: int, definition: str, folder: str | None = None, zone: str | None = None) -> None:
-        self.key_groups, self.definition, self.folder, self.zone = key_groups, definition, folder, zone
-        if folder is not None:
-            signals.announce(folder)
+    last: dict[str, Any] | None = None
+    """The offset with the end of input, if this reader has sent it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.key_groups, self.definition = int(options["keyGroups"]), options["definition"]
+        self.folder, self.zone, self.run = options.get("signals"), options.get("zone"), options.get("run")
+        self.started: int | None = None
+        """The last micro-batch that the source has started."""
+        if self.folder is not None:
+            signals.announce(self.folder)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # With this default, Spark uses the limit ReadAllAvailable only when it plans a single micro-batch for all available
@@ -61,6 +69,29 @@ class SourceReader(DataSourceStreamReader):
     def is_ending(self, limit: ReadLimit) -> bool:
         """Whether the query, which another operator drains, is planning its last micro-batch."""
         return isinstance(limit, ReadAllAvailable) and self.folder is not None and signals.is_ending(self.folder)
+
+    def ended(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start*, with the end of input."""
+        self.last = start | {"messages": start["messages"] + 1}
+        return self.last
+
+    def drained(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start* in a query that a run drains: with the end of input if the other sources are exhausted.
+        Otherwise, the source starts the micro-batch itself, so that there is one in which the others had no data.
+        """
+        if self.run is None:
+            return start
+        exhausted = False
+        if self.started is not None:
+            found = signals.is_exhausted(self.run, self.started)
+            if found is None:  # the run was interrupted, and the query continues without it, to the end of its data
+                self.run = None
+                return start
+            exhausted = found
+        if exhausted:
+            return self.ended(start)
+        self.started = start.get("starts", 0) + 1
+        return start | {"starts": self.started}
 
     def initialOffset(self) -> dict[str, Any]:
         zone = {} if self.zone is None else {"zone": self.zone}
@@ -97,37 +128,30 @@ class SourceReader(DataSourceStreamReader):
 
 
 class ControlReader(SourceReader, SupportsTriggerAvailableNow):
-    """Sends no message, unless a downstream operator ends the input.
+    """Sends no message, unless a downstream operator ends the input, or the run does after the last data.
 
     Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
     therefore not fire until data arrives. To prevent this, the source starts the first micro-batch; ``starts`` counts these
     micro-batches.
     """
 
-    last: dict[str, Any] | None = None
-
-    def __init__(
-        self,
-        key_groups: int,
-        definition: str,
-        folder: str | None = None,
-        zone: str | None = None,
-        *,
-        timers: bool = False,
-    ) -> None:
-        super().__init__(key_groups, definition, folder, zone)
-        self.timers = timers
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self.timers = options.get("timers", "false") == "true"
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
-        if self.last is None and self.is_ending(limit):
-            self.last = start | {"messages": start["messages"] + 1}
-        elif self.last is None and self.timers:
-            self.last = start | {"starts": start.get("starts", 0) + 1}
-        return start if self.last is None else self.last
+        if self.last is not None:
+            return self.last
+        if self.is_ending(limit):
+            return self.ended(start)
+        if self.timers and self.started is None:
+            self.started = start.get("starts", 0) + 1
+            return start | {"starts": self.started}
+        return self.drained(start)
 
 
 class DrainReader(SourceReader):
@@ -137,10 +161,6 @@ class DrainReader(SourceReader):
     micro-batch, so that no data can follow the end of input.
     """
 
-    last: dict[str, Any] | None = None
-
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
-        if self.last is None:
-            self.last = start | {"messages": start["messages"] + 1}
-        return self.last
+        return self.ended(start) if self.last is None else self.last

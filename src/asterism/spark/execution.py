@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
@@ -24,6 +25,8 @@ from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpack
 from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
+_SECONDS = 0.02
+"""Between two looks for a question of the control source."""
 
 
 def check_checkpoint(checkpoint: str | None) -> None:
@@ -68,10 +71,10 @@ def run(
     follows = any(has_upstream(stream.df) for stream in streams)
     tasks = str(stateful_tasks(spark, key_groups))
 
-    def start(ending: bool, observation: str | None = None, **how: Any) -> StreamingQuery:
+    def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:
         unique = observation or (unique_observation() if follows else OBSERVATION)
         try:
-            rows = results(Use(ending, observation=unique))
+            rows = results(Use(ending, observation=unique, run=end))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             with settings(spark, {PARTITIONS: tasks}):
                 return (writer if name is None else writer.queryName(name)).trigger(**how).start()
@@ -79,16 +82,20 @@ def run(
             # There is an upstream operator, whose mark was lost.
             if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
                 raise
-        return start(ending, unique_observation(), **how)
+        return start(ending, unique_observation(), end, **how)
 
     if trigger is not None:
         return _until_its_end(partial(start, True, **trigger)) if drain else start(False, **trigger)
     if ends_by_itself:
         # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
-        with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
-            query = start(False, availableNow=True)
+        with signals.Drain() as end:
+            with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
+                query = start(False, end=end.place if drain and not follows else None, availableNow=True)
+            _end_after_last_data(query, end)
         query.awaitTermination()
-        if drain and len(_operators(query)) > 1 and not signals.is_seen():
+        if not drain or any(_ends(query.lastProgress).values()):
+            return None
+        if len(_operators(query)) > 1 and not signals.is_seen():
             raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
     elif not drain:
         # With timers in processing time, Spark runs empty micro-batches forever.
@@ -121,6 +128,24 @@ def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
     threading.Thread(target=wait, name="asterism end of input", daemon=True).start()
     return query
+
+
+def _end_after_last_data(query: StreamingQuery, end: signals.Drain) -> None:
+    """Tell the control source of a query when its other sources are exhausted, until the query ends. Return earlier if there are
+    upstream operators, whose control sources this does not reach.
+    """
+    while not query.awaitTermination(_SECONDS):  # type: ignore[arg-type] # fractions are accepted, too
+        number = end.asked()
+        progress = None if number is None else query.lastProgress
+        if number is None or progress is None:
+            continue
+        sources = [(source, _offset(source.endOffset)) for source in progress.sources]
+        control = [offset for _, offset in sources if "definition" in offset]
+        if len(control) > 1:
+            return
+        if control and control[0].get("starts") == number:
+            others = [source for source, offset in sources if "definition" not in offset]
+            end.answer(number, exhausted=all(source.startOffset == source.endOffset for source in others))
 
 
 def _not_reached(what: str) -> StateError:
@@ -157,10 +182,18 @@ def _operators(query: StreamingQuery) -> dict[int, bool]:
     """Whether the control source of each operator of a query has sent the end of input, by the index of the source."""
     found: dict[int, bool] = {}
     for progress in query.recentProgress:
-        for place, source in enumerate(progress.sources):
-            start, end = _offset(source.startOffset), _offset(source.endOffset)
-            if "definition" in end:
-                found[place] = found.get(place, False) or end["messages"] > start.get("messages", 0)
+        for place, ends in _ends(progress).items():
+            found[place] = found.get(place, False) or ends
+    return found
+
+
+def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
+    """Whether the control source of each operator has sent the end of input in this micro-batch."""
+    found = {}
+    for place, source in enumerate(progress.sources if progress is not None else ()):
+        start, end = _offset(source.startOffset), _offset(source.endOffset)
+        if "definition" in end:
+            found[place] = end["messages"] > start.get("messages", 0)
     return found
 
 

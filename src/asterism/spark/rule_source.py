@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -76,10 +76,7 @@ class RuleSource(ControlSource):
     payload: ClassVar[bytes]
 
     def streamReader(self, schema: Any) -> SourceReader:
-        drains = self.options.get("drain", "false") == "true"
-        reader = ProcessorDrainReader if drains else ProcessorReader
-        folder, zone = self.options.get("signals"), self.options.get("zone")
-        return reader(int(self.options["keyGroups"]), self.options["definition"], self.payload, folder, zone)
+        return (ProcessorDrainReader if self.drains else ProcessorReader)(self.options, self.payload)
 
 
 class _Announces(SourceReader):
@@ -88,15 +85,8 @@ class _Announces(SourceReader):
     query's progress, and a change of it starts a micro-batch, even an empty one.
     """
 
-    def __init__(
-        self,
-        key_groups: int,
-        definition: str,
-        payload: bytes,
-        folder: str | None = None,
-        zone: str | None = None,
-    ) -> None:
-        super().__init__(key_groups, definition, folder, zone)
+    def __init__(self, options: Mapping[str, str], payload: bytes) -> None:
+        super().__init__(options)
         self.payload = payload
         self._coordinator: Coordinator | None = None
         self._stopped = False
@@ -185,33 +175,28 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     """Publishes sets as they are discovered; with the trigger *available now*, only the newest set at the start."""
 
     pinned: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.pinned = self.announced({"set": 0, "messages": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
-        if self.last is None and self.is_ending(limit):
-            self.last = self.announced(start) | {"messages": start["messages"] + 1}
         if self.last is not None:
             return self.last
+        if self.is_ending(limit):
+            return self.ended(self.announced(start))
         if self.pinned is None:
             return self.announced(start)
         announced = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
-        return start | announced | {"discovery": self.pinned["discovery"]}
+        return self.drained(start | announced | {"discovery": self.pinned["discovery"]})
 
 
 class ProcessorDrainReader(_Announces):
     """Publishes the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
 
-    last: dict[str, Any] | None = None
-
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         self.check(start)
-        if self.last is None:
-            self.last = self.announced(start) | {"messages": start["messages"] + 1}
-        return self.last
+        return self.ended(self.announced(start)) if self.last is None else self.last
 
 
 def _log_updates() -> None:

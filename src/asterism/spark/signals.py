@@ -1,4 +1,8 @@
-"""Signals the end of input to the upstream operators of a query.
+"""Signals the end of input from a run to the control sources of its query, which are in other processes of the driver's host.
+
+A query that reads all available data and then ends its input must not send the end before its other sources are exhausted. Only
+the run that started it knows this, from the query's progress. Before each micro-batch, its control source asks, with a file in a
+folder of this run, and waits for the answer (:class:`Drain`).
 
 If the output of an operator is a DataFrame, its control source does not know whether the query that contains it is to end
 its input. A query that ends its input creates a file in a folder on the driver's host while it starts. Control sources check
@@ -10,15 +14,20 @@ This module must be quick to import, since the processes of control sources impo
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_READERS, _ENDING = "readers", "ending"
+_READERS, _ENDING, _DRAINS = "readers", "ending", "drains"
+_ASKED = ".asked"
+_SECONDS = 0.005
+"""Between two looks for an answer."""
 _lock = threading.Lock()
 _folder: str | None = None
 
@@ -30,7 +39,7 @@ def folder() -> str:
         if _folder is None:
             _folder = tempfile.mkdtemp(prefix="asterism-")
             atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-            for name in (_READERS, _ENDING):
+            for name in (_READERS, _ENDING, _DRAINS):
                 (Path(_folder) / name).mkdir()
         return _folder
 
@@ -65,3 +74,49 @@ def announce(place: str) -> None:
 def is_seen() -> bool:
     """Whether any reader has access to the folder of this process."""
     return (Path(folder()) / _READERS / "seen").exists()
+
+
+class Drain:
+    """A run that ends the input of its query when the other sources are exhausted. It answers its control source."""
+
+    def __enter__(self) -> Drain:
+        self._path = Path(folder()) / _DRAINS / uuid.uuid4().hex
+        self._path.mkdir()
+        return self
+
+    @property
+    def place(self) -> str:
+        """The folder, an option of the control source."""
+        return str(self._path)
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def asked(self) -> int | None:
+        """The number of the micro-batch after which the control source waits for an answer."""
+        asked = (int(path.stem) for path in self._path.glob(f"*{_ASKED}"))
+        return next(asked, None)
+
+    def answer(self, number: int, *, exhausted: bool) -> None:
+        """Answer whether no other source had data in this micro-batch."""
+        new = self._path / "new"
+        new.write_text(str(exhausted))
+        new.replace(self._path / str(number))
+        (self._path / f"{number}{_ASKED}").unlink()
+
+
+def is_exhausted(place: str, number: int) -> bool | None:
+    """Ask the run whether no other source had data in this micro-batch, and wait for its answer; called by readers.
+
+    :returns: None if the run has been interrupted
+    """
+    asked, answer, parent = Path(place) / f"{number}{_ASKED}", Path(place) / str(number), os.getppid()
+    try:
+        asked.touch()
+        while not answer.exists():
+            if os.getppid() != parent or not asked.parent.is_dir():
+                return None
+            time.sleep(_SECONDS)
+        return answer.read_text() == str(True)
+    except FileNotFoundError:
+        return None

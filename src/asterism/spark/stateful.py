@@ -52,11 +52,13 @@ class Use:
     :param drain: whether it ends its input
     :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
     :param observation: the name of the observation with its counts
+    :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
     """
 
     drain: bool
     final: bool = True
     observation: str = OBSERVATION
+    run: str | None = None
 
     @classmethod
     def as_dataframe(cls, drain: bool) -> Use:
@@ -210,7 +212,10 @@ def stateful(
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
         .option("signals", signals.folder())
     )
-    control = (reader if zone is None else reader.option("zone", zone)).load()
+    for name, value in (("zone", zone), ("run", use.run)):
+        if value is not None:
+            reader = reader.option(name, value)
+    control = reader.load()
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
         .withColumn("processing_time", processing_time_column())
