@@ -1,16 +1,24 @@
-"""Compiled functions where nothing can be cached."""
+"""Compiled functions: where nothing can be cached, and what runs before they are compiled."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = """
-import logging
-import tempfile
+import pytest
 
+from tests.kit import ROOT
+
+HEAD = """
+import logging
+
+__name__ = "asterism.program"  # as ours
 logging.basicConfig(format="%(message)s")
+"""
+READ_ONLY = """
+import tempfile
 
 
 def refused(**options):
@@ -18,7 +26,24 @@ def refused(**options):
 
 
 tempfile.TemporaryFile = refused  # by which numba tries out whether it can write
-from asterism.columns.compiled import compiled
+"""
+FULL = """
+import errno
+
+from numba.core.caching import IndexDataCacheFile
+
+
+def full(*args):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+IndexDataCacheFile.save = full
+"""
+FUNCTIONS = """
+import numpy as np
+
+from asterism.columns import compiled as module
+from asterism.columns.compiled import compiled, entry
 
 
 @compiled
@@ -26,22 +51,139 @@ def double(x):
     return 2 * x
 
 
-@compiled
-def triple(x):
-    return 3 * x
+@entry
+def doubled(values):
+    for at in range(len(values)):
+        values[at] = double(values[at])
+    return values.sum()
 
 
-assert (double(2), triple(2)) == (4, 6)
+@entry
+def quadrupled(values):
+    return 4 * values.sum()
 """
+NO_CACHE = (
+    "there is no writable folder for compiled code, so that every process spends up to a minute on it; "
+    "set NUMBA_CACHE_DIR to a writable folder\n"
+)
 
 
-def test_nothing_can_be_cached(tmp_path: Path) -> None:
-    """The functions work, and a message says once what is wrong."""
+def program(tmp_path: Path, text: str, argument: str = "") -> str:
+    """Run it; its standard error."""
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
-    found = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert found.stderr == (
-        "there is no writable folder for compiled code, so that every process spends up to a minute on it; "
-        "set NUMBA_CACHE_DIR to a writable folder\n"
+    if not path.exists():  # the cache is for one version of a file
+        path.write_text(HEAD + text)
+    found = subprocess.run(
+        [sys.executable, path, argument],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert found.returncode == 0, found.stderr
+    return found.stderr
+
+
+@pytest.mark.parametrize("defect", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_nothing_can_be_cached(tmp_path: Path, defect: str) -> None:
+    """The functions work, and a message says once what is wrong."""
+    text = """
+module.SECONDS = 0
+values = np.arange(4)
+assert (doubled(values), quadrupled(values), double(2)) == (12, 48, 4)
+"""
+    assert program(tmp_path, defect + FUNCTIONS + text) == NO_CACHE
+
+
+def test_a_first_call_is_not_compiled(tmp_path: Path) -> None:
+    text = """
+values = np.arange(4)
+assert doubled(values) == 12
+assert values.tolist() == [0, 2, 4, 6]
+assert not doubled.compiled.signatures
+assert not double.signatures
+"""
+    program(tmp_path, FUNCTIONS + text)
+    assert not list((tmp_path / "cache").rglob("*.nbc"))
+
+
+def test_a_call_that_takes_too_long_is_repeated_compiled(tmp_path: Path) -> None:
+    """It changes nothing before."""
+    text = """
+import sys
+
+if sys.argv[1] == "first":
+    module.SECONDS = 0.001
+    values = np.arange(100_000)
+    assert doubled(values) == 99_999 * 100_000
+    assert values[:3].tolist() == [0, 2, 4]
+    assert module._spent > 0.001
+else:
+    assert doubled(np.arange(4)) == 12
+    assert module._spent == 0
+assert doubled.compiled.signatures
+"""
+    program(tmp_path, FUNCTIONS + text, "first")
+    assert list((tmp_path / "cache").rglob("*.nbc"))
+    program(tmp_path, FUNCTIONS + text, "the next process finds the compiled function")
+
+
+def test_large_arrays_are_for_compiled_functions(tmp_path: Path) -> None:
+    text = """
+values = np.ones(module.MAX_ELEMENTS + 1, np.int64)
+assert doubled(values) == 2 * len(values)
+assert doubled.compiled.signatures
+"""
+    program(tmp_path, FUNCTIONS + text)
+
+
+def test_functions_of_others_are_compiled_as_usual(tmp_path: Path) -> None:
+    """A kernel may call Python, which may use numba, too."""
+    text = """
+from numba import njit
+from numba.core import event
+
+with event.install_listener("numba:compile", module._Refusal()):
+    other = njit(eval("lambda x: x + 1", {"__name__": "other"}))
+    assert other(1) == 2
+    try:
+        double(1)
+    except module._NotCompiledError:
+        pass
+    else:
+        raise AssertionError
+"""
+    program(tmp_path, FUNCTIONS + text)
+
+
+def test_the_first_match_on_a_new_machine_compiles_nothing(tmp_path: Path) -> None:
+    text = """
+from asterism import Pattern
+from asterism.matching import kernels
+from asterism.testing import match
+
+pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")
+assert match(pattern, "a1 b2 a3 b1 b4").matches == ["a1 b2", "a3 b4"]
+assert not kernels.advance_keys.compiled.signatures
+"""
+    program(tmp_path, text)
+
+
+def test_as_written_they_give_the_same(tmp_path: Path) -> None:
+    """Flink's answers and those of the references, with kernels that run in Python; nothing is compiled."""
+    tests = [
+        "tests/conformance/test_corpus.py",
+        "tests/matching/test_page.py",
+        "tests/rules/test_shares.py",
+        "tests/windows/test_reference.py",
+    ]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.columns.as_written", *tests],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-5000:]
+    assert not list(tmp_path.rglob("*.nbc"))

@@ -1,27 +1,51 @@
-"""The decorator of compiled functions."""
+"""The decorators of compiled functions."""
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, update_wrapper
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import njit
+from numba.core import event
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("asterism.columns")
 
+SECONDS = 1.0
+"""For how long a process runs functions in Python before it compiles them, which takes half a minute."""
+MAX_ELEMENTS = 100_000
+"""Of the arrays that are passed to a function, if it is to run in Python."""
+_spent = 0.0
+_cached: list[Any] = []
+
 
 def compiled(function: _F) -> _F:
-    """Compile *function* when it is first called. The result is cached beside its file, or in the user's cache folder; if
-    neither is writable, every process compiles again, which a log message says once.
+    """Compile *function*, which other compiled functions call. The result is cached beside its file, or in the user's cache
+    folder; if neither is writable, every process compiles again, which a log message says once.
     """
     try:
-        return cast(_F, njit(cache=True)(function))
+        found = njit(cache=True)(function)
     except RuntimeError:
         _warn_of_no_cache()
         return cast(_F, njit(function))
+    _cached.append(found)
+    return cast(_F, found)
+
+
+def _without_cache() -> None:
+    """Compile without writing to the cache, since it cannot be written to: the disk is full."""
+    _warn_of_no_cache()
+    for function in _cached:
+        if isinstance(function, Dispatcher):
+            function._cache = NullCache()  # type: ignore[attr-defined] # numba has no other way
 
 
 @cache
@@ -30,3 +54,150 @@ def _warn_of_no_cache() -> None:
         "there is no writable folder for compiled code, so that every process spends up to a minute on it; "
         "set NUMBA_CACHE_DIR to a writable folder"
     )
+
+
+def entry(function: _F) -> _F:
+    """Compile *function*, which Python calls. On a machine where it has not been compiled yet, the first calls of a process run
+    in Python instead, as long as they are short: a first match takes a second, not half a minute.
+    """
+    return cast(_F, _EntryPoint(function))
+
+
+class _EntryPoint:
+    """A function that is compiled when this is worth it.
+
+    :param function: as written, or compiled
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.compiled: Callable[..., Any] = function if isinstance(function, Dispatcher) else compiled(function)
+        self.py_func: Callable[..., Any] = getattr(function, "py_func", function)
+        self._is_compiled = not isinstance(self.compiled, Dispatcher)  # if NUMBA_DISABLE_JIT is set
+        update_wrapper(self, self.py_func)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._is_compiled:
+            return self.compiled(*arguments)
+        if _spent < SECONDS:
+            try:
+                return self._first_call(arguments)
+            except _NotCompiledError:
+                self._is_compiled = True
+        try:
+            return self.compiled(*arguments)
+        except OSError:
+            _without_cache()
+            return self.compiled(*arguments)
+
+    def _first_call(self, arguments: tuple[Any, ...]) -> Any:
+        """Call the compiled function if that is in the cache, and else the function in Python.
+
+        :raises _NotCompiledError: it must be compiled
+        """
+        try:
+            with event.install_listener("numba:compile", _Refusal()):
+                result = self.compiled(*arguments)
+        except _NotCompiledError:
+            if _elements(arguments) > MAX_ELEMENTS:
+                raise
+            return _in_python(self.py_func, arguments)
+        self._is_compiled = True
+        return result
+
+
+class _NotCompiledError(Exception):
+    """There is no compiled code for these types, neither in the process nor in the cache."""
+
+
+class _Refusal(event.Listener):
+    """Refuses to compile our functions in this thread."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if self.thread == threading.get_ident() and function.__module__.startswith("asterism."):
+            raise _NotCompiledError
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do."""
+
+
+# ------------------------------------------------------------------------------------------------ in Python
+
+
+class _TimeInPython(threading.local):
+    time = 0.0
+
+
+_deadline = _TimeInPython()
+_namespaces: dict[str, dict[str, Any]] = {}
+
+
+def _in_python(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Run *function* as it was written, on copies of its arrays, so that nothing has changed if it does not finish.
+
+    :raises _NotCompiledError: it takes too long, or calls functions that exist only when compiled
+    """
+    global _spent  # noqa: PLW0603 - of the process
+    copies: dict[int, tuple[Any, Any]] = {}
+    copied = [_copy(argument, copies) for argument in arguments]
+    begin = time.perf_counter()
+    _deadline.time = begin + SECONDS - _spent
+    try:
+        with np.errstate(all="ignore"):  # compiled code does not warn either
+            result = _as_written(function)(*copied)
+    except NotImplementedError:  # an intrinsic
+        raise _NotCompiledError from None
+    finally:
+        _spent += time.perf_counter() - begin
+    for original, copy in copies.values():
+        if original.flags.writeable:
+            np.copyto(original, copy)
+    return result
+
+
+def _copy(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
+    if isinstance(value, np.ndarray):
+        if id(value) not in copies:
+            copies[id(value)] = value, value.copy()
+        return copies[id(value)][1]
+    if isinstance(value, tuple):
+        items = [_copy(item, copies) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def _elements(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.size
+    return sum(map(_elements, value)) if isinstance(value, tuple) else 0
+
+
+def _as_written(function: Any) -> FunctionType:
+    """A copy of *function* that calls functions as they were written, and not compiled ones."""
+    names = _namespace(function.__module__, function.__globals__)
+    return FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+
+
+def _namespace(module: str, names: dict[str, Any]) -> dict[str, Any]:
+    """The *names* of a module, with functions as they were written."""
+    if module not in _namespaces:
+        found = _namespaces[module] = dict(names)
+        for name, value in names.items():
+            function = getattr(value, "py_func", value)
+            if isinstance(function, FunctionType) and (function is not value or function.__module__ == module):
+                found[name] = _timed(_as_written(function))
+    return _namespaces[module]
+
+
+def _timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """*function*, which refuses when the time is used up."""
+
+    def timed(*arguments: Any) -> Any:
+        if time.perf_counter() > _deadline.time:
+            raise _NotCompiledError
+        return function(*arguments)
+
+    return timed

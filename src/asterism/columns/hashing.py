@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import one_chunk
-from asterism.columns.compiled import compiled
+from asterism.columns.compiled import entry
 from asterism.columns.groups import as_int64
 
 _PRIME = np.uint64(0x100000001B3)
@@ -18,7 +18,7 @@ _BASIS = np.uint64(0xCBF29CE484222325)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-@compiled
+@entry
 def _hash(offsets: Any, data: Any, out: Any) -> None:
     """FNV-1a over the bytes."""
     for row in range(len(out)):

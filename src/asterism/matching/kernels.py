@@ -28,7 +28,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from asterism.columns.compiled import compiled
+from asterism.columns.compiled import compiled, entry
 from asterism.matching.instructions import Func, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
@@ -962,7 +962,7 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
     return new_rows
 
 
-@compiled
+@entry
 def advance_keys(
     tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
@@ -1145,7 +1145,10 @@ def without_unused(nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -
     return kept
 
 
-@compiled
+kept_nodes = entry(without_unused)
+
+
+@entry
 def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows: Any) -> tuple[Any, Any]:
     """Remove the nodes and events that no partial or waiting match refers to.
 
@@ -1165,7 +1168,7 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
     return kept, np.nonzero(used)[0]
 
 
-@compiled
+@entry
 def lengths(nodes: Any, last: Any) -> Any:
     """The number of events of the matches that end in the nodes *last*."""
     found = np.zeros(len(last), np.int64)
@@ -1177,7 +1180,7 @@ def lengths(nodes: Any, last: Any) -> Any:
     return found
 
 
-@compiled
+@entry
 def unfold(nodes: Any, last: Any, offsets: Any) -> tuple[Any, Any]:
     """The events and stages of the matches that end in the nodes *last*, each match in order of acceptance."""
     events, stages = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)

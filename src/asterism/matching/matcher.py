@@ -412,4 +412,4 @@ def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRo
         yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.next_deadline, last)
         if last:
             return
-        nodes = kernels.without_unused(nodes, n_nodes, rows.run_rows, rows.waiting_rows)
+        nodes = kernels.kept_nodes(nodes, n_nodes, rows.run_rows, rows.waiting_rows)

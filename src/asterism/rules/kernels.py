@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from asterism.columns.compiled import compiled
+from asterism.columns.compiled import entry
 
 FIRST_USE, END_USE, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
 CONDITION, BIT = range(2)  # columns of asks
 WORD_BITS = 63
 
 
-@compiled
+@entry
 def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     """For each of *count* conditions, the ascending positions of the events that satisfy it, as offsets and values.
 
@@ -36,7 +36,7 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     return at, positions
 
 
-@compiled
+@entry
 def shares(
     patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, words: int
 ) -> tuple[Any, Any, Any]:

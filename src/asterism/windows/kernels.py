@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from asterism.columns.compiled import compiled
+from asterism.columns.compiled import compiled, entry
 from asterism.windows.trigger_table import (
     COLUMN,
     EARLY,
@@ -729,7 +729,7 @@ def sessions(
     return OK
 
 
-@compiled
+@entry
 def next_timers(rules: Rules, panes: Panes, event_times: Any, processing_times: Any) -> None:
     """Compute the next event time and processing time of each pane."""
     live = np.zeros(len(rules.table), np.bool_)
@@ -746,7 +746,7 @@ def next_timers(rules: Rules, panes: Panes, event_times: Any, processing_times: 
             processing_times[pane] = min(processing_times[pane], last)
 
 
-@compiled
+@entry
 def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any) -> int:
     """Compute the depth of each join, where a segment on the right does not count, and return the maximum."""
     greatest = 0
@@ -762,5 +762,5 @@ def levels_of(left: Any, right: Any, n_panes: int, n_elements: int, levels: Any)
     return greatest
 
 
-aligned_compiled = compiled(aligned)
-sessions_compiled = compiled(sessions)
+aligned_compiled = entry(aligned)
+sessions_compiled = entry(sessions)
