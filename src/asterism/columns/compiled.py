@@ -24,7 +24,7 @@ SECONDS = 1.0
 MAX_ELEMENTS = 100_000
 """Of the arrays that are passed to a function, if it is to run in Python."""
 _spent = 0.0
-_cached: list[Any] = []
+_compiled: list[Any] = []
 
 
 def compiled(function: _F) -> _F:
@@ -35,15 +35,15 @@ def compiled(function: _F) -> _F:
         found = njit(cache=True)(function)
     except RuntimeError:
         _warn_of_no_cache()
-        return cast(_F, njit(function))
-    _cached.append(found)
+        found = njit(function)
+    _compiled.append(found)
     return cast(_F, found)
 
 
 def _without_cache() -> None:
     """Compile without writing to the cache, since it cannot be written to: the disk is full."""
     _warn_of_no_cache()
-    for function in _cached:
+    for function in _compiled:
         if isinstance(function, Dispatcher):
             function._cache = NullCache()  # type: ignore[attr-defined] # numba has no other way
 
@@ -116,8 +116,7 @@ class _Refusal(event.Listener):
         self.thread = threading.get_ident()
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        if self.thread == threading.get_ident() and function.__module__.startswith("asterism."):
+        if self.thread == threading.get_ident() and event.data["dispatcher"] in _compiled:
             raise _NotCompiledError
 
     def on_end(self, event: Any) -> None:
