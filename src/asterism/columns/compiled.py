@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, update_wrapper
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -79,15 +80,15 @@ class _EntryPoint:
         if self._is_compiled:
             return self.compiled(*arguments)
         if _spent < SECONDS:
-            try:
+            with suppress(_NotCompiledError):
                 return self._first_call(arguments)
-            except _NotCompiledError:
-                self._is_compiled = True
         try:
-            return self.compiled(*arguments)
-        except OSError:
+            result = self.compiled(*arguments)
+        except OSError:  # of the cache, before the call
             _without_cache()
-            return self.compiled(*arguments)
+            result = self.compiled(*arguments)
+        self._is_compiled = True
+        return result
 
     def _first_call(self, arguments: tuple[Any, ...]) -> Any:
         """Call the compiled function if that is in the cache, and else the function in Python.
