@@ -67,6 +67,11 @@ def test_without_its_run_a_query_goes_on_to_the_end_of_its_data() -> None:
     assert reader.latestOffset(offset, LIMIT) == offset
 
 
+def test_a_question_that_nobody_answers(run: signals.Drain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_PATIENCE", 0.05)
+    assert signals.is_exhausted(run.place, 1) is None
+
+
 def test_a_folder_that_the_reader_does_not_have() -> None:
     """As with a driver on another machine."""
     reader = ControlReader(OPTIONS | {"run": "/nowhere/at/all"})

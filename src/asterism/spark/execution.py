@@ -132,13 +132,15 @@ def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 def _end_after_last_data(query: StreamingQuery, end: signals.Drain) -> None:
     """Tell the control source of a query when its other sources are exhausted, until the query ends. Return earlier if there are
-    upstream operators, whose control sources this does not reach.
+    upstream operators, whose control sources this does not reach, or if the session keeps no progress of queries.
     """
     while not query.awaitTermination(_SECONDS):  # type: ignore[arg-type] # fractions are accepted, too
         number = end.asked()
-        progress = None if number is None else query.lastProgress
-        if number is None or progress is None:
+        if number is None:
             continue
+        progress = query.lastProgress
+        if progress is None:
+            return
         sources = [(source, _offset(source.endOffset)) for source in progress.sources]
         control = [offset for _, offset in sources if "definition" in offset]
         if len(control) > 1:

@@ -28,6 +28,8 @@ _READERS, _ENDING, _DRAINS = "readers", "ending", "drains"
 _ASKED = ".asked"
 _SECONDS = 0.005
 """Between two looks for an answer."""
+_PATIENCE = 60.0
+"""Seconds after which a reader no longer expects an answer."""
 _lock = threading.Lock()
 _folder: str | None = None
 
@@ -108,13 +110,14 @@ class Drain:
 def is_exhausted(place: str, number: int) -> bool | None:
     """Ask the run whether no other source had data in this micro-batch, and wait for its answer; called by readers.
 
-    :returns: None if the run has been interrupted
+    :returns: None if there is no answer, because the run was interrupted
     """
     asked, answer, parent = Path(place) / f"{number}{_ASKED}", Path(place) / str(number), os.getppid()
+    end = time.monotonic() + _PATIENCE
     try:
         asked.touch()
         while not answer.exists():
-            if os.getppid() != parent or not asked.parent.is_dir():
+            if os.getppid() != parent or not asked.parent.is_dir() or time.monotonic() > end:
                 return None
             time.sleep(_SECONDS)
         return answer.read_text() == str(True)
