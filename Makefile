@@ -29,6 +29,7 @@ demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
 test: lint types ## everything that CI runs: lint, types, all tests
+	$(BIN)/pytest --quiet -p tests.columns.at_once tests/conformance/test_corpus.py tests/rules/test_shares.py tests/windows/test_reference.py
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff: lint and formatting
