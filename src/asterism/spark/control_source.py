@@ -81,15 +81,14 @@ class SourceReader(DataSourceStreamReader):
         """
         if self.run is None:
             return start
-        exhausted = False
-        if self.started is not None:
-            found = signals.is_exhausted(self.run, self.started)
-            if found is None:  # the run was interrupted, and the query continues without it, to the end of its data
-                self.run = None
-                return start
-            exhausted = found
-        if exhausted:
-            return self.ended(start)
+        exhausted = False if self.started is None else signals.is_exhausted(self.run, self.started)
+        if exhausted is None:  # the run was interrupted, and the query continues without it, to the end of its data
+            self.run = None
+            return start
+        return self.ended(start) if exhausted else self.with_start(start)
+
+    def with_start(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start*, with which the source starts a micro-batch itself."""
         self.started = start.get("starts", 0) + 1
         return start | {"starts": self.started}
 
@@ -149,8 +148,7 @@ class ControlReader(SourceReader, SupportsTriggerAvailableNow):
         if self.is_ending(limit):
             return self.ended(start)
         if self.timers and self.started is None:
-            self.started = start.get("starts", 0) + 1
-            return start | {"starts": self.started}
+            return self.with_start(start)
         return self.drained(start)
 
 
