@@ -21,7 +21,14 @@ from asterism.spark.partitioning import label
 from asterism.spark.worker import settle_memory
 
 GATHER = 200_000
-"""Minimum number of rows that are packed together. Spark's batches have 10,000 rows, and a chunk costs some 20 microseconds.
+"""Minimum number of rows that are packed together. Spark's batches have some thousand rows, and a chunk costs some 20
+microseconds.
+"""
+GATHER_BYTES = 1 << 26
+"""Rows of more bytes than this are packed earlier."""
+CHUNK_BYTES = 1 << 18
+"""Maximum size of a chunk of more than one row, on average: Spark sends chunks to Python by the thousand, see
+:func:`asterism.spark.settings.arrow_batches`.
 """
 MILLISECOND = 1000
 METRICS = pa.map_(pa.string(), pa.int64())
@@ -32,14 +39,15 @@ Batches = Iterator[pa.RecordBatch]
 def gathered(batches: Batches) -> Iterator[pa.Table]:
     """The rows of *batches* in larger, non-empty tables."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         if batch.num_rows:
             waiting.append(batch)
             rows += batch.num_rows
-        if rows >= GATHER:
+            size += batch.nbytes
+        if rows >= GATHER or size >= GATHER_BYTES:
             yield pa.Table.from_batches(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 
@@ -69,20 +77,28 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
             if not prepared.num_rows:
                 continue
             if spec.broadcast:
-                (chunk,) = prepared.to_batches()
-                serialized = chunk.serialize().to_pybytes()
-                yield chunks(labels, [serialized] * key_groups, seq, None)
-            else:
-                hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
-                groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
-                order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
-                (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
-                sizes = np.bincount(groups, minlength=key_groups)
+                for part in divided(prepared):
+                    yield chunks(labels, [batch_to_bytes(part)] * key_groups, seq, None)
+                    seq += 1
+                continue
+            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+            groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
+            order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
+            (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
+            sizes = np.bincount(groups, minlength=key_groups)
+            begins = np.cumsum(sizes) - sizes
+            rows = rows_per_chunk(batch)
+            while sizes.any():  # the next chunk of every key group that has one
                 used = np.flatnonzero(sizes)
-                ends = np.cumsum(sizes)
-                slices = [batch.slice(int(ends[g] - sizes[g]), int(sizes[g])).serialize().to_pybytes() for g in used]
+                counts = np.minimum(sizes[used], rows)
+                slices = [
+                    batch.slice(begin, count).serialize().to_pybytes()
+                    for begin, count in zip(begins[used].tolist(), counts.tolist(), strict=True)
+                ]
                 yield chunks(labels[used], slices, seq, None)
-            seq += 1
+                seq += 1
+                begins[used] += counts
+                sizes[used] -= counts
         if latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
             watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
             yield chunks(labels, [None] * key_groups, seq, watermark)
@@ -105,6 +121,18 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     return packer
 
 
+def rows_per_chunk(rows: pa.Table | pa.RecordBatch) -> int:
+    count: int = CHUNK_BYTES * rows.num_rows // max(1, rows.nbytes)
+    return max(1, count)
+
+
+def divided(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of a table in parts of about CHUNK_BYTES."""
+    count = rows_per_chunk(table)
+    for begin in range(0, table.num_rows, count):
+        yield table.slice(begin, count)
+
+
 def partition_id() -> int:
     """The index of this task's partition, which is the same when the task is repeated."""
     context = TaskContext.get()
@@ -114,8 +142,8 @@ def partition_id() -> int:
 def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Iterator[tuple[str, bytes, None]]:
     """Rows of RESULTS."""
     for name, table in outputs.items():
-        if table.num_rows:
-            yield name, batch_to_bytes(table, compressed=compressed), None
+        for part in divided(table):
+            yield name, batch_to_bytes(part, compressed=compressed), None
 
 
 def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:

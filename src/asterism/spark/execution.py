@@ -20,7 +20,7 @@ from asterism.arguments import expect
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.spark import signals
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, settings, stateful_tasks
+from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
 from asterism.spark.upstream import has_upstream
 
@@ -76,7 +76,7 @@ def run(
         try:
             rows = results(Use(ending, observation=unique, run=end))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-            with settings(spark, {PARTITIONS: tasks}):
+            with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark)}):
                 return (writer if name is None else writer.queryName(name)).trigger(**how).start()
         except AnalysisException as error:
             # There is an upstream operator, whose mark was lost.

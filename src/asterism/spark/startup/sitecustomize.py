@@ -1,0 +1,44 @@
+"""Python runs this file at the start of each Python process of Spark, see ``docs/decisions/0043``.
+
+Spark puts an archive of PySpark on the path of these processes. In an archive Python finds no compiled modules, so each process
+compiles some 300 modules before it does anything. If the archive is part of an installed PySpark, which has the same modules,
+import that instead.
+"""
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+_LIB = ("pyspark", "python", "lib")
+
+
+def without_archives(path: list[str]) -> list[str]:
+    """*path* without those archives whose modules are also in a folder of *path*.
+
+    >>> without_archives(["/opt/spark/python/lib/pyspark.zip", "/env/site-packages"])
+    ['/opt/spark/python/lib/pyspark.zip', '/env/site-packages']
+    """
+    return [entry for entry in path if not _is_installed(entry, path)]
+
+
+def _is_installed(entry: str, path: list[str]) -> bool:
+    *folder, archive = Path(entry).parts or ("",)
+    package = "pyspark" if archive == "pyspark.zip" else "py4j" if archive.startswith("py4j-") else None
+    if package is None or tuple(folder[-3:]) != _LIB:
+        return False
+    site = Path(*folder[:-3])
+    return str(site) in path and (site / package / "__init__.py").is_file()
+
+
+def _run_the_next_one() -> None:
+    """Run the ``sitecustomize`` that Python would have run without this one."""
+    here = Path(__file__).resolve().parent
+    spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if Path(entry).resolve() != here])
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
+if __name__ == "sitecustomize":
+    sys.path[:] = without_archives(sys.path)
+    _run_the_next_one()
