@@ -8,7 +8,7 @@ Each case runs in a new process, some with an empty cache of compiled code, as o
   all micro-batches; *again*: the same in the same session, with a new checkpoint;
 * ``spark``: Spark's own ``groupBy(window, key).count()`` over the same files, with the same partitions as the tuned session.
 
-One JSON line per case on standard output, a table on standard error. Times are seconds.
+One JSON line per case and round on standard output. Times are seconds.
 """
 
 from __future__ import annotations
@@ -143,20 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
         what, partitions = args.only
         print(json.dumps(match_once() if what == "match" else stream_twice(what, partitions)))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    found: dict[str, list[dict[str, float]]] = {}
     for _ in range(args.rounds):
         for case in args.cases.split(";"):
-            found.setdefault(case, []).append(in_a_new_process(*CASES[case]))
-            print(json.dumps({"case": case} | found[case][-1]), flush=True)
-    columns = ["first", "others", "run", "first, again", "others, again", "run, again"]
-    table = Table("case", *columns)
-    for case, records in found.items():
-        medians = (statistics.median(r[name] for r in records) if name in records[0] else None for name in columns)
-        table.add_row(case, *("" if value is None else f"{value:.2f}" for value in medians))
-    Console(stderr=True).print(table)
+            print(json.dumps({"case": case} | in_a_new_process(*CASES[case])), flush=True)
     return 0
 
 

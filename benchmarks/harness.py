@@ -54,13 +54,13 @@ def expected(size: str, workload: str) -> tuple[int, str]:
 # ------------------------------------------------------------------ data
 
 
-def data_folder(size: str, folder: Path | None) -> Path:
-    """Where the data of *size* are; made there if they are not."""
+def data_folder(size: str, folder: Path | None, *, binary: bool = False) -> Path:
+    """The folder with the data of *size*, which are generated if they are not there; *binary*: with ``events.bin``."""
     folder = folder or HERE / "data" / size
     parameters = gen_data.Parameters.of_size(size)
-    meta = folder / "meta.json"
-    if not meta.exists():
-        gen_data.write(gen_data.generate(parameters), folder, parameters)
+    meta, records = folder / "meta.json", folder / "events.bin"
+    if not meta.exists() or (binary and not records.exists()):
+        gen_data.write(gen_data.generate(parameters), folder, parameters, binary=binary)
     found = json.loads(meta.read_text())
     if any(found[name] != value for name, value in asdict(parameters).items()):
         raise SystemExit(f"{folder} does not hold the data of size {size}")
@@ -70,26 +70,34 @@ def data_folder(size: str, folder: Path | None) -> Path:
 # ------------------------------------------------------------------ Spark
 
 
-def session(cores: int, memory: str) -> SparkSession:
+DEFAULT, TUNED = "default", "tuned"
+SETTINGS = (DEFAULT, TUNED)
+
+
+def session(cores: int, memory: str, settings: str = TUNED) -> SparkSession:
+    """A session as Spark makes it by default, apart from what the machine requires (heap, address), or a tuned one."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = (
+    builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("asterism benchmarks")
         .config("spark.driver.memory", memory)
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
-        .config("spark.sql.shuffle.partitions", cores)
-        .config("spark.sql.adaptive.coalescePartitions.enabled", "false")  # keeps every core busy
         .config("spark.sql.session.timeZone", "UTC")
-        # Without Hadoop's native library the default starts processes (readlink, chmod) for every checkpoint file.
-        .config(
-            "spark.sql.streaming.checkpointFileManagerClass",
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
     )
+    if settings == TUNED:
+        builder = (
+            builder.config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+            .config("spark.sql.shuffle.partitions", cores)
+            .config("spark.sql.adaptive.coalescePartitions.enabled", "false")  # keeps every core busy
+            # Without Hadoop's native library the default starts processes (readlink, chmod) for every checkpoint file.
+            .config(
+                "spark.sql.streaming.checkpointFileManagerClass",
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+            )
+        )
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -1,214 +1,257 @@
-"""Measure: ``python -m benchmarks.run --size S``.
+"""All benchmarks: ``python -m benchmarks.run --size M``.
 
-One JSON line per run on standard output, a summary on standard error. Everything runs in one process, alternating, so that
-times can be compared: each round is the floor, then for each workload the window query, the batch and the stream; the first
-round warms up. An answer that is not the expected one makes the exit status 1.
+Each item is measured by programs in processes of their own, one after the other. Progress is written to standard error, a table
+per item to standard output. The records of each program are kept in ``benchmarks/data/results/<size>``, or in ``--out``: after an
+interruption, the same command continues with the programs that have not ended.
+
+The exit status is 1 if a program failed, or a result of a query was not the expected one, or, with ``--check``, a ratio became
+worse.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
-from benchmarks import floors, harness, streaming
-from benchmarks.gen_data import SIZES, Parameters
-from benchmarks.harness import PeakMemory, Run
-from benchmarks.window_queries import QUERIES
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks import flink, harness, results
+from benchmarks.gen_data import SIZES
+from benchmarks.items import FLINK, ITEMS, Found, Item, Records, Step
+from benchmarks.results import Comparison, Result
 
-FLOOR, WINDOW, BATCH, STREAM = "floor", "window", "batch", "stream"
-MODES = (FLOOR, WINDOW, BATCH, STREAM)
+REPOSITORY = harness.HERE.parent
+_SHOWN = ("seconds", "first", "more_than_s", "rest_events_per_s", "median_s", "p99_s")
 
 
-class Benchmark:
-    """Runs modes over one data set."""
+class Measurements:
+    """The records of the programs, in files of a folder: one for each that has ended."""
 
-    def __init__(
-        self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int, key_groups: int
-    ) -> None:
-        self.spark, self.size, self.cores, self.batches, self.key_groups = spark, size, cores, batches, key_groups
-        self.events = Parameters.of_size(size).events
-        self.parquet = str(data / "parquet")
-        self.files = scratch / "files"
-        streaming.in_order_of_arrival(data / "parquet", self.files)
+    def __init__(self, folder: Path, size: str, say: Callable[[str], None], quiet: float = 0) -> None:
+        self.folder, self.size, self.say, self.quiet = folder, size, say, quiet
+        self.failed: list[str] = []
+        """The names of the programs that failed."""
 
-    def round(
-        self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress
-    ) -> Iterator[Run]:
-        if FLOOR in modes:
-            yield self._measured(partial(self._floor, number))
-        for workload in workloads:
-            if WINDOW in modes:
-                yield self._measured(partial(self._window, number, workload))
-            if BATCH in modes:
-                yield self._measured(partial(self._batch, number, workload))
-            if STREAM in modes:
-                yield self._measured(partial(self._stream, number, workload, progress))
+    def forget(self, items: Iterable[Item]) -> None:
+        for item in items:
+            shutil.rmtree(self.folder / item.name, ignore_errors=True)
 
-    def _measured(self, measure: Callable[[], Run]) -> Run:
-        with PeakMemory() as memory:
-            run = measure()
-        run.peak_rss_mb = round(memory.mb)
-        return run
+    def of(self, item: Item) -> list[Result]:
+        """The results of an item; its programs run unless they have."""
+        steps = item.steps(self.size)
+        if flink.library() is None and any(step.module == FLINK for step in steps):
+            self.say(f"{item.name}: without Flink, whose jars are not there (see benchmarks/README.md)")
+            steps = [step for step in steps if step.module != FLINK]
+        found: dict[str, list[dict[str, Any]]] = {}
+        dates, busy = [], []
+        for number, step in enumerate(steps, 1):
+            path = self.folder / item.name / f"{step.name.replace(' ', '_')}.json"
+            if not path.exists():
+                self.say(f"{item.name} {number}/{len(steps)}: {step.name}")
+                record = self._run(step, path.with_suffix(".log"))
+                if record is None:
+                    self.failed.append(f"{item.name}: {step.name}")
+                    continue
+                path.write_text(json.dumps(record, indent=1))
+            record = json.loads(path.read_text())
+            found[step.name] = record["records"]
+            dates.append(record["date"])
+            busy.append(record["busy"])
+        collected = Found(item.name)
+        item.results(Records(found), collected, self.size)
+        return [
+            replace(result, size=self.size, date=max(dates), machine=results.machine(), busy=max(busy))
+            for result in collected.results
+        ]
 
-    def _floor(self, number: int) -> Run:
-        begin = time.perf_counter()
-        floors.floor(self.spark.read.parquet(self.parquet), self.cores)
-        return Run("-", FLOOR, number, self.events, time.perf_counter() - begin)
-
-    def _window(self, number: int, workload: Workload) -> Run:
-        begin = time.perf_counter()
-        matches = QUERIES[workload.name](self.spark.read.parquet(self.parquet)).toArrow()
-        return self._checked(
-            Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches
-        )
-
-    def _batch(self, number: int, workload: Workload) -> Run:
-        begin = time.perf_counter()
-        matches = workload.matches(self.spark.read.parquet(self.parquet)).toArrow()
-        return self._checked(
-            Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches
-        )
-
-    def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
-        result = streaming.run(self.spark, workload, self.files, self.batches, progress, key_groups=self.key_groups)
-        first, *others = result.batches
-        rest = [batch for batch in others if batch.events]
-        run = Run(
-            workload.name,
-            STREAM,
-            number,
-            self.events,
-            result.seconds,
-            first_batch_s=first.seconds,
-            rest_s=sum(batch.seconds for batch in rest),
-            rest_events=self.events - first.events,
-            end_s=sum(batch.seconds for batch in others if not batch.events),
-            batches=len(result.batches),
-        )
-        return self._checked(run, workload, result.matches)
-
-    def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
-        run.matches = matches.num_rows
-        run.checksum = harness.checksum(workload.tag, workload.times(matches, by_hand=run.mode == WINDOW))
-        run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
-        return run
-
-
-# ------------------------------------------------------------------ summary
+    def _run(self, step: Step, log: Path) -> dict[str, Any] | None:
+        """What a program printed, and the conditions; None: it failed."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        busy = round(wait_until_quiet(self.quiet), 2)
+        begin = time.monotonic()
+        command = [sys.executable, "-m", step.module, *step.arguments]
+        if step.cpus:
+            command = ["taskset", "--cpu-list", step.cpus, *command]
+        records: list[dict[str, Any]] = []
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+            timer = threading.Timer(step.limit, _end, [process])
+            timer.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    record = json.loads(line)
+                    records.append(record)
+                    self.say(f"  {_brief(record)}")
+                status = process.wait()
+            finally:
+                timer.cancel()
+                _end(process)
+        seconds = time.monotonic() - begin
+        if status:
+            reason = f"ended after {step.limit:.0f} s" if seconds >= step.limit else f"status {status}"
+            self.say(f"  FAILED ({reason}): {' '.join(command)}\n{_tail(log)}")
+            return None
+        date = datetime.now(UTC).date().isoformat()
+        return {"command": command, "date": date, "seconds": round(seconds), "busy": busy, "records": records}
 
 
-def summary(runs: list[Run]) -> Table:
-    """Medians, and how they compare: streams with the floor, batches with the window query written by hand."""
-    table = Table(title="medians of all rounds but the warm-up")
-    for name in (
-        "workload",
-        "mode",
-        "seconds",
-        "events/s",
-        "first batch s",
-        "rest events/s",
-        "end s",
-        "ratio",
-        "ratio of rest",
-        "to",
-    ):
-        table.add_column(name, justify="left" if name in ("workload", "mode", "to") else "right")
-    measured = [run for run in runs if not run.warm_up] or runs
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in measured:
-        groups.setdefault((run.workload, run.mode), []).append(run)
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the program with its descendants, which are in its session, if it runs."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
-    def median(of: list[Run], value: str) -> float | None:
-        values = [number for number in (getattr(run, value) for run in of) if number is not None]
-        return statistics.median(values) if values else None
 
-    def shown(value: float | None, digits: int) -> str:
-        return "" if value is None else f"{value:,.{digits}f}"
+def _tail(log: Path) -> str:
+    return "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-20:])
 
-    for (workload, mode), group in groups.items():
-        speed, rest = median(group, "events_per_s"), median(group, "rest_events_per_s")
-        against = {STREAM: ("-", FLOOR), BATCH: (workload, WINDOW)}.get(mode)
-        other = median(groups.get(against, []), "events_per_s") if against else None
-        table.add_row(
-            workload,
-            mode,
-            shown(median(group, "seconds"), 2),
-            shown(speed, 0),
-            shown(median(group, "first_batch_s"), 2),
-            shown(rest, 0),
-            shown(median(group, "end_s"), 2),
-            shown(speed / other if speed and other else None, 2),
-            shown(rest / other if rest and other else None, 2),
-            against[1] if against and other else "",
-        )
-    return table
+
+def _brief(record: dict[str, Any]) -> str:
+    """A record in a line: what was measured, and the most important numbers."""
+    what = [str(record[name]) for name in ("case", "latency", "windows", "workload", "mode") if name in record]
+    what += [f"{name} {record[name]:,}" for name in ("rules", "open", "round") if name in record]
+    numbers = [f"{name} {record[name]:,}" for name in _SHOWN if record.get(name) is not None]
+    return f"{', '.join(what)}: {', '.join(numbers)}"
+
+
+def _busy_ticks() -> int:
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0
+    user, nice, system, _, _, interrupts, soft, stolen = map(int, stat.read_text().split()[1:9])
+    return user + nice + system + interrupts + soft + stolen
+
+
+def wait_until_quiet(seconds: float) -> float:
+    """The cores that other programs use, over two seconds. Waits at most *seconds* until they are less than 0.15."""
+    deadline = time.monotonic() + seconds
+    while True:
+        before, begin = _busy_ticks(), time.monotonic()
+        time.sleep(2)
+        busy = (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+        if busy < 0.15 or time.monotonic() > deadline:
+            return busy
+
+
+# ------------------------------------------------------------------ tables
+
+
+def table(item: Item, found: list[Result]) -> Table:
+    header, rows = results.rows(found)
+    shown = Table(title=f"{item.name}: {item.about}")
+    for number, name in enumerate(header):
+        shown.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def comparison_table(comparisons: list[Comparison]) -> Table:
+    shown = Table("item", "case", "ratio", "stored", "now", "", title="ratios, the worst change first")
+    for comparison in comparisons:
+        now, stored = comparison.now, comparison.stored
+        change = f"{comparison.times_worse:.2f} times worse" if comparison.times_worse >= 1 else "better"
+        verdict = f"WORSE: {change}" if comparison.worse else change
+        shown.add_row(now.item, now.case, now.name, results.number(stored.value), results.number(now.value), verdict)
+    return shown
 
 
 # ------------------------------------------------------------------ command line
 
 
-def _list(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        for name in names:
-            if name not in allowed:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(allowed)}")
-        return names
+def check(measured: Measurements, items: list[Item], tolerance: float, console: Console) -> bool:
+    """Whether no ratio became worse. An item with a worse one is measured again, and the better value counts."""
+    stored = results.load()
+    found = {item.name: measured.of(item) for item in items}
 
-    return parse
+    def comparisons() -> list[Comparison]:
+        return results.compare([result for of_item in found.values() for result in of_item], stored, tolerance)
+
+    for name in sorted({comparison.now.item for comparison in comparisons() if comparison.worse}):
+        measured.say(f"{name}: worse, so it is measured again")
+        measured.forget([ITEMS[name]])
+        found[name] = results.better_of(found[name], measured.of(ITEMS[name]))
+    compared = comparisons()
+    console.print(comparison_table(compared))
+    if not compared:
+        console.print(f"No ratio of size {measured.size} is stored: measure with --store first.")
+    return bool(compared) and not any(comparison.worse for comparison in compared)
+
+
+def _items(text: str) -> list[Item]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in ITEMS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(ITEMS)}")
+    return [ITEMS[name] for name in names]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure Asterism on Spark.")
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Run all benchmarks.")
     cli.add_argument("--size", choices=list(SIZES), default="S")
+    cli.add_argument("--items", type=_items, help=f"separated by commas; default: all ({', '.join(ITEMS)})")
+    cli.add_argument("--again", action="store_true", help="measure the items again that have been measured")
+    cli.add_argument("--out", type=Path, help="folder of the records; default: benchmarks/data/results/<size>")
     cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
+        "--quiet", type=float, default=0, help="seconds to wait for other programs before each measurement"
     )
-    cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
-    cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
-    cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
-    cli.add_argument("--cores", type=int, default=2)
-    cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
-    cli.add_argument("--memory", default="6g", help="heap of the JVM")
+    cli.add_argument("--store", action="store_true", help="write results.json and the tables of README.md")
+    cli.add_argument("--check", action="store_true", help="compare the quick items with results.json")
+    cli.add_argument(
+        "--tolerance", type=float, default=0.3, help="of --check: 0.3 allows a ratio to be 1.3 times worse"
+    )
     args = cli.parse_args(arguments)
+    if args.check and (args.store or args.out or args.again):
+        cli.error("--check measures everything again, in a temporary folder")
 
-    data = harness.data_folder(args.size, args.data)
-    spark = harness.session(args.cores, args.memory)
-    runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch, streaming.listening(spark) as progress:
-        benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches, args.key_groups)
-        for number in range(args.runs + 1):
-            for run in benchmark.round(number, args.modes, [WORKLOADS[name] for name in args.workloads], progress):
-                runs.append(run)
-                print(run.to_json(), flush=True)
-    spark.stop()
-    console = Console(stderr=True)
-    console.width = max(console.width, 110)
-    console.print(summary(runs))
-    if args.batches > 1 and any(run.mode == STREAM and not run.rest_events for run in runs):
-        console.print("The first micro-batch brought all events: there are no others to measure.")
-    wrong = [run for run in runs if not run.ok]
-    for run in wrong:
-        answer = harness.expected(args.size, run.workload)
-        console.print(
-            f"WRONG: {run.workload} {run.mode}, round {run.round}: {run.matches} matches, checksum {run.checksum};"
-            f" expected {answer[0]}, {answer[1]}"
-        )
-    return 1 if wrong else 0
+    console = Console()
+    console.width = max(console.width, 130)
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - begin), 60)
+        print(f"[{minutes:3}:{seconds:02}] {text}", file=sys.stderr, flush=True)
+
+    if args.check:
+        with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as folder:
+            measured = Measurements(Path(folder), args.size, say, args.quiet)
+            quick = args.items or [item for item in ITEMS.values() if item.quick]
+            good = check(measured, quick, args.tolerance, console)
+    else:
+        measured = Measurements(args.out or harness.HERE / "data" / "results" / args.size, args.size, say, args.quiet)
+        items = args.items or list(ITEMS.values())
+        if args.again:
+            measured.forget(items)
+        found = []
+        for item in items:
+            of_item = measured.of(item)
+            found += of_item
+            if of_item:
+                console.print(table(item, of_item))
+        if args.store:
+            stored = results.merged(results.load(), found)
+            results.save(stored, results.STORED)
+            results.README.write_text(results.with_results(results.README.read_text(), stored))
+        good = True
+    for name in measured.failed:
+        console.print(f"FAILED: {name}")
+    return 0 if good and not measured.failed else 1
 
 
 if __name__ == "__main__":

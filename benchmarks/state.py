@@ -2,9 +2,9 @@
 ``python -m benchmarks.state --open 1000,1000000``.
 
 Each series is one streaming query: files with an ``a`` of every key open the partial matches, then each file has 1,000 events,
-an ``a`` of a new key or the ``b`` that completes the match of a random one. One JSON line per series on standard output, a
-table on standard error: the duration of these micro-batches (median), and the bytes of state that they write, as sizes of the
-changelog files of Spark's state store.
+an ``a`` of a new key or the ``b`` that completes the match of a random one. One JSON line per series on standard output:
+the duration of these micro-batches (median), and the bytes of state that they write, as sizes of the changelog files of Spark's
+state store.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from rich.console import Console
-from rich.table import Table
 
 from asterism import CEP, KeyedStream, Pattern
 from benchmarks import harness
@@ -103,22 +101,9 @@ def main(arguments: list[str] | None = None) -> int:
     spark = harness.session(args.cores, args.memory)
     numbers: list[int | None] = [None, *(int(n) for n in args.pages.split(",") if n)]
     run(spark, 1_000, 4, None)  # warms up
-    table = Table("open", "pages", "seconds", "times the first", "MB written", "matches")
-    first: dict[int | None, float] = {}
     for count in (int(n) for n in args.open.split(",")):
         for pages in numbers:
-            record = run(spark, count, args.batches, pages)
-            print(json.dumps(record), flush=True)
-            ratio = record["seconds"] / first.setdefault(pages, record["seconds"])
-            table.add_row(
-                f"{count:,}",
-                "by size" if pages is None else str(pages),
-                f"{record['seconds']:.2f}",
-                f"{ratio:.2f}",
-                f"{record['bytes_written'] / 1e6:.2f}",
-                f"{record['matches']:,}",
-            )
-    Console(stderr=True).print(table)
+            print(json.dumps(run(spark, count, args.batches, pages)), flush=True)
     return 0
 
 

@@ -8,8 +8,8 @@ every 2), over the same stream, in one process, alternating:
 * ``by_hand``: the same logic in ``applyInPandasWithState``.
 
 ``--keys`` and ``--lateness`` take several values, for how cost and state grow. Spark has no allowed lateness: there a watermark
-that comes later by as much keeps windows as long, and gives results later. One JSON line per run on standard output, a summary on
-standard error. Answers are compared, on the windows that all of them have closed; different ones make the exit status 1.
+that comes later by as much keeps windows as long, and gives results later. One JSON line per run on standard output. Results are
+compared, on the windows that all of them have closed; different ones make the exit status 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +34,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import QueryProgressEvent
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from rich.console import Console
-from rich.table import Table
 
 from asterism import KeyedStream, SlidingWindows, TumblingWindows, window
 from asterism.spark.execution import Sink
@@ -262,36 +259,6 @@ class Benchmark:
         }
 
 
-def summary(records: list[dict[str, Any]]) -> Table:
-    """Medians of the rounds after the warm-up; how many times as fast as Spark's own windows."""
-    table = Table(title="medians of all rounds but the warm-up")
-    names = ("windows", "keys", "lateness s", "mode", "seconds", "rest events/s", "state MB", "to spark")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("windows", "mode") else "right")
-    measured = [record for record in records if record["round"]] or records
-    groups: dict[tuple[str, int, int], dict[str, list[dict[str, Any]]]] = {}
-    for record in measured:
-        same = groups.setdefault((record["windows"], record["keys"], record["lateness_s"]), {})
-        same.setdefault(record["mode"], []).append(record)
-    for (windows, keys, lateness), modes in groups.items():
-        seconds = {mode: statistics.median(one["seconds"] for one in group) for mode, group in modes.items()}
-        for mode, group in modes.items():
-            rest = statistics.median(one["rest_events_per_s"] or 0 for one in group)
-            state = statistics.median(one["state_memory_mb"] + one["state_files_mb"] for one in group)
-            ratio = f"{seconds[SPARK] / seconds[mode]:.2f}" if SPARK in seconds else ""
-            table.add_row(
-                windows,
-                f"{keys:,}",
-                f"{lateness:,}",
-                mode,
-                f"{seconds[mode]:.2f}",
-                f"{rest:,.0f}",
-                f"{state:,.1f}",
-                ratio,
-            )
-    return table
-
-
 def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
         names = text.split(",")
@@ -332,7 +299,6 @@ def main(arguments: list[str] | None = None) -> int:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS_DB)  # for all three
     progress = States()
     spark.streams.addListener(progress)
-    records: list[dict[str, Any]] = []
     answers: dict[tuple[str, int, int], tuple[int, str]] = {}
     ok = True
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
@@ -346,13 +312,9 @@ def main(arguments: list[str] | None = None) -> int:
                 found = (record["compared"], record["checksum"])
                 record["ok"] = found == answers.setdefault((name, record["keys"], lateness), found) and found[0] > 0
                 ok = ok and record["ok"]
-                records.append(record)
                 print(json.dumps(record), flush=True)
     spark.streams.removeListener(progress)
     spark.stop()
-    console = Console(stderr=True)
-    console.width = max(console.width, 110)
-    console.print(summary(records))
     return 0 if ok else 1
 
 

@@ -1,0 +1,356 @@
+"""The items of ``python -m benchmarks.run``: which programs measure them, and which results follow from their records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from benchmarks import flink
+from benchmarks.gen_data import SIZES
+from benchmarks.results import Result
+from benchmarks.windows import WINDOWS
+from benchmarks.workloads import WORKLOADS
+
+FLINK = "benchmarks.flink"
+STREAM, BATCH, WINDOW, FLOOR = "stream", "batch", "window", "floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A program that measures a part of an item, in a process of its own."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    limit: float = 3600
+    """Seconds after which it is ended."""
+    cpus: str = ""
+    """The CPUs that it may use, as in ``taskset --cpu-list``; empty: all."""
+
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the steps of an item have printed."""
+
+    of_step: Mapping[str, Sequence[Record]]
+
+    def median(self, step: str, field: str, **where: Any) -> float | None:
+        """The median over the rounds of a step, without the warm-up (round 0) if there are others; None: not measured."""
+        found = [r for r in self.of_step.get(step, ()) if all(r.get(name) == value for name, value in where.items())]
+        rounds = [r for r in found if r.get("round", 1)] or found
+        values = [r[field] for r in rounds if r.get(field) is not None]
+        return float(statistics.median(values)) if values else None
+
+    def most(self, step: str, field: str, **where: Any) -> float | None:
+        found = [r for r in self.of_step.get(step, ()) if all(r.get(name) == value for name, value in where.items())]
+        return max((float(r[field]) for r in found if r.get(field) is not None), default=None)
+
+
+class Found:
+    """Collects results; those with a value that was not measured are left out."""
+
+    def __init__(self, item: str) -> None:
+        self.item = item
+        self.results: list[Result] = []
+
+    def value(self, case: str, name: str, value: float | None, unit: str, **options: Any) -> None:
+        if value is not None:
+            self.results.append(Result(self.item, case, name, round(value, 4), unit, **options))
+
+    def ratio(self, case: str, name: str, of: float | None, to: float | None, **options: Any) -> None:
+        if of is not None and to:
+            self.results.append(Result(self.item, case, name, round(of / to, 4), **options))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    name: str
+    about: str
+    steps: Callable[[str], list[Step]]
+    """Of a size."""
+    results: Callable[[Records, Found, str], None]
+    minutes: int
+    """How long it takes at size M on two cores, with Flink."""
+    quick: bool = False
+    """Whether ``make bench-check`` measures it."""
+
+
+def _thousand(value: float | None) -> float | None:
+    return None if value is None else value / 1000
+
+
+# ------------------------------------------------------------------ W1 to W5
+
+
+def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, cpus: str = "") -> Step:
+    arguments = ("--size", size, "--workloads", workload, "--modes", modes, "--runs", str(runs), *more)
+    return Step(name, "benchmarks.throughput", arguments, cpus=cpus)
+
+
+def _flink(size: str, workload: str, variant: str, *, runs: int = 2, limit: float = 1800) -> Step:
+    """With a limit of its own, which it reports. That of the step is only reached if that fails."""
+    arguments = (
+        "--size",
+        size,
+        "--workloads",
+        workload,
+        "--variants",
+        variant,
+        "--runs",
+        str(runs),
+        "--limit",
+        str(limit),
+    )
+    return Step(f"{workload} {variant}", FLINK, arguments, limit=limit + 300)
+
+
+def _throughput_steps(size: str) -> list[Step]:
+    steps = []
+    for name in WORKLOADS:
+        steps.append(_measure(name, size, name, f"{FLOOR},{STREAM}"))
+        variants = (flink.VARIANTS[variant] for variant in (flink.STREAM, flink.FILTERED))
+        steps += [_flink(size, name, variant.name) for variant in variants if name in variant.workloads]
+    steps.append(_measure("W1 tuned", size, "W1", STREAM, "--settings", "tuned"))
+    return steps
+
+
+def _throughput(records: Records, found: Found, size: str) -> None:
+    for name in WORKLOADS:
+        rest = records.median(name, "rest_events_per_s", mode=STREAM)
+        whole = records.median(name, "events_per_s", mode=STREAM)
+        by_flink = records.median(f"{name} {flink.STREAM}", "events_per_s")
+        filtered = records.median(f"{name} {flink.FILTERED}", "events_per_s")
+        found.value(name, "thousand events/s, after the first", _thousand(rest), "k")
+        found.value(name, "Flink", _thousand(by_flink), "k")
+        found.ratio(name, "times Flink, after the first", rest, by_flink, target=4 if name == "W2" else 5)
+        found.ratio(name, "times Flink with a filter", rest, filtered, target=2)
+        found.ratio(name, "times Flink, whole run", whole, by_flink, target=2.5)
+        found.ratio(name, "times the floor", rest, records.median(name, "events_per_s", mode=FLOOR))
+    default, tuned = (records.median(step, "seconds", mode=STREAM) for step in ("W1", "W1 tuned"))
+    found.ratio("W1", "default settings over tuned", default, tuned, target=1.2, less=True)
+
+
+def _batch_steps(size: str) -> list[Step]:
+    steps = [_measure(name, size, name, f"{WINDOW},{BATCH}") for name in WORKLOADS]
+    return [*steps, _flink(size, "W5", flink.BATCH)]
+
+
+def _batch(records: Records, found: Found, size: str) -> None:
+    for name in WORKLOADS:
+        seconds = records.median(name, "seconds", mode=BATCH)
+        by_hand = records.median(name, "seconds", mode=WINDOW)
+        by_flink = records.median(f"{name} {flink.BATCH}", "seconds")
+        found.value(name, "seconds", seconds, "s")
+        found.value(name, "window query", by_hand, "s")
+        target = None if name == "W5" else 1.2  # a window query for W5 builds all subsets in arrays
+        found.ratio(name, "over the window query", seconds, by_hand, target=target, less=True)
+        found.value(name, "Flink", by_flink, "s")
+        found.ratio(name, "times Flink", by_flink, seconds, target=5)
+
+
+REPLAYED = ("W1", "W2")
+LARGER = {"XS": "S", "S": "M", "M": "L"}
+HEAP_GB = 2
+
+
+def _replay_steps(size: str) -> list[Step]:
+    sizes = (size, LARGER.get(size, size))
+    return [
+        _measure(f"{name} {one}", one, name, f"{BATCH},{STREAM}", "--memory", f"{HEAP_GB}g", runs=1)
+        for name, one in product(REPLAYED, dict.fromkeys(sizes))
+    ]
+
+
+def _replay(records: Records, found: Found, size: str) -> None:
+    larger = LARGER.get(size, size)
+    target = 4.5 if (size, larger) == ("M", "L") else None
+    for name, mode in product(REPLAYED, (BATCH, STREAM)):
+        case = f"{name}, {mode}"
+        small, large = (records.median(f"{name} {one}", "seconds", mode=mode) for one in (size, larger))
+        memory = records.most(f"{name} {larger}", "peak_rss_mb", mode=mode)
+        found.value(case, f"size {larger}", large, "s")
+        found.ratio(case, f"{larger} over {size}", large, small, target=target, less=True)
+        memory_gb = None if memory is None else memory / 1024
+        found.value(case, "largest memory", memory_gb, "GB", target=None if target is None else 6, less=True)
+
+
+CORES = ("W1", "W2")
+
+
+def _cores_steps(size: str) -> list[Step]:
+    return [
+        _measure(f"{name}, {cores}", size, name, STREAM, "--cores", str(cores), runs=2, cpus=cpus)
+        for name, (cores, cpus) in product(CORES, ((1, "0"), (2, "0,1")))
+    ]
+
+
+def _cores(records: Records, found: Found, size: str) -> None:
+    for name in CORES:
+        one, two = (records.median(f"{name}, {cores}", "rest_events_per_s", mode=STREAM) for cores in (1, 2))
+        found.value(name, "thousand events/s on one core", _thousand(one), "k")
+        found.ratio(name, "on two cores", two, one, target=1.8)
+
+
+# ------------------------------------------------------------------ state, cold start
+
+
+def _series(size: str) -> list[int]:
+    return [10**3, 10**4, 10**5] if size in ("XS", "S") else [10**3, 10**4, 10**5, 10**6, 10**7]
+
+
+def _state_steps(size: str) -> list[Step]:
+    """The last series needs a process of its own: nobody knows that it ends."""
+    *others, last = (str(count) for count in _series(size))
+    return [
+        Step("series", "benchmarks.state", ("--open", ",".join(others), "--batches", "16")),
+        Step("largest", "benchmarks.state", ("--open", last, "--batches", "12")),
+    ]
+
+
+def _state(records: Records, found: Found, size: str) -> None:
+    *others, last = _series(size)
+    first = others[0]
+    for step, count in (*(("series", count) for count in others), ("largest", last)):
+        case = f"{count:,}"
+        for name, field, unit in (("seconds", "seconds", "s"), ("written", "bytes_written", "MB")):
+            value, before = records.median(step, field, open=count), records.median("series", field, open=first)
+            scale = 1e6 if unit == "MB" else 1
+            found.value(case, name, None if value is None else value / scale, unit)
+            if count > first:
+                target = 1.5 if count <= 10**6 else None
+                found.ratio(case, f"{name} over {first:,}", value, before, target=target, less=True)
+
+
+COLD = "cold"
+
+
+def _cold_steps(size: str) -> list[Step]:
+    return [Step(COLD, "benchmarks.cold_start", ("--rounds", "2"))]
+
+
+def _cold_start(records: Records, found: Found, size: str) -> None:
+    def of(case: str, field: str) -> float | None:
+        return records.median(COLD, field, case=case)
+
+    for case in ("match, nothing compiled", "match"):
+        found.value(case, "first result", of(case, "first"), "s", target=3, less=True)
+    for case in ("stream, nothing compiled", "stream"):
+        found.value(case, "first result", of(case, "first"), "s")
+        to_spark = {"target": 1.5, "less": True}
+        found.ratio(case, "first over Spark's own", of(case, "first"), of("spark", "first"), **to_spark)
+        found.ratio(case, "others over Spark's own", of(case, "others"), of("spark", "others"), less=True)
+        first_again, others_again = of(case, "first, again"), of(case, "others, again")
+        found.ratio(case, "first over others, warm session", first_again, others_again, **to_spark)
+        found.ratio(
+            case, "default settings over tuned", of(case, "run"), of("stream, tuned", "run"), target=1.2, less=True
+        )
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _size_of_rules(size: str) -> str:
+    """Flink does not come to an end at larger sizes."""
+    return size if size == "XS" else "S"
+
+
+RULES = (1, 100, 1_000)
+MANY_RULES = 10_000
+FLINK_LIMIT = 600
+
+
+def _rules_steps(size: str) -> list[Step]:
+    at = _size_of_rules(size)
+    counts = ",".join(str(count) for count in RULES)
+    many = ("--size", "XS", "--counts", str(MANY_RULES), "--runs", "0")
+    return [
+        Step("rules", "benchmarks.dynamic", ("--size", at, "--counts", counts, "--fixed", "--runs", "2")),
+        _flink(at, "W6", flink.STREAM, runs=0, limit=FLINK_LIMIT),
+        Step("many", "benchmarks.dynamic", many, limit=1800),
+    ]
+
+
+def _rules(records: Records, found: Found, size: str) -> None:
+    def rest(count: int) -> float | None:
+        return records.median("rules", "rest_events_per_s", rules=count)
+
+    fixed = records.median("rules", "rest_events_per_s", rules=0)
+    found.value("one fixed pattern", "thousand events/s, after the first", _thousand(fixed), "k")
+    for count in RULES:
+        case = f"{count:,} rule" + "s" * (count > 1)
+        found.value(case, "thousand events/s, after the first", _thousand(rest(count)), "k")
+        memory = records.most("rules", "peak_rss_mb", rules=count)
+        found.value(case, "largest memory", None if memory is None else memory / 1024, "GB")
+    found.ratio("1 rule", "times the fixed pattern", rest(1), fixed, target=1)
+    found.ratio("1,000 rules", "cost over 100 rules", rest(100), rest(1_000), target=3, less=True)
+    w6 = f"W6 {flink.STREAM}"
+    seconds = records.median("rules", "seconds", rules=100)
+    by_flink, more_than = records.median(w6, "seconds"), records.median(w6, "more_than_s")
+    found.ratio("100 rules", "times Flink (W6)", by_flink or more_than, seconds, target=20, bound=by_flink is None)
+    case = f"{MANY_RULES:,} rules, size XS"
+    many = records.median("many", "rest_events_per_s", rules=MANY_RULES)
+    found.value(case, "thousand events/s, after the first", _thousand(many), "k")
+    memory = records.most("many", "peak_rss_mb", rules=MANY_RULES)
+    found.value(case, "largest memory", None if memory is None else memory / 1024, "GB")
+
+
+# ------------------------------------------------------------------ windows
+
+
+def _windows_steps(size: str) -> list[Step]:
+    arguments = ("--size", size, "--modes", "asterism,spark", "--runs", "3")
+    return [Step(name, "benchmarks.windows", ("--windows", name, *arguments)) for name in WINDOWS]
+
+
+def _windows(records: Records, found: Found, size: str) -> None:
+    for name in WINDOWS:
+        rest, by_spark = (records.median(name, "rest_events_per_s", mode=mode) for mode in ("asterism", "spark"))
+        first, first_of_spark = (records.median(name, "first_batch_s", mode=mode) for mode in ("asterism", "spark"))
+        found.value(name, "thousand events/s, after the first", _thousand(rest), "k")
+        found.ratio(name, "times Spark's own", rest, by_spark, target=1)
+        found.ratio(name, "first micro-batch over Spark's", first, first_of_spark, target=1.5, less=True)
+
+
+# ------------------------------------------------------------------ latency
+
+
+def _latency_steps(size: str) -> list[Step]:
+    return [Step(what, "benchmarks.latency", ("--what", what)) for what in ("idle", "match", "rule")]
+
+
+def _latency(records: Records, found: Found, size: str) -> None:
+    ours, by_spark = (records.median("idle", "median_s", mode=mode) for mode in ("asterism", "spark"))
+    case = "micro-batch without events"
+    found.value(case, "median", ours, "s")
+    beyond = None if ours is None or by_spark is None else (ours - by_spark) * 1000
+    found.value(case, "beyond Spark's own", beyond, "ms", target=250, less=True)
+    found.ratio(case, "over Spark's own", ours, by_spark, less=True)
+    case = "event to match in the sink"
+    found.value(case, "median", records.median("match", "median_s"), "s")
+    found.value(case, "99%", records.median("match", "p99_s"), "s", target=1, less=True)
+    case = "commit of a rule to its first match"
+    found.value(case, "median", records.median("rule", "median_s"), "s")
+    found.value(case, "90%", records.median("rule", "p90_s"), "s", target=0.8, less=True)
+
+
+ITEMS = {
+    item.name: item
+    for item in (
+        Item("throughput", "W1 to W5 as streams.", _throughput_steps, _throughput, 15, quick=True),
+        Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, 6, quick=True),
+        Item("replay", "W1 and W2 over the data of the next size.", _replay_steps, _replay, 12),
+        Item("state", "Micro-batches of 1,000 events over open partial matches.", _state_steps, _state, 15, quick=True),
+        Item("cold_start", "First results in new processes.", _cold_steps, _cold_start, 8),
+        Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, 20, quick=True),
+        Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, 8, quick=True),
+        Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, 5, quick=True),
+        Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores, 6),
+    )
+}
+assert set(LARGER) < set(SIZES)

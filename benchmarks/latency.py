@@ -1,0 +1,291 @@
+"""Latency: ``python -m benchmarks.latency``.
+
+* ``idle``: the duration of a micro-batch without events, of a pattern with 32 key groups (``asterism``) and of Spark's own
+  ``groupBy(window, key).count()`` with Spark's default state store (``spark``), both over the state of 2,000 events;
+* ``match``: 1,000 events/s, a trigger of 0.5 s: from an event that completes a match to the match in the sink;
+* ``rule``: in the same stream, from the commit of a rule to a SQLite database to its first match in the sink.
+
+One JSON line per round on standard output. The warm-up is left out: the first micro-batches of a query, the first rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism import CEP, KeyedStream, Pattern
+from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism.discovery.editing import Addition, rules_at
+from asterism.rules.processor import PatternProcessor
+from benchmarks import harness
+
+IDLE, MATCH, RULE = "idle", "match", "rule"
+WHAT = (IDLE, MATCH, RULE)
+ASTERISM, SPARK = "asterism", "spark"
+RATE, USERS = 1_000, 500
+"""Events per second; an event and the next one are of the same user."""
+TICK = 0.01
+WARM_UP = 5
+"""Micro-batches with or without events."""
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+HDFS_BACKED = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+"""Spark's default; Asterism sets another one in the session."""
+
+
+# ------------------------------------------------------------------ micro-batches without events
+
+
+def idle(spark: SparkSession, micro_batches: int) -> Iterator[dict[str, Any]]:
+    for mode, start in ((ASTERISM, _pattern), (SPARK, _window)):
+        with tempfile.TemporaryDirectory(prefix="asterism-benchmark-", ignore_cleanup_errors=True) as checkpoint:
+            # The source has data once a second. The condition on the rows is one that Spark cannot evaluate when it plans.
+            rate = spark.readStream.format("rate").option("rowsPerSecond", RATE).load().where(f"value < {2 * RATE}")
+            events = rate.select(F.col("timestamp").alias("ts"), (F.col("value") % USERS).alias("user"))
+            query = start(events, checkpoint)
+            try:
+                durations = _idle_durations(query, micro_batches)
+            finally:
+                query.stop()
+        yield {
+            "latency": IDLE,
+            "mode": mode,
+            "micro_batches": len(durations),
+            "median_s": statistics.median(durations),
+            "max_s": max(durations),
+        }
+
+
+def _pattern(events: DataFrame, checkpoint: str) -> StreamingQuery:
+    stream = KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(0))
+    pattern = Pattern.begin("a").where("user >= 0").followed_by("b").where("user < 0").within(timedelta(hours=1))
+    query = CEP.pattern(stream, pattern).run({"matches": _read}, checkpoint=checkpoint, trigger=_trigger(0))
+    assert query is not None
+    return query
+
+
+def _window(events: DataFrame, checkpoint: str) -> StreamingQuery:
+    spark = events.sparkSession
+    before = spark.conf.get(STATE_STORE)
+    spark.conf.set(STATE_STORE, HDFS_BACKED)
+    try:
+        counts = events.withWatermark("ts", "0 seconds").groupBy(F.window("ts", "1 hour"), "user").count()
+        writer = counts.writeStream.foreachBatch(_read).option("checkpointLocation", checkpoint)
+        return writer.trigger(**_trigger(0)).start()
+    finally:
+        spark.conf.set(STATE_STORE, str(before))
+
+
+def _read(rows: DataFrame, batch_id: int) -> None:
+    rows.collect()
+
+
+def _trigger(seconds: float) -> Any:
+    return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+
+
+def _idle_durations(query: StreamingQuery, count: int) -> list[float]:
+    """Of *count* micro-batches in which no event arrived at the operator, after the warm-up; seconds."""
+    deadline = time.monotonic() + 60 + 4 * count
+    while True:
+        done = [p for p in query.recentProgress if "addBatch" in p.durationMs and p.batchId >= WARM_UP]
+        if len(done) >= count:
+            return [p.durationMs["triggerExecution"] / 1000 for p in done[:count]]
+        if not query.isActive or time.monotonic() > deadline:
+            raise TimeoutError(f"{len(done)} of {count} micro-batches; {query.exception()}")
+        time.sleep(0.2)
+
+
+# ------------------------------------------------------------------ 1,000 events/s
+
+
+class Events:
+    """A server that sends RATE events per second, as lines, each at its event time, to all that are connected."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._begin = time.time()
+        self._done = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._done.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._done.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # the listener is closed
+                return
+            threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def _send(self, connection: socket.socket) -> None:
+        with connection:
+            sent = int((time.time() - self._begin) * RATE)
+            while not self._done.wait(TICK):
+                due = int((time.time() - self._begin) * RATE)
+                lines = "".join(f"{self._time(number)},{number}\n" for number in range(sent, due))
+                sent = due
+                try:
+                    connection.sendall(lines.encode())
+                except OSError:  # the query has ended
+                    return
+
+    def _time(self, number: int) -> int:
+        return int((self._begin + number / RATE) * 1_000_000)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Columns: ``ts``; ``sent``, the same in microseconds; ``number``; ``user``."""
+        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", self.port).load()
+        fields = F.split("value", ",")
+        return lines.select(fields[0].cast("bigint").alias("sent"), fields[1].cast("bigint").alias("number")).select(
+            F.timestamp_micros("sent").alias("ts"), "sent", "number", F.expr(f"number DIV 2 % {USERS}").alias("user")
+        )
+
+
+@contextmanager
+def events_of(spark: SparkSession) -> Iterator[KeyedStream]:
+    """A stream of events in order, while they are sent."""
+    events = Events()
+    try:
+        yield KeyedStream(events.read(spark), key="user", time="ts", max_out_of_orderness=timedelta(0))
+    finally:
+        events.close()
+
+
+@contextmanager
+def running(start: Callable[[str], StreamingQuery | None]) -> Iterator[StreamingQuery]:
+    """A query with a temporary checkpoint, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-", ignore_cleanup_errors=True) as checkpoint:
+        query = start(checkpoint)
+        assert query is not None
+        try:
+            yield query
+        finally:
+            query.stop()
+
+
+def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
+    waits: list[float] = []
+    first = time.time() + seconds  # until the query runs
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        found = rows.collect()
+        now = time.time()
+        waits.extend(
+            now - row.sent / 1_000_000 for row in found if batch_id >= WARM_UP and row.sent / 1_000_000 > first
+        )
+
+    pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
+    with events_of(spark) as stream:
+        found = CEP.pattern(stream, pattern.within(timedelta(minutes=1)))
+        start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=_trigger(trigger))
+        with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
+            deadline = time.monotonic() + 60
+            while len([p for p in query.recentProgress if "addBatch" in p.durationMs]) <= WARM_UP:
+                if not query.isActive or time.monotonic() > deadline:
+                    raise TimeoutError(f"the query does not start: {query.exception()}")
+                time.sleep(0.1)
+            first = time.time()
+            time.sleep(seconds)
+            durations = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.batchId > WARM_UP]
+    return {
+        "latency": MATCH,
+        "trigger_s": trigger,
+        **_quantiles(waits),
+        "micro_batch_s": statistics.median(durations),
+    }
+
+
+def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> dict[str, Any]:
+    """One rule after the other is committed; the database is polled every *interval* seconds."""
+    committed: dict[str, float] = {}
+    seen: dict[str, float] = {}
+    arrived = threading.Event()
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        found = rows.select("processor_id").distinct().collect()
+        now = time.time()
+        for row in found:
+            if seen.setdefault(row.processor_id, now) == now:
+                arrived.set()
+
+    with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder, events_of(spark) as stream:
+        url = f"sqlite:///{folder}/rules.db"
+        create_pattern_processor_table(url)
+        factory = SqlPatternProcessorDiscovererFactory(url, interval=timedelta(seconds=interval))
+        found = CEP.pattern_processors(stream, factory)
+        start = partial(found.run, {"matches": sink}, trigger=_trigger(trigger))
+        with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
+            for number in range(updates + 1):
+                name = f"rule {number}"
+                pattern = Pattern.begin("a").where("number % 2 = 0").next("b").where(f"user % 10 = {number % 10}")
+                processor = PatternProcessor(name, 1, pattern)
+                arrived.clear()
+                rules_at(url).add([Addition(processor.to_dict(), processor)])
+                committed[name] = time.time()
+                while name not in seen:
+                    if not arrived.wait(60):
+                        raise TimeoutError(f"no match by {name}; {query.exception()}")
+                    arrived.clear()
+    waits = [seen[name] - committed[name] for name in list(committed)[1:]]  # the first waits for the query's start
+    return {"latency": RULE, "trigger_s": trigger, "poll_s": interval, **_quantiles(waits)}
+
+
+def _quantiles(waits: list[float]) -> Mapping[str, float]:
+    percentiles = statistics.quantiles(waits, n=100, method="inclusive")
+    return {
+        "count": len(waits),
+        "median_s": percentiles[49],
+        "p90_s": percentiles[89],
+        "p99_s": percentiles[98],
+        "max_s": max(waits),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.latency", description="Measure latency on Spark.")
+    cli.add_argument("--what", default=",".join(WHAT), help="separated by commas; default: all")
+    cli.add_argument("--rounds", type=int, default=2)
+    cli.add_argument("--cores", type=int, default=2)
+    cli.add_argument("--micro-batches", type=int, default=20, help="without events, per query and round")
+    cli.add_argument("--seconds", type=float, default=30, help="of 1,000 events/s per round")
+    cli.add_argument("--updates", type=int, default=20, help="rules per round")
+    cli.add_argument("--trigger", type=float, default=0.5, help="seconds between micro-batches with events")
+    cli.add_argument("--interval", type=float, default=0.2, help="seconds between polls of the database")
+    args = cli.parse_args(arguments)
+    what = args.what.split(",")
+    spark = harness.session(args.cores, "4g")
+    for number in range(args.rounds):
+        records: list[dict[str, Any]] = []
+        if IDLE in what:
+            records += idle(spark, args.micro_batches)
+        if MATCH in what:
+            records.append(match(spark, args.seconds, args.trigger))
+        if RULE in what:
+            records.append(rule(spark, args.updates, args.trigger, args.interval))
+        for record in records:
+            rounded = {name: round(v, 3) if isinstance(v, float) else v for name, v in record.items()}
+            print(json.dumps({"round": number + 1} | rounded), flush=True)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

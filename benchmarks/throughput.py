@@ -1,0 +1,159 @@
+"""W1 to W5: ``python -m benchmarks.throughput --size S``.
+
+One JSON line per run on standard output. Everything runs in one process, alternating, so that times can be compared: each round
+is the floor, then for each workload the window query, the batch and the stream; the first round warms up. A result that is
+not the expected one makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
+from benchmarks import floors, harness, streaming
+from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.harness import PeakMemory, Run
+from benchmarks.window_queries import QUERIES
+from benchmarks.workloads import WORKLOADS, Workload
+
+FLOOR, WINDOW, BATCH, STREAM = "floor", "window", "batch", "stream"
+MODES = (FLOOR, WINDOW, BATCH, STREAM)
+
+
+class Benchmark:
+    """Runs modes over one data set."""
+
+    def __init__(
+        self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int, key_groups: int
+    ) -> None:
+        self.spark, self.size, self.cores, self.batches, self.key_groups = spark, size, cores, batches, key_groups
+        self.events = Parameters.of_size(size).events
+        self.parquet = str(data / "parquet")
+        self.files = scratch / "files"
+        streaming.in_order_of_arrival(data / "parquet", self.files)
+
+    def round(
+        self, number: int, modes: list[str], workloads: list[Workload], progress: streaming.Progress
+    ) -> Iterator[Run]:
+        if FLOOR in modes:
+            yield self._measured(partial(self._floor, number))
+        for workload in workloads:
+            if WINDOW in modes:
+                yield self._measured(partial(self._window, number, workload))
+            if BATCH in modes:
+                yield self._measured(partial(self._batch, number, workload))
+            if STREAM in modes:
+                yield self._measured(partial(self._stream, number, workload, progress))
+
+    def _measured(self, measure: Callable[[], Run]) -> Run:
+        with PeakMemory() as memory:
+            run = measure()
+        run.peak_rss_mb = round(memory.mb)
+        return run
+
+    def _floor(self, number: int) -> Run:
+        begin = time.perf_counter()
+        floors.floor(self.spark.read.parquet(self.parquet), self.cores)
+        return Run("-", FLOOR, number, self.events, time.perf_counter() - begin)
+
+    def _window(self, number: int, workload: Workload) -> Run:
+        begin = time.perf_counter()
+        matches = QUERIES[workload.name](self.spark.read.parquet(self.parquet)).toArrow()
+        return self._checked(
+            Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches
+        )
+
+    def _batch(self, number: int, workload: Workload) -> Run:
+        begin = time.perf_counter()
+        matches = workload.matches(self.spark.read.parquet(self.parquet)).toArrow()
+        return self._checked(
+            Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches
+        )
+
+    def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
+        result = streaming.run(self.spark, workload, self.files, self.batches, progress, key_groups=self.key_groups)
+        first, *others = result.batches
+        rest = [batch for batch in others if batch.events]
+        run = Run(
+            workload.name,
+            STREAM,
+            number,
+            self.events,
+            result.seconds,
+            first_batch_s=first.seconds,
+            rest_s=sum(batch.seconds for batch in rest),
+            rest_events=self.events - first.events,
+            end_s=sum(batch.seconds for batch in others if not batch.events),
+            batches=len(result.batches),
+        )
+        return self._checked(run, workload, result.matches)
+
+    def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
+        run.matches = matches.num_rows
+        run.checksum = harness.checksum(workload.tag, workload.times(matches, by_hand=run.mode == WINDOW))
+        run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
+        return run
+
+
+# ------------------------------------------------------------------ command line
+
+
+def _list(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def main(arguments: list[str] | None = None) -> int:
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description="Measure W1 to W5 on Spark.")
+    cli.add_argument("--size", choices=list(SIZES), default="S")
+    cli.add_argument(
+        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
+    )
+    cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
+    cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
+    cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
+    cli.add_argument("--cores", type=int, default=2)
+    cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
+    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
+    cli.add_argument("--memory", default="6g", help="heap of the JVM")
+    cli.add_argument("--settings", choices=harness.SETTINGS, default=harness.DEFAULT, help="of the Spark session")
+    args = cli.parse_args(arguments)
+
+    data = harness.data_folder(args.size, args.data)
+    spark = harness.session(args.cores, args.memory, args.settings)
+    runs: list[Run] = []
+    with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch, streaming.listening(spark) as progress:
+        benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches, args.key_groups)
+        for number in range(args.runs + 1):
+            for run in benchmark.round(number, args.modes, [WORKLOADS[name] for name in args.workloads], progress):
+                runs.append(run)
+                print(run.to_json(), flush=True)
+    spark.stop()
+    wrong = [run for run in runs if not run.ok]
+    for run in wrong:
+        matches, checksum = harness.expected(args.size, run.workload)
+        print(
+            f"WRONG: {run.workload} {run.mode}, round {run.round}: {run.matches} matches, checksum {run.checksum};"
+            f" expected {matches}, {checksum}",
+            file=sys.stderr,
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
