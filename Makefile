@@ -1,6 +1,6 @@
 # Every command of the project is a target with a `##` comment, which `make help` prints.
 # ARGS is passed to the program of a target:  make test ARGS="-k skip"   make demo ARGS="--help"
-# PYTHON selects the Python of .venv, SIZE the amount of data of `make bench`, JOBS the number of processes of `make test`.
+# PYTHON selects the Python of .venv, SIZE the amount of data of `make bench` and `bench-check`, JOBS the number of processes of `make test`.
 
 PYTHON ?=
 SIZE   ?= S
@@ -11,10 +11,10 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance trace fuzz bench nemesis soak docs format clean
+.PHONY: help setup demo test lint types unit conformance trace fuzz bench bench-check nemesis soak docs format clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 if no password is needed
 
@@ -52,8 +52,11 @@ trace: setup ## compare the trace's interpreter with the kernel on the whole cor
 fuzz: setup ## 10,000 random expressions, patterns and rules; ARGS="count seed"
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
-bench: setup ## run the benchmarks; SIZE=S by default
+bench: setup ## run the benchmarks; SIZE=S by default; ARGS="--items rules"
 	$(BIN)/python -m benchmarks.run --size $(SIZE) $(ARGS)
+
+bench-check: setup ## compare the ratios of the benchmarks with those stored in benchmarks/results.json
+	$(BIN)/python -m benchmarks.run --check --size $(SIZE) $(ARGS)
 
 nemesis: setup ## kill, stop and disturb queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
 	$(BIN)/python -m tests.nemesis $(ARGS)

@@ -41,7 +41,9 @@ RATE, USERS = 1_000, 500
 """Events per second; an event and the next one are of the same user."""
 TICK = 0.01
 WARM_UP = 5
-"""Micro-batches with or without events."""
+"""Micro-batches."""
+PATIENCE = 300
+"""Seconds to wait for a result on a busy machine."""
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 HDFS_BACKED = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 """Spark's default; Asterism sets another one in the session."""
@@ -50,24 +52,21 @@ HDFS_BACKED = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateSto
 # ------------------------------------------------------------------ micro-batches without events
 
 
-def idle(spark: SparkSession, micro_batches: int) -> Iterator[dict[str, Any]]:
-    for mode, start in ((ASTERISM, _pattern), (SPARK, _window)):
-        with tempfile.TemporaryDirectory(prefix="asterism-benchmark-", ignore_cleanup_errors=True) as checkpoint:
-            # The source has data once a second. The condition on the rows is one that Spark cannot evaluate when it plans.
-            rate = spark.readStream.format("rate").option("rowsPerSecond", RATE).load().where(f"value < {2 * RATE}")
-            events = rate.select(F.col("timestamp").alias("ts"), (F.col("value") % USERS).alias("user"))
-            query = start(events, checkpoint)
-            try:
-                durations = _idle_durations(query, micro_batches)
-            finally:
-                query.stop()
-        yield {
-            "latency": IDLE,
-            "mode": mode,
-            "micro_batches": len(durations),
-            "median_s": statistics.median(durations),
-            "max_s": max(durations),
-        }
+def idle(
+    spark: SparkSession, mode: str, start: Callable[[DataFrame, str], StreamingQuery], micro_batches: int
+) -> dict[str, Any]:
+    # The source has data once a second. The condition on the rows is one that Spark cannot evaluate when it plans.
+    rate = spark.readStream.format("rate").option("rowsPerSecond", RATE).load().where(f"value < {2 * RATE}")
+    events = rate.select(F.col("timestamp").alias("ts"), (F.col("value") % USERS).alias("user"))
+    with running(partial(start, events)) as query:
+        durations = _durations(query, WARM_UP + micro_batches)[WARM_UP:]
+    return {
+        "latency": IDLE,
+        "mode": mode,
+        "micro_batches": len(durations),
+        "median_s": statistics.median(durations),
+        "max_s": max(durations),
+    }
 
 
 def _pattern(events: DataFrame, checkpoint: str) -> StreamingQuery:
@@ -98,13 +97,13 @@ def _trigger(seconds: float) -> Any:
     return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
 
-def _idle_durations(query: StreamingQuery, count: int) -> list[float]:
-    """Of *count* micro-batches in which no event arrived at the operator, after the warm-up; seconds."""
-    deadline = time.monotonic() + 60 + 4 * count
+def _durations(query: StreamingQuery, count: int) -> list[float]:
+    """Seconds of the micro-batches so far, once there are at least *count*."""
+    deadline = time.monotonic() + PATIENCE
     while True:
-        done = [p for p in query.recentProgress if "addBatch" in p.durationMs and p.batchId >= WARM_UP]
+        done = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if "addBatch" in p.durationMs]
         if len(done) >= count:
-            return [p.durationMs["triggerExecution"] / 1000 for p in done[:count]]
+            return done
         if not query.isActive or time.monotonic() > deadline:
             raise TimeoutError(f"{len(done)} of {count} micro-batches; {query.exception()}")
         time.sleep(0.2)
@@ -182,29 +181,29 @@ def running(start: Callable[[str], StreamingQuery | None]) -> Iterator[Streaming
 
 
 def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
-    waits: list[float] = []
-    first = time.time() + seconds  # until the query runs
+    arrived: dict[float, float] = {}
+    """When each event was sent, and when its match arrived."""
 
     def sink(rows: DataFrame, batch_id: int) -> None:
         found = rows.collect()
         now = time.time()
-        waits.extend(
-            now - row.sent / 1_000_000 for row in found if batch_id >= WARM_UP and row.sent / 1_000_000 > first
-        )
+        arrived.update({row.sent / 1_000_000: now for row in found})
 
     pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
     with events_of(spark) as stream:
         found = CEP.pattern(stream, pattern.within(timedelta(minutes=1)))
         start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=_trigger(trigger))
         with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
-            deadline = time.monotonic() + 60
-            while len([p for p in query.recentProgress if "addBatch" in p.durationMs]) <= WARM_UP:
-                if not query.isActive or time.monotonic() > deadline:
-                    raise TimeoutError(f"the query does not start: {query.exception()}")
-                time.sleep(0.1)
-            first = time.time()
+            _durations(query, WARM_UP)
+            begin = time.time()
             time.sleep(seconds)
-            durations = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.batchId > WARM_UP]
+            end = time.time()
+            durations = _durations(query, WARM_UP)[WARM_UP:]
+            while max(arrived, default=0) < end:
+                if not query.isActive or time.time() > end + PATIENCE:
+                    raise TimeoutError(f"matches are missing; {query.exception()}")
+                time.sleep(0.2)
+        waits = [arrived[sent] - sent for sent in list(arrived) if begin < sent < end]
     return {
         "latency": MATCH,
         "trigger_s": trigger,
@@ -241,7 +240,7 @@ def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> 
                 rules_at(url).add([Addition(processor.to_dict(), processor)])
                 committed[name] = time.time()
                 while name not in seen:
-                    if not arrived.wait(60):
+                    if not arrived.wait(PATIENCE):
                         raise TimeoutError(f"no match by {name}; {query.exception()}")
                     arrived.clear()
     waits = [seen[name] - committed[name] for name in list(committed)[1:]]  # the first waits for the query's start
@@ -259,6 +258,11 @@ def _quantiles(waits: list[float]) -> Mapping[str, float]:
     }
 
 
+def show(number: int, record: dict[str, Any]) -> None:
+    rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in record.items()}
+    print(json.dumps({"round": number} | rounded), flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     cli = argparse.ArgumentParser(prog="python -m benchmarks.latency", description="Measure latency on Spark.")
     cli.add_argument("--what", default=",".join(WHAT), help="separated by commas; default: all")
@@ -272,17 +276,14 @@ def main(arguments: list[str] | None = None) -> int:
     args = cli.parse_args(arguments)
     what = args.what.split(",")
     spark = harness.session(args.cores, "4g")
-    for number in range(args.rounds):
-        records: list[dict[str, Any]] = []
+    for number in range(1, args.rounds + 1):
         if IDLE in what:
-            records += idle(spark, args.micro_batches)
+            show(number, idle(spark, ASTERISM, _pattern, args.micro_batches))
+            show(number, idle(spark, SPARK, _window, args.micro_batches))
         if MATCH in what:
-            records.append(match(spark, args.seconds, args.trigger))
+            show(number, match(spark, args.seconds, args.trigger))
         if RULE in what:
-            records.append(rule(spark, args.updates, args.trigger, args.interval))
-        for record in records:
-            rounded = {name: round(v, 3) if isinstance(v, float) else v for name, v in record.items()}
-            print(json.dumps({"round": number + 1} | rounded), flush=True)
+            show(number, rule(spark, args.updates, args.trigger, args.interval))
     spark.stop()
     return 0
 

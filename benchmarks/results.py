@@ -77,7 +77,7 @@ def machine() -> str:
 # ------------------------------------------------------------------ file
 
 
-def load(path: Path = STORED) -> list[Result]:
+def load(path: Path) -> list[Result]:
     return [Result(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
 
 

@@ -87,15 +87,19 @@ class Measurements:
         if step.cpus:
             command = ["taskset", "--cpu-list", step.cpus, *command]
         records: list[dict[str, Any]] = []
-        with log.open("w") as errors:
-            process = subprocess.Popen(
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
                 command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-            )
+            ) as process,
+        ):
             timer = threading.Timer(step.limit, _end, [process])
             timer.start()
             try:
                 assert process.stdout is not None
                 for line in process.stdout:
+                    if not line.startswith("{"):  # of a library
+                        continue
                     record = json.loads(line)
                     records.append(record)
                     self.say(f"  {_brief(record)}")
@@ -177,7 +181,7 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
 
 def check(measured: Measurements, items: list[Item], tolerance: float, console: Console) -> bool:
     """Whether no ratio became worse. An item with a worse one is measured again, and the better value counts."""
-    stored = results.load()
+    stored = results.load(results.STORED)
     found = {item.name: measured.of(item) for item in items}
 
     def comparisons() -> list[Comparison]:
@@ -245,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
             if of_item:
                 console.print(table(item, of_item))
         if args.store:
-            stored = results.merged(results.load(), found)
+            stored = results.merged(results.load(results.STORED), found)
             results.save(stored, results.STORED)
             results.README.write_text(results.with_results(results.README.read_text(), stored))
         good = True
