@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +24,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
@@ -39,7 +39,6 @@ WHAT = (IDLE, MATCH, RULE)
 ASTERISM, SPARK = "asterism", "spark"
 RATE, USERS = 1_000, 500
 """Events per second; an event and the next one are of the same user."""
-TICK = 0.01
 WARM_UP = 5
 """Micro-batches."""
 PATIENCE = 300
@@ -99,73 +98,64 @@ def _trigger(seconds: float) -> Any:
 
 def _durations(query: StreamingQuery, count: int) -> list[float]:
     """Seconds of the micro-batches so far, once there are at least *count*."""
+
+    def done() -> list[float]:
+        return [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if "addBatch" in p.durationMs]
+
+    _await(lambda: len(done()) >= count, query)
+    return done()
+
+
+def _await(condition: Callable[[], bool], query: StreamingQuery) -> None:
     deadline = time.monotonic() + PATIENCE
-    while True:
-        done = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if "addBatch" in p.durationMs]
-        if len(done) >= count:
-            return done
+    while not condition():
         if not query.isActive or time.monotonic() > deadline:
-            raise TimeoutError(f"{len(done)} of {count} micro-batches; {query.exception()}")
-        time.sleep(0.2)
+            raise TimeoutError(f"the query ended or gave no result for {PATIENCE} s: {query.exception()}")
+        time.sleep(0.1)
 
 
 # ------------------------------------------------------------------ 1,000 events/s
 
 
-class Events:
-    """A server that sends RATE events per second, as lines, each at its event time, to all that are connected."""
+class Clock(DataSource):
+    """A stream of RATE events per second since *begin*, an option in seconds, each at its event time."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._begin = time.time()
-        self._done = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+    @classmethod
+    def name(cls) -> str:
+        return "benchmark_clock"
 
-    def close(self) -> None:
-        self._done.set()
-        self._listener.close()
+    def schema(self) -> str:
+        return "sent BIGINT, number BIGINT"
 
-    def _accept(self) -> None:
-        while not self._done.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # the listener is closed
-                return
-            threading.Thread(target=self._send, args=(connection,), daemon=True).start()
-
-    def _send(self, connection: socket.socket) -> None:
-        with connection:
-            sent = int((time.time() - self._begin) * RATE)
-            while not self._done.wait(TICK):
-                due = int((time.time() - self._begin) * RATE)
-                lines = "".join(f"{self._time(number)},{number}\n" for number in range(sent, due))
-                sent = due
-                try:
-                    connection.sendall(lines.encode())
-                except OSError:  # the query has ended
-                    return
-
-    def _time(self, number: int) -> int:
-        return int((self._begin + number / RATE) * 1_000_000)
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Columns: ``ts``; ``sent``, the same in microseconds; ``number``; ``user``."""
-        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", self.port).load()
-        fields = F.split("value", ",")
-        return lines.select(fields[0].cast("bigint").alias("sent"), fields[1].cast("bigint").alias("number")).select(
-            F.timestamp_micros("sent").alias("ts"), "sent", "number", F.expr(f"number DIV 2 % {USERS}").alias("user")
-        )
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - Spark's name
+        return Ticks(float(self.options["begin"]))
 
 
-@contextmanager
-def events_of(spark: SparkSession) -> Iterator[KeyedStream]:
-    """A stream of events in order, while they are sent."""
-    events = Events()
-    try:
-        yield KeyedStream(events.read(spark), key="user", time="ts", max_out_of_orderness=timedelta(0))
-    finally:
-        events.close()
+class Ticks(SimpleDataSourceStreamReader):
+    def __init__(self, begin: float) -> None:
+        self.begin = begin
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names, as below
+        return {"number": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int, int]], dict[str, int]]:
+        end = {"number": int((time.time() - self.begin) * RATE)}
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int, int]]:  # noqa: N802
+        numbers = range(start["number"], end["number"])
+        # PySpark copies the iterator, which a generator does not allow.
+        return iter([(int((self.begin + number / RATE) * 1_000_000), number) for number in numbers])
+
+
+def events_since_now(spark: SparkSession) -> KeyedStream:
+    """Columns: ``ts``; ``sent``, the same in microseconds; ``number``; ``user``."""
+    spark.dataSource.register(Clock)
+    ticks = spark.readStream.format(Clock.name()).option("begin", time.time()).load()
+    events = ticks.select(
+        F.timestamp_micros("sent").alias("ts"), "sent", "number", F.expr(f"number DIV 2 % {USERS}").alias("user")
+    )
+    return KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(0))
 
 
 @contextmanager
@@ -190,20 +180,16 @@ def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]
         arrived.update({row.sent / 1_000_000: now for row in found})
 
     pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
-    with events_of(spark) as stream:
-        found = CEP.pattern(stream, pattern.within(timedelta(minutes=1)))
-        start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=_trigger(trigger))
-        with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
-            _durations(query, WARM_UP)
-            begin = time.time()
-            time.sleep(seconds)
-            end = time.time()
-            durations = _durations(query, WARM_UP)[WARM_UP:]
-            while max(arrived, default=0) < end:
-                if not query.isActive or time.time() > end + PATIENCE:
-                    raise TimeoutError(f"matches are missing; {query.exception()}")
-                time.sleep(0.2)
-        waits = [arrived[sent] - sent for sent in list(arrived) if begin < sent < end]
+    found = CEP.pattern(events_since_now(spark), pattern.within(timedelta(minutes=1)))
+    start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=_trigger(trigger))
+    with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
+        _durations(query, WARM_UP)
+        begin = time.time()
+        time.sleep(seconds)
+        end = time.time()
+        durations = _durations(query, WARM_UP)[WARM_UP:]
+        _await(lambda: max(arrived, default=0) > end, query)
+    waits = [arrived[sent] - sent for sent in arrived if begin < sent < end]
     return {
         "latency": MATCH,
         "trigger_s": trigger,
@@ -216,33 +202,27 @@ def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> 
     """One rule after the other is committed; the database is polled every *interval* seconds."""
     committed: dict[str, float] = {}
     seen: dict[str, float] = {}
-    arrived = threading.Event()
 
     def sink(rows: DataFrame, batch_id: int) -> None:
         found = rows.select("processor_id").distinct().collect()
         now = time.time()
         for row in found:
-            if seen.setdefault(row.processor_id, now) == now:
-                arrived.set()
+            seen.setdefault(row.processor_id, now)
 
-    with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder, events_of(spark) as stream:
+    with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder:
         url = f"sqlite:///{folder}/rules.db"
         create_pattern_processor_table(url)
         factory = SqlPatternProcessorDiscovererFactory(url, interval=timedelta(seconds=interval))
-        found = CEP.pattern_processors(stream, factory)
+        found = CEP.pattern_processors(events_since_now(spark), factory)
         start = partial(found.run, {"matches": sink}, trigger=_trigger(trigger))
         with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
             for number in range(updates + 1):
                 name = f"rule {number}"
                 pattern = Pattern.begin("a").where("number % 2 = 0").next("b").where(f"user % 10 = {number % 10}")
                 processor = PatternProcessor(name, 1, pattern)
-                arrived.clear()
                 rules_at(url).add([Addition(processor.to_dict(), processor)])
                 committed[name] = time.time()
-                while name not in seen:
-                    if not arrived.wait(PATIENCE):
-                        raise TimeoutError(f"no match by {name}; {query.exception()}")
-                    arrived.clear()
+                _await(partial(seen.__contains__, name), query)
     waits = [seen[name] - committed[name] for name in list(committed)[1:]]  # the first waits for the query's start
     return {"latency": RULE, "trigger_s": trigger, "poll_s": interval, **_quantiles(waits)}
 

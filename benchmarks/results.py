@@ -116,7 +116,7 @@ def rows(results: Iterable[Result]) -> tuple[list[str], list[list[str]]]:
 def markdown(results: Iterable[Result]) -> str:
     header, body = rows(results)
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *body]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")
+    return "".join("|" + "".join(f" {cell} |" if cell else " |" for cell in line) + "\n" for line in lines)
 
 
 def measured_when(results: Sequence[Result]) -> str:
