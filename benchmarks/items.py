@@ -29,6 +29,8 @@ class Step:
     """Seconds after which it is ended."""
     cpus: str = ""
     """The CPUs that it may use, as in ``taskset --cpu-list``; empty: all."""
+    checked: bool = True
+    """Whether ``make bench-check`` runs it: it gives ratios, and takes little time."""
 
 
 Record = Mapping[str, Any]
@@ -75,9 +77,7 @@ class Item:
     steps: Callable[[str], list[Step]]
     """Of a size."""
     results: Callable[[Records, Found, str], None]
-    minutes: int
-    """How long it takes at size M on two cores, with Flink."""
-    quick: bool = False
+    checked: bool = False
     """Whether ``make bench-check`` measures it."""
 
 
@@ -93,7 +93,7 @@ def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: 
     return Step(name, "benchmarks.throughput", arguments, cpus=cpus)
 
 
-def _flink(size: str, workload: str, variant: str, *, runs: int = 2, limit: float = 1800) -> Step:
+def _flink(size: str, workload: str, variant: str, *, runs: int = 2, limit: float = 1800, checked: bool = True) -> Step:
     """With a limit of its own, which it reports. That of the step is only reached if that fails."""
     arguments = (
         "--size",
@@ -107,7 +107,7 @@ def _flink(size: str, workload: str, variant: str, *, runs: int = 2, limit: floa
         "--limit",
         str(limit),
     )
-    return Step(f"{workload} {variant}", FLINK, arguments, limit=limit + 300)
+    return Step(f"{workload} {variant}", FLINK, arguments, limit=limit + 300, checked=checked)
 
 
 def _throughput_steps(size: str) -> list[Step]:
@@ -270,8 +270,8 @@ def _rules_steps(size: str) -> list[Step]:
     many = ("--size", "XS", "--counts", str(MANY_RULES), "--runs", "0")
     return [
         Step("rules", "benchmarks.dynamic", ("--size", at, "--counts", counts, "--fixed", "--runs", "2")),
-        _flink(at, "W6", flink.STREAM, runs=0, limit=FLINK_LIMIT),
-        Step("many", "benchmarks.dynamic", many, limit=1800),
+        _flink(at, "W6", flink.STREAM, runs=0, limit=FLINK_LIMIT, checked=False),
+        Step("many", "benchmarks.dynamic", many, limit=1800, checked=False),
     ]
 
 
@@ -320,7 +320,8 @@ def _windows(records: Records, found: Found, size: str) -> None:
 
 
 def _latency_steps(size: str) -> list[Step]:
-    return [Step(what, "benchmarks.latency", ("--what", what)) for what in ("idle", "match", "rule")]
+    whats = ("idle", "match", "rule")
+    return [Step(what, "benchmarks.latency", ("--what", what), checked=what == "idle") for what in whats]
 
 
 def _latency(records: Records, found: Found, size: str) -> None:
@@ -341,15 +342,15 @@ def _latency(records: Records, found: Found, size: str) -> None:
 ITEMS = {
     item.name: item
     for item in (
-        Item("throughput", "W1 to W5 as streams.", _throughput_steps, _throughput, 15, quick=True),
-        Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, 6, quick=True),
-        Item("replay", "W1 and W2 over the data of the next size.", _replay_steps, _replay, 12),
-        Item("state", "Micro-batches of 1,000 events over open partial matches.", _state_steps, _state, 15, quick=True),
-        Item("cold_start", "First results in new processes.", _cold_steps, _cold_start, 8),
-        Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, 20, quick=True),
-        Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, 8, quick=True),
-        Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, 5, quick=True),
-        Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores, 6),
+        Item("throughput", "W1 to W5 as streams.", _throughput_steps, _throughput, checked=True),
+        Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, checked=True),
+        Item("replay", "W1 and W2 over the data of the next size.", _replay_steps, _replay),
+        Item("state", "Micro-batches of 1,000 events over open partial matches.", _state_steps, _state, checked=True),
+        Item("cold_start", "First results in new processes.", _cold_steps, _cold_start),
+        Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, checked=True),
+        Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, checked=True),
+        Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, checked=True),
+        Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores),
     )
 }
 assert set(LARGER) < set(SIZES)

@@ -94,11 +94,11 @@ def save(results: Iterable[Result], path: Path) -> None:
 
 
 def merged(stored: Iterable[Result], new: Sequence[Result]) -> list[Result]:
-    """The *stored* results, where the items that *new* has, at its size, are replaced by it."""
-    replaced = {(result.size, result.item) for result in new}
-    kept = [result for result in stored if (result.size, result.item) not in replaced]
+    """The *new* results, and the *stored* ones that were not measured again, for example without Flink."""
+    measured = {result.key for result in new}
+    kept = [result for result in stored if result.key not in measured]
     sizes = list(SIZES)
-    return sorted([*kept, *new], key=lambda result: sizes.index(result.size))
+    return sorted([*new, *kept], key=lambda result: sizes.index(result.size))
 
 
 # ------------------------------------------------------------------ tables
@@ -121,10 +121,11 @@ def markdown(results: Iterable[Result]) -> str:
 
 def measured_when(results: Sequence[Result]) -> str:
     """For example: ``Size M, 2026-11-22, 2 cores, 24 GiB.``"""
-    first = results[0]
+    first, dates = results[0], sorted({result.date for result in results})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     busy = max(result.busy for result in results)
     noted = f" Other programs used {busy:.1f} cores before the measurement." if busy >= 0.3 else ""
-    return f"Size {first.size}, {max(result.date for result in results)}, {first.machine}.{noted}"
+    return f"Size {first.size}, {when}, {first.machine}.{noted}"
 
 
 def shown(stored: Iterable[Result], item: str) -> list[Result]:

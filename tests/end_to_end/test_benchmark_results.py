@@ -59,10 +59,9 @@ def test_stored_results_are_read_again(tmp_path: Path) -> None:
     assert results.load(tmp_path / "missing.json") == []
 
 
-def test_new_results_replace_those_of_their_item_and_size() -> None:
-    other_size = replace(RATIO, size="M")
-    new = replace(RATIO, case="W2")
-    assert results.merged([other_size, RATIO, OVER], [new]) == [OVER, new, other_size]
+def test_what_was_not_measured_again_stays_stored() -> None:
+    other_size, new = replace(RATIO, size="M"), replace(RATIO, value=6.0)
+    assert results.merged([other_size, RATIO, OVER], [new]) == [new, OVER, other_size]
 
 
 def test_the_readme_shows_size_m_or_else_the_largest() -> None:
@@ -86,10 +85,12 @@ def test_the_readme_has_a_place_for_every_item() -> None:
         results.with_results(readme, [replace(RATIO, item="unknown")])
 
 
-def test_a_busy_machine_is_stated() -> None:
+def test_the_readme_states_when_and_whether_the_machine_was_busy() -> None:
     assert results.measured_when([RATIO]) == "Size S, 2026-01-01, 2 cores, 24 GiB."
-    busy = replace(RATIO, busy=1.24)
-    assert results.measured_when([RATIO, busy]).endswith("Other programs used 1.2 cores before the measurement.")
+    busy = replace(RATIO, busy=1.24, date="2026-01-03")
+    assert results.measured_when([RATIO, busy]) == (
+        "Size S, 2026-01-01 to 2026-01-03, 2 cores, 24 GiB. Other programs used 1.2 cores before the measurement."
+    )
 
 
 # ------------------------------------------------------------------ comparison
@@ -213,7 +214,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Item]
             for step in steps:
                 found.value(step.name, "value", records.median(step.name, "value"), "")
 
-        return Item("test", "for tests", lambda size: steps, of, minutes=0)
+        return Item("test", "for tests", lambda size: steps, of)
 
     return item_of
 
