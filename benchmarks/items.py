@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from benchmarks import flink
-from benchmarks.gen_data import SIZES
 from benchmarks.results import Result
 from benchmarks.windows import WINDOWS
 from benchmarks.workloads import WORKLOADS
@@ -44,14 +43,19 @@ class Records:
 
     def median(self, step: str, field: str, **where: Any) -> float | None:
         """The median over the rounds of a step, without the warm-up (round 0) if there are others; None: not measured."""
-        found = [r for r in self.of_step.get(step, ()) if all(r.get(name) == value for name, value in where.items())]
-        rounds = [r for r in found if r.get("round", 1)] or found
-        values = [r[field] for r in rounds if r.get(field) is not None]
+        found = self._where(step, where)
+        rounds = [record for record in found if record.get("round", 1)] or found
+        values = [record[field] for record in rounds if record.get(field) is not None]
         return float(statistics.median(values)) if values else None
 
     def most(self, step: str, field: str, **where: Any) -> float | None:
-        found = [r for r in self.of_step.get(step, ()) if all(r.get(name) == value for name, value in where.items())]
-        return max((float(r[field]) for r in found if r.get(field) is not None), default=None)
+        """The largest value of all rounds; None: not measured."""
+        values = (record.get(field) for record in self._where(step, where))
+        return max((float(value) for value in values if value is not None), default=None)
+
+    def _where(self, step: str, where: Mapping[str, Any]) -> list[Record]:
+        records = self.of_step.get(step, ())
+        return [record for record in records if all(record.get(name) == value for name, value in where.items())]
 
 
 class Found:
@@ -61,9 +65,10 @@ class Found:
         self.item = item
         self.results: list[Result] = []
 
-    def value(self, case: str, name: str, value: float | None, unit: str, **options: Any) -> None:
+    def value(self, case: str, name: str, value: float | None, unit: str, *, per: float = 1, **options: Any) -> None:
+        """*per*: how many of what was measured are one of *unit*."""
         if value is not None:
-            self.results.append(Result(self.item, case, name, round(value, 4), unit, **options))
+            self.results.append(Result(self.item, case, name, round(value / per, 4), unit, **options))
 
     def ratio(self, case: str, name: str, of: float | None, to: float | None, **options: Any) -> None:
         if of is not None and to:
@@ -79,10 +84,6 @@ class Item:
     results: Callable[[Records, Found, str], None]
     checked: bool = False
     """Whether ``make bench-check`` measures it."""
-
-
-def _thousand(value: float | None) -> float | None:
-    return None if value is None else value / 1000
 
 
 # ------------------------------------------------------------------ W1 to W5
@@ -126,8 +127,8 @@ def _throughput(records: Records, found: Found, size: str) -> None:
         whole = records.median(name, "events_per_s", mode=STREAM)
         by_flink = records.median(f"{name} {flink.STREAM}", "events_per_s")
         filtered = records.median(f"{name} {flink.FILTERED}", "events_per_s")
-        found.value(name, "thousand events/s, after the first", _thousand(rest), "k")
-        found.value(name, "Flink", _thousand(by_flink), "k")
+        found.value(name, "thousand events/s, after the first", rest, "k", per=1000)
+        found.value(name, "Flink", by_flink, "k", per=1000)
         found.ratio(name, "times Flink, after the first", rest, by_flink, target=4 if name == "W2" else 5)
         found.ratio(name, "times Flink with a filter", rest, filtered, target=2)
         found.ratio(name, "times Flink, whole run", whole, by_flink, target=2.5)
@@ -176,8 +177,8 @@ def _replay(records: Records, found: Found, size: str) -> None:
         memory = records.most(f"{name} {larger}", "peak_rss_mb", mode=mode)
         found.value(case, f"size {larger}", large, "s")
         found.ratio(case, f"{larger} over {size}", large, small, target=target, less=True)
-        memory_gb = None if memory is None else memory / 1024
-        found.value(case, "largest memory", memory_gb, "GB", target=None if target is None else 6, less=True)
+        target_memory = None if target is None else 6
+        found.value(case, "largest memory", memory, "GB", per=1024, target=target_memory, less=True)
 
 
 CORES = ("W1", "W2")
@@ -193,7 +194,7 @@ def _cores_steps(size: str) -> list[Step]:
 def _cores(records: Records, found: Found, size: str) -> None:
     for name in CORES:
         one, two = (records.median(f"{name}, {cores}", "rest_events_per_s", mode=STREAM) for cores in (1, 2))
-        found.value(name, "thousand events/s on one core", _thousand(one), "k")
+        found.value(name, "thousand events/s on one core", one, "k", per=1000)
         found.ratio(name, "on two cores", two, one, target=1.8)
 
 
@@ -218,10 +219,9 @@ def _state(records: Records, found: Found, size: str) -> None:
     first = others[0]
     for step, count in (*(("series", count) for count in others), ("largest", last)):
         case = f"{count:,}"
-        for name, field, unit in (("seconds", "seconds", "s"), ("written", "bytes_written", "MB")):
+        for name, field, unit, per in (("seconds", "seconds", "s", 1), ("written", "bytes_written", "MB", 10**6)):
             value, before = records.median(step, field, open=count), records.median("series", field, open=first)
-            scale = 1e6 if unit == "MB" else 1
-            found.value(case, name, None if value is None else value / scale, unit)
+            found.value(case, name, value, unit, per=per)
             if count > first:
                 target = 1.5 if count <= 10**6 else None
                 found.ratio(case, f"{name} over {first:,}", value, before, target=target, less=True)
@@ -280,12 +280,12 @@ def _rules(records: Records, found: Found, size: str) -> None:
         return records.median("rules", "rest_events_per_s", rules=count)
 
     fixed = records.median("rules", "rest_events_per_s", rules=0)
-    found.value("one fixed pattern", "thousand events/s, after the first", _thousand(fixed), "k")
+    found.value("one fixed pattern", "thousand events/s, after the first", fixed, "k", per=1000)
     for count in RULES:
         case = f"{count:,} rule" + "s" * (count > 1)
-        found.value(case, "thousand events/s, after the first", _thousand(rest(count)), "k")
+        found.value(case, "thousand events/s, after the first", rest(count), "k", per=1000)
         memory = records.most("rules", "peak_rss_mb", rules=count)
-        found.value(case, "largest memory", None if memory is None else memory / 1024, "GB")
+        found.value(case, "largest memory", memory, "GB", per=1024)
     found.ratio("1 rule", "times the fixed pattern", rest(1), fixed, target=1)
     found.ratio("1,000 rules", "cost over 100 rules", rest(100), rest(1_000), target=3, less=True)
     w6 = f"W6 {flink.STREAM}"
@@ -294,9 +294,9 @@ def _rules(records: Records, found: Found, size: str) -> None:
     found.ratio("100 rules", "times Flink (W6)", by_flink or more_than, seconds, target=20, bound=by_flink is None)
     case = f"{MANY_RULES:,} rules, size XS"
     many = records.median("many", "rest_events_per_s", rules=MANY_RULES)
-    found.value(case, "thousand events/s, after the first", _thousand(many), "k")
+    found.value(case, "thousand events/s, after the first", many, "k", per=1000)
     memory = records.most("many", "peak_rss_mb", rules=MANY_RULES)
-    found.value(case, "largest memory", None if memory is None else memory / 1024, "GB")
+    found.value(case, "largest memory", memory, "GB", per=1024)
 
 
 # ------------------------------------------------------------------ windows
@@ -311,7 +311,7 @@ def _windows(records: Records, found: Found, size: str) -> None:
     for name in WINDOWS:
         rest, by_spark = (records.median(name, "rest_events_per_s", mode=mode) for mode in ("asterism", "spark"))
         first, first_of_spark = (records.median(name, "first_batch_s", mode=mode) for mode in ("asterism", "spark"))
-        found.value(name, "thousand events/s, after the first", _thousand(rest), "k")
+        found.value(name, "thousand events/s, after the first", rest, "k", per=1000)
         found.ratio(name, "times Spark's own", rest, by_spark, target=1)
         found.ratio(name, "first micro-batch over Spark's", first, first_of_spark, target=1.5, less=True)
 
@@ -353,4 +353,3 @@ ITEMS = {
         Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores),
     )
 }
-assert set(LARGER) < set(SIZES)

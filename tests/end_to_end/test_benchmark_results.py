@@ -156,6 +156,77 @@ def test_an_item_without_records_has_no_results(item: Item, size: str) -> None:
     assert found.results == []
 
 
+@pytest.mark.parametrize(
+    ("item", "records", "case", "name", "text"),
+    [
+        (
+            "batch",
+            {"W1": [{"mode": "batch", "seconds": 1.5}, {"mode": "window", "seconds": 1.0}]},
+            "W1", "over the window query", "1.50 > 1.2",
+        ),
+        (
+            "batch",
+            {"W5": [{"mode": "batch", "seconds": 1.5}], "W5 flink batch": [{"seconds": 9.0}]},
+            "W5", "times Flink", "6.00 ≥ 5",
+        ),
+        (
+            "replay",
+            {"W1 M": [{"mode": "stream", "seconds": 5.0}], "W1 L": [{"mode": "stream", "seconds": 22.0}]},
+            "W1, stream", "L over M", "4.40 ≤ 4.5",
+        ),
+        ("replay", {"W1 L": [{"mode": "batch", "peak_rss_mb": 7168}]}, "W1, batch", "largest memory", "7.00 GB > 6"),
+        (
+            "state",
+            {"series": [{"open": 1_000, "bytes_written": 100}, {"open": 1_000_000, "bytes_written": 140}]},
+            "1,000,000", "written over 1,000", "1.40 ≤ 1.5",
+        ),
+        (
+            "state",
+            {"series": [{"open": 1_000, "seconds": 0.5}], "largest": [{"open": 10_000_000, "seconds": 2.0}]},
+            "10,000,000", "seconds over 1,000", "4.00",
+        ),
+        (
+            "cold_start",
+            {"cold": [{"case": "stream", "first": 6.0}, {"case": "spark", "first": 5.0}]},
+            "stream", "first over Spark's own", "1.20 ≤ 1.5",
+        ),
+        (
+            "rules",
+            {"rules": [{"rules": 100, "rest_events_per_s": 90}, {"rules": 1_000, "rest_events_per_s": 20}]},
+            "1,000 rules", "cost over 100 rules", "4.50 > 3",
+        ),
+        (
+            "rules",
+            {"rules": [{"rules": 0, "rest_events_per_s": 90}, {"rules": 1, "rest_events_per_s": 45}]},
+            "1 rule", "times the fixed pattern", "0.50 < 1",
+        ),
+        (
+            "windows",
+            {"sliding": [{"mode": "asterism", "rest_events_per_s": 9}, {"mode": "spark", "rest_events_per_s": 6}]},
+            "sliding", "times Spark's own", "1.50 ≥ 1",
+        ),
+        (
+            "latency",
+            {"idle": [{"mode": "asterism", "median_s": 0.6}, {"mode": "spark", "median_s": 0.2}]},
+            "micro-batch without events", "beyond Spark's own", "400 ms > 250",
+        ),
+        ("latency", {"match": [{"p99_s": 0.9}]}, "event to match in the sink", "99%", "0.90 s ≤ 1"),
+        (
+            "cores",
+            {
+                "W2, 1": [{"mode": "stream", "rest_events_per_s": 10}],
+                "W2, 2": [{"mode": "stream", "rest_events_per_s": 17}],
+            },
+            "W2", "on two cores", "1.70 < 1.8",
+        ),
+    ],
+)  # fmt: skip
+def test_targets(item: str, records: dict[str, list[dict[str, Any]]], case: str, name: str, text: str) -> None:
+    found = Found(item)
+    ITEMS[item].results(Records(records), found, "M")
+    assert {(result.case, result.name): str(result) for result in found.results}[case, name] == text
+
+
 def of_throughput(by_flink: dict[str, Any]) -> dict[str, Result]:
     found = Found("throughput")
     stream = {"mode": "stream", "round": 1, "rest_events_per_s": 2_000, "events_per_s": 1_000, "seconds": 3.0}
