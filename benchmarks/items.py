@@ -26,8 +26,8 @@ class Step:
     arguments: tuple[str, ...]
     limit: float = 3600
     """Seconds after which it is ended."""
-    cpus: str = ""
-    """The CPUs that it may use, as in ``taskset --cpu-list``; empty: all."""
+    cpus: int = 0
+    """How many CPUs it may use; 0: all."""
     checked: bool = True
     """Whether ``make bench-check`` runs it: it gives ratios, and takes little time."""
 
@@ -89,7 +89,7 @@ class Item:
 # ------------------------------------------------------------------ W1 to W5
 
 
-def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, cpus: str = "") -> Step:
+def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, cpus: int = 0) -> Step:
     arguments = ("--size", size, "--workloads", workload, "--modes", modes, "--runs", str(runs), *more)
     return Step(name, "benchmarks.throughput", arguments, cpus=cpus)
 
@@ -186,8 +186,8 @@ CORES = ("W1", "W2")
 
 def _cores_steps(size: str) -> list[Step]:
     return [
-        _measure(f"{name}, {cores}", size, name, STREAM, "--cores", str(cores), runs=2, cpus=cpus)
-        for name, (cores, cpus) in product(CORES, ((1, "0"), (2, "0,1")))
+        _measure(f"{name}, {cores}", size, name, STREAM, "--cores", str(cores), runs=2, cpus=cores)
+        for name, cores in product(CORES, (1, 2))
     ]
 
 

@@ -55,9 +55,9 @@ class Measurements:
     def of(self, item: Item) -> list[Result]:
         """The results of an item; its programs run unless they have."""
         steps = [step for step in item.steps(self.size) if step.checked or not self.check]
-        if flink.library() is None and any(step.module == FLINK for step in steps):
-            self.say(f"{item.name}: without Flink, whose jars are not there (see benchmarks/README.md)")
-            steps = [step for step in steps if step.module != FLINK]
+        for reason in sorted({reason for step in steps if (reason := _missing(step))}):
+            self.say(f"{item.name}: {reason}")
+        steps = [step for step in steps if not _missing(step)]
         found: dict[str, list[dict[str, Any]]] = {}
         dates, busy = [], []
         for number, step in enumerate(steps, 1):
@@ -87,7 +87,8 @@ class Measurements:
         begin = time.monotonic()
         command = [sys.executable, "-m", step.module, *step.arguments]
         if step.cpus:
-            command = ["taskset", "--cpu-list", step.cpus, *command]
+            cpus = sorted(os.sched_getaffinity(0))[: step.cpus]
+            command = ["taskset", "--cpu-list", ",".join(map(str, cpus)), *command]
         records: list[dict[str, Any]] = []
         with (
             log.open("w") as errors,
@@ -116,6 +117,15 @@ class Measurements:
             return None
         date = datetime.now(UTC).date().isoformat()
         return {"command": command, "date": date, "seconds": round(seconds), "busy": busy, "records": records}
+
+
+def _missing(step: Step) -> str | None:
+    """What a program needs and the machine does not have."""
+    if step.module == FLINK and flink.library() is None:
+        return "without Flink, whose jars are not there (see benchmarks/README.md)"
+    if step.cpus and (shutil.which("taskset") is None or len(os.sched_getaffinity(0)) < step.cpus):
+        return f"not measured on {step.cpus} CPUs: it needs them, and taskset"
+    return None
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,6 +1,7 @@
 """Results of the benchmarks: how they follow from records, how they are stored, shown and compared."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -259,12 +260,14 @@ def test_a_flink_that_was_stopped_gives_a_bound() -> None:
 # ------------------------------------------------------------------ programs
 
 PROGRAM = """
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 print("a line that is not a record")
 if sys.argv[1] == "fails":
     sys.exit("the reason")
 if sys.argv[1] == "hangs":
     time.sleep(60)
+if sys.argv[1] == "cpus":
+    sys.argv[1] = len(os.sched_getaffinity(0))
 with pathlib.Path(sys.argv[2]).open("a") as runs:
     runs.write("run ")
 print(json.dumps({"value": float(sys.argv[1])}))
@@ -318,6 +321,26 @@ def test_a_program_that_fails_is_reported_and_the_others_run(tmp_path: Path, ite
     assert [result.value for result in measured.of(item("fails", "2"))] == [2]
     assert measured.failed == ["test: step 0"]
     assert any("FAILED (status 1)" in text and "| the reason" in text for text in said)
+
+
+def test_without_flink_its_programs_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flink, "library", lambda: None)
+    said: list[str] = []
+    measured = run.Measurements(tmp_path / "out", "S", said.append)
+    steps = [Step("W1 flink", "benchmarks.flink", ())]
+    assert measured.of(Item("test", "for tests", lambda size: steps, lambda records, found, size: None)) == []
+    assert measured.failed == []
+    assert said == ["test: without Flink, whose jars are not there (see benchmarks/README.md)"]
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="there is no taskset")
+def test_a_program_can_be_limited_to_one_cpu(tmp_path: Path, item: Callable[..., Item]) -> None:
+    limited = replace(item("cpus").steps("S")[0], cpus=1)
+    found: list[Records] = []
+    measurements(tmp_path).of(
+        Item("test", "for tests", lambda size: [limited], lambda records, _, size: found.append(records))
+    )
+    assert found[0].of_step["step 0"] == [{"value": 1.0}]
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path, item: Callable[..., Item]) -> None:
