@@ -35,6 +35,7 @@ from benchmarks.items import FLINK, ITEMS, Found, Item, Records, Step
 from benchmarks.results import Comparison, Result
 
 REPOSITORY = harness.HERE.parent
+LEAST_MEMORY = 2**30
 _SHOWN = ("seconds", "first", "more_than_s", "rest_events_per_s", "median_s", "p99_s")
 
 
@@ -96,9 +97,9 @@ class Measurements:
                 command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             ) as process,
         ):
-            timer = threading.Timer(step.limit, _end, [process])
-            timer.start()
+            watch = Watch(process, step.limit)
             try:
+                watch.start()
                 assert process.stdout is not None
                 for line in process.stdout:
                     if not line.startswith("{"):  # of a library
@@ -108,15 +109,19 @@ class Measurements:
                     self.say(f"  {_brief(record)}")
                 status = process.wait()
             finally:
-                timer.cancel()
+                watch.done.set()
                 _end(process)
-        seconds = time.monotonic() - begin
         if status:
-            reason = f"ended after {step.limit:.0f} s" if seconds >= step.limit else f"status {status}"
-            self.say(f"  FAILED ({reason}): {' '.join(command)}\n{_tail(log)}")
+            self.say(f"  FAILED ({watch.reason or f'status {status}'}): {' '.join(command)}\n{_tail(log)}")
             return None
         date = datetime.now(UTC).date().isoformat()
-        return {"command": command, "date": date, "seconds": round(seconds), "busy": busy, "records": records}
+        return {
+            "command": command,
+            "date": date,
+            "seconds": round(time.monotonic() - begin),
+            "busy": busy,
+            "records": records,
+        }
 
 
 def _missing(step: Step) -> str | None:
@@ -126,6 +131,36 @@ def _missing(step: Step) -> str | None:
     if step.cpus and (shutil.which("taskset") is None or len(os.sched_getaffinity(0)) < step.cpus):
         return f"not measured on {step.cpus} CPUs: it needs them, and taskset"
     return None
+
+
+class Watch(threading.Thread):
+    """Ends a program that takes too long, or almost all memory of the machine."""
+
+    def __init__(self, process: subprocess.Popen[str], limit: float) -> None:
+        super().__init__(daemon=True)
+        self.process, self.limit = process, limit
+        self.done = threading.Event()
+        self.reason: str | None = None
+        """Why the program was ended."""
+
+    def run(self) -> None:
+        deadline = time.monotonic() + self.limit
+        while not self.done.wait(0.5):
+            if time.monotonic() > deadline:
+                self.reason = f"ended after {self.limit:.0f} s"
+            elif _available_memory() < LEAST_MEMORY:
+                self.reason = f"ended, because the machine had less than {LEAST_MEMORY // 2**20} MB of memory left"
+            if self.reason:
+                _end(self.process)
+                return
+
+
+def _available_memory() -> int:
+    """Bytes; elsewhere than on Linux, more than enough."""
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return sys.maxsize
+    return next(int(line.split()[1]) << 10 for line in meminfo.read_text().splitlines() if "MemAvailable" in line)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -272,4 +307,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the running program is ended, too
     sys.exit(main())

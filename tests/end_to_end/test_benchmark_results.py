@@ -323,6 +323,16 @@ def test_a_program_that_fails_is_reported_and_the_others_run(tmp_path: Path, ite
     assert any("FAILED (status 1)" in text and "| the reason" in text for text in said)
 
 
+def test_a_program_that_takes_all_memory_is_ended(
+    tmp_path: Path, item: Callable[..., Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LEAST_MEMORY", 2**60)
+    said: list[str] = []
+    measured = run.Measurements(tmp_path / "out", "S", said.append)
+    assert measured.of(item("hangs")) == []
+    assert any("FAILED (ended, because the machine had less than" in text for text in said)
+
+
 def test_without_flink_its_programs_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flink, "library", lambda: None)
     said: list[str] = []
