@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import zipfile
@@ -25,6 +24,7 @@ from benchmarks import harness
 VERSION = "2.3.0"
 HERE = Path(__file__).parent
 CACHE = harness.HERE / "data" / "flink"
+_LIBRARY = Path("pyflink", "lib")
 _DIST = f"flink-dist-{VERSION}.jar"
 # What Flink's own scripts open to it.
 _OPENED = (
@@ -59,28 +59,21 @@ VARIANTS = {
 
 def library() -> Path | None:
     """The folder of Flink's jars; None: they are not there."""
-    folders = [Path(os.environ["FLINK_LIB"])] if "FLINK_LIB" in os.environ else list(CACHE.glob("**/pyflink/lib"))
-    return next((folder for folder in folders if (folder / _DIST).exists()), None)
+    folder = Path(os.environ.get("FLINK_LIB", CACHE / _LIBRARY))
+    return folder if (folder / _DIST).exists() else None
 
 
 def download() -> Path:
-    """Download the package of Flink's jars (some 200 MB) into ``benchmarks/data/flink``; returns the folder of the jars."""
+    """Download the package of Flink's jars (330 MB) into ``benchmarks/data/flink``; returns the folder of the jars."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         package = f"apache-flink-libraries=={VERSION}"
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", scratch, package]
-        subprocess.run(command, check=True, stdout=sys.stderr)
-        (archive,) = Path(scratch).iterdir()
-        if archive.suffix == ".whl":
-            with zipfile.ZipFile(archive) as wheel:
-                wheel.extractall(CACHE)
-        else:
-            with tarfile.open(archive) as source:
-                source.extractall(CACHE, filter="data")
-    found = library()
-    if found is None:
-        raise SystemExit(f"{archive.name} does not contain {_DIST}")
-    return found
+        options = ("--no-deps", "--only-binary", ":all:", "--dest", scratch)
+        subprocess.run([sys.executable, "-m", "pip", "download", *options, package], check=True, stdout=sys.stderr)
+        (wheel,) = Path(scratch).iterdir()
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(CACHE)
+    return CACHE / _LIBRARY
 
 
 def build(library: Path, classes: Path) -> None:
