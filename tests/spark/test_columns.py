@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +23,7 @@ from asterism import (
     window,
 )
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.spark.row_schemas import arrow_schema
 
 pytestmark = pytest.mark.spark
 
@@ -44,6 +47,23 @@ def streams(spark: SparkSession, folder: Path) -> list[KeyedStream]:
     plain = "ts TIMESTAMP, who STRING, kind STRING"
     found = (spark.read.schema(plain).parquet(str(folder)), spark.readStream.schema(plain).parquet(str(folder)))
     return [KeyedStream(df.toDF(*NAMES.values()), NAMES["who"], NAMES["ts"]) for df in found]
+
+
+def test_columns_have_the_types_in_which_spark_passes_them_to_python(spark: SparkSession) -> None:
+    df = spark.sql("""
+        SELECT true AS a, 1Y AS b, 1S AS c, 1 AS d, 1L AS e, float(1) AS f, 1D AS g, 1.5 AS h, 'x' AS i, X'00' AS j,
+            current_date() AS k, current_timestamp() AS l, TIMESTAMP_NTZ '2025-01-01' AS m,
+            array(current_timestamp(), NULL) AS n, map('x', current_timestamp()) AS o,
+            named_struct('x', 1, 'y', NULLIF(1, 1)) AS p, INTERVAL '1' DAY AS q
+    """)
+
+    def schema(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"schema": [batch.schema.serialize().to_pybytes()]})
+
+    (row,) = df.mapInArrow(schema, "schema BINARY").collect()
+    passed, found = pa.ipc.read_schema(pa.py_buffer(row.schema)), arrow_schema(spark, df.schema)
+    assert dict(zip(found.names, found.types, strict=True)) == dict(zip(passed.names, passed.types, strict=True))
 
 
 def run(made: Any, output: str, checkpoint: Path, **options: Any) -> list[Any]:

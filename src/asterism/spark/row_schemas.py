@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from asterism.arguments import expect, shown
 from asterism.columns.time import MILLISECONDS, TIME_UNIT
@@ -37,7 +37,9 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
     """The Arrow schema in which Spark passes these columns to Python. Its metadata has the session's time zone and the unit
     of event times that are integers.
     """
-    arrow: pa.Schema = spark.createDataFrame([], schema).toArrow().schema
+    # Not toArrow() of an empty DataFrame, which is a job with a Python process on an executor.
+    large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+    arrow = to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     # Other metadata of the columns is dropped: it must not affect whether a query fits a checkpoint.
     return pa.schema(
