@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -91,8 +91,8 @@ def run(
         with signals.Drain() as end:
             with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
                 query = start(False, end=end.place if drain and not follows else None, availableNow=True)
-            _end_after_last_data(query, end)
-        query.awaitTermination()
+            with _ending_after_last_data(query, end):
+                query.awaitTermination()
         if not drain or any(_ends(query.lastProgress).values()):
             return None
         if len(_operators(query)) > 1 and not signals.is_seen():
@@ -130,11 +130,31 @@ def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     return query
 
 
-def _end_after_last_data(query: StreamingQuery, end: signals.Drain) -> None:
-    """Tell the control source of a query when its other sources are exhausted, until the query ends. Return earlier if there are
-    upstream operators, whose control sources this does not reach, or if the session keeps no progress of queries.
+@contextmanager
+def _ending_after_last_data(query: StreamingQuery, end: signals.Drain) -> Iterator[None]:
+    """Inside the block, a thread tells the control source of a query when its other sources are exhausted. The block can thus
+    wait for the query with a single call, which matters on Spark Connect, where each call is a remote one.
     """
-    while not query.awaitTermination(_SECONDS):  # type: ignore[arg-type] # fractions are accepted, too
+    ended = threading.Event()
+
+    def answer() -> None:
+        with closing(end), suppress(Exception):  # the owner of the query gets its exception
+            _answer(query, end, ended)
+
+    thread = threading.Thread(target=answer, name="asterism end of input", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _answer(query: StreamingQuery, end: signals.Drain, ended: threading.Event) -> None:
+    """Answer the control source until the query has *ended*. Return earlier if there are upstream operators, whose control
+    sources this does not reach, or if the session keeps no progress of queries.
+    """
+    while not ended.wait(_SECONDS):
         number = end.asked()
         if number is None:
             continue

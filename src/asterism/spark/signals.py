@@ -92,6 +92,10 @@ class Drain:
         return str(self._path)
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer no more: a reader that waits, and those that ask later, continue without an answer."""
         shutil.rmtree(self._path, ignore_errors=True)
 
     def asked(self) -> int | None:
