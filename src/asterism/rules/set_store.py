@@ -30,12 +30,21 @@ many of its own logs.
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""A scheme of at least two letters: a single one is a drive of Windows."""
+_S3 = re.compile("^s3[an]:")
 _RESTORE = "restore the folder that belongs to the checkpoint"
 _T = TypeVar("_T")
 
 
+def is_path(location: str) -> bool:
+    """Whether this is a path, not a URI."""
+    return _URI.match(location) is None
+
+
 class FolderStore:
-    """Stores sets of processors in a folder: a path, or a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``).
+    """Stores sets of processors in a folder: a path, or a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``,
+    ``abfss://``); also with the schemes of Hadoop for S3 (``s3a://``).
 
     * ``sets/<number>.json``: the sets
     * ``retained.json``: the numbers of the sets that may still be in force
@@ -60,10 +69,17 @@ class FolderStore:
 
     def _open(self) -> fs.FileSystem:
         if self._files is None:
-            if "://" in self.location or self.location.startswith("file:"):
-                self._files, self._folder = fs.FileSystem.from_uri(self.location)
-            else:
+            if is_path(self.location):
                 self._files, self._folder = fs.LocalFileSystem(), self.location
+            else:
+                try:
+                    self._files, self._folder = fs.FileSystem.from_uri(_S3.sub("s3:", self.location))
+                except pa.ArrowInvalid as error:
+                    raise StateError(
+                        f"a store of pattern processors cannot be in {self.location}",
+                        str(error),
+                        "store=folder, which all machines see: a path, file:, hdfs:, s3:, gs: or abfss:",
+                    ) from None
         return self._files
 
     def local_folder(self) -> str | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
@@ -25,7 +27,7 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
-from asterism.rules.set_store import STORE, FolderStore, SingleSetStore
+from asterism.rules.set_store import STORE, FolderStore, SingleSetStore, is_path
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -101,7 +103,7 @@ class PatternProcessorStream:
                 "pattern processors require a store for their sets",
                 hint="CEP.pattern_processors(..., store=folder)",
             )
-        return self._unpacked(FolderStore(self.store), name, names)
+        return self._unpacked(self._store(None), name, names)
 
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
@@ -182,6 +184,15 @@ class PatternProcessorStream:
             raise StreamDefinitionError(
                 "the checkpoint is required to find the store of the query", hint="status(checkpoint=...)"
             )
+        if is_path(location) and not Path(location).is_absolute():
+            # Executors have another working directory.
+            if is_remote():
+                raise StreamDefinitionError(
+                    f"the path of the store is relative: {location}",
+                    "On Spark Connect, the processes of a query have other working directories than this one.",
+                    'checkpoint="/an/absolute/path", or a URI',
+                )
+            location = str(Path(location).absolute())
         return FolderStore(location)
 
     @staticmethod
