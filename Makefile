@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance trace fuzz bench bench-check nemesis soak docs format clean
+.PHONY: help setup demo test lint types unit conformance trace fuzz bench bench-check nemesis cluster soak docs format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench-check: setup ## compare the ratios of the benchmarks with those stored in 
 
 nemesis: setup ## kill, stop and disturb queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
 	$(BIN)/python -m tests.nemesis $(ARGS)
+
+cluster: setup ## all workloads on a standalone cluster whose workers are killed; ARGS="--size S"
+	$(BIN)/python -m tests.cluster $(ARGS)
 
 soak: setup ## a day's events in an hour; memory and state must not grow; ARGS="--minutes 5"
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,11 +75,21 @@ def message_of(error: AsterismError) -> str:
     return f"{type(error).__name__}\n{error}"
 
 
-def until(condition: Callable[[], object], query: Any = None) -> None:
+def until(condition: Callable[[], object], query: Any = None, *, seconds: float = SOON) -> None:
     """Wait until *condition* holds; a streaming query that has ended meanwhile tells why."""
-    end = time.monotonic() + SOON
+    end = time.monotonic() + seconds
     while not condition():
         if query is not None and not query.isActive:
             raise AssertionError("the query has ended") from query.exception()
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.01)
+
+
+def kill_session(session: int) -> None:
+    """Kill all processes of a session, except this one, by ``kill -9``."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(process.name)) == session and int(process.name) != os.getpid():
+                os.kill(int(process.name), signal.SIGKILL)
+        except ProcessLookupError:
+            continue

@@ -26,7 +26,7 @@ from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state_store import StateStore
 from asterism.rules.interfaces import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
 from asterism.spark.host import OperatorHost
-from tests.kit import until
+from tests.kit import kill_session, until
 from tests.nemesis.queries import QUERIES, SECONDS, Query
 from tests.nemesis.replay import insert, write
 from tests.spark.rules import INTERVAL, Watch, e, rule
@@ -83,15 +83,18 @@ def sinks(query: Query) -> dict[str, Any]:
 
 
 def arm(folder: Path, point: str) -> None:
-    """From now on whoever comes to *point* stays there."""
-    (folder / f"hold at {point}").touch()
+    """From now on whoever comes to *point* stays there, until the file is removed."""
+    hold_mark(folder, point).touch()
 
 
 def hold(folder: Path, point: str) -> None:
-    if (folder / f"hold at {point}").exists():
+    while hold_mark(folder, point).exists():
         held(folder, point).touch()
-        while True:
-            time.sleep(60)
+        time.sleep(0.1)
+
+
+def hold_mark(folder: Path, point: str) -> Path:
+    return folder / f"hold at {point}"
 
 
 def held(folder: Path, point: str) -> Path:
@@ -126,13 +129,7 @@ def holding(folder: Path) -> Iterator[None]:
 
 def kill_everything() -> None:
     """This program with Spark and all workers: whatever belongs to its session."""
-    mine = os.getsid(0)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(process.name)) == mine and int(process.name) != os.getpid():
-                os.kill(int(process.name), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    kill_session(os.getsid(0))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,0 +1,105 @@
+"""A client of Spark Connect: ``python -m tests.cluster.over_connect URL FOLDER NAME:RUNS...`` runs the queries of these names.
+
+A program of its own, because a process is a client of Spark Connect or has a classic session, not both. Sinks write each
+micro-batch to a folder of their output, because they run in a process of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism import CEP, CountTrigger, EventTimeTrigger, KeyedStream, TumblingWindows, WindowedStream, window
+from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.rules.processor import PatternProcessor
+from asterism.spark.execution import Sink
+from asterism.spark.rules import PatternProcessorStream
+from tests.spark.streams import ABSENCE, FUNNEL, STRICT, events, stream_of, write_files
+
+EVENTS = 600
+AGGREGATES = ["sum(price) AS total", "count(*) AS n"]
+OUTPUTS = {
+    "pattern": ("matches", "timed_out", "late"),
+    "rules": ("matches", "errors"),
+    "windows": ("results", "late"),
+    "composed": ("results",),
+}
+"""The outputs of each query that go to sinks."""
+
+
+def rules_of(stream: KeyedStream, file: Path) -> PatternProcessorStream:
+    rules = [PatternProcessor("funnel", 1, FUNNEL), PatternProcessor("strict", 1, STRICT, key=("kind",))]
+    file.write_text(json.dumps([rule.to_dict() for rule in rules]))
+    return CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(file))
+
+
+def windows_of(stream: KeyedStream) -> WindowedStream:
+    trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
+    return window(stream, TumblingWindows.of(timedelta(seconds=30)), trigger=trigger)
+
+
+def composed_of(stream: KeyedStream) -> WindowedStream:
+    """Windows over the matches of a pattern."""
+    matches = CEP.pattern(stream, FUNNEL).select("match_time", "LAST(b.price) AS price")
+    return window(KeyedStream(matches, key="user", time="match_time"), TumblingWindows.of(timedelta(minutes=1)))
+
+
+def sinks(folder: Path, outputs: Sequence[str]) -> dict[str, Sink]:
+    def sink(output: str) -> Sink:
+        path = str(folder / output)
+
+        def write(df: DataFrame, batch_id: int) -> None:
+            df.write.mode("overwrite").parquet(f"{path}/batch={batch_id}")
+
+        return write
+
+    return {output: sink(output) for output in outputs}
+
+
+def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
+    """Read the events in some runs, each of which continues from the checkpoint of the previous one. The last one ends the
+    input.
+    """
+    options: dict[str, Any] = {"aggregate": AGGREGATES} if name in ("windows", "composed") else {}
+    table = events(EVENTS)
+    size = EVENTS // runs
+    for number in range(runs):
+        write_files(table.slice(number * size, size), folder / "in", [size // 2], first=2 * number)
+        stream = stream_of(spark, folder / "in")
+        found: Any = {
+            "pattern": lambda stream=stream: CEP.pattern(stream, FUNNEL),
+            "rules": lambda stream=stream: rules_of(stream, folder / "rules.json"),
+            "windows": lambda stream=stream: windows_of(stream),
+            "composed": lambda stream=stream: composed_of(stream),
+        }[name]()
+        last = number == runs - 1
+        found.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=last, **options)
+
+
+def another_query(spark: SparkSession, folder: Path) -> None:
+    """It is started from the checkpoint of the pattern."""
+    stream = CEP.pattern(stream_of(spark, folder / "in"), ABSENCE)
+    stream.run(sinks(folder / "other", ["matches"]), checkpoint=str(folder / "checkpoint"))
+
+
+def main(url: str, folder: Path, names: list[str]) -> None:
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for text in names:
+        name, _, runs = text.partition(":")
+        run(spark, name, folder / name, int(runs))
+    try:
+        another_query(spark, folder / "pattern")
+    except Exception as error:
+        (folder / "error").write_text(f"{type(error).__name__}: {error}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

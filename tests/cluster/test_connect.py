@@ -1,0 +1,64 @@
+"""Queries over Spark Connect give the results of a classic session over a table, also after a restart from the checkpoint."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism import CEP, KeyedStream
+from tests.cluster.over_connect import AGGREGATES, EVENTS, OUTPUTS, composed_of, rules_of, windows_of
+from tests.cluster.processes import Process, connect_server
+from tests.spark.streams import FUNNEL, events
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
+RUNS = dict.fromkeys(OUTPUTS, 2) if LONG else {"pattern": 2, "rules": 1, "windows": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the outputs of all queries."""
+    found = tmp_path_factory.mktemp("connect")
+    with connect_server(found) as server:
+        port = server.wait_for_line(r"Spark Connect server started at: \S+:(\d+)")
+        names = [f"{name}:{runs}" for name, runs in RUNS.items()]
+        arguments = [f"sc://127.0.0.1:{port}", str(found), *names]
+        with Process(found, "client", sys.executable, "-m", "tests.cluster.over_connect", *arguments) as client:
+            client.wait()
+    return found
+
+
+def rows(df: DataFrame) -> list[str]:
+    return sorted(str(row) for row in df.select(sorted(df.columns)).collect())
+
+
+def expected(stream: KeyedStream, name: str, file: Path) -> dict[str, DataFrame]:
+    """The outputs that have rows, over a table."""
+    if name == "pattern":
+        pattern = CEP.pattern(stream, FUNNEL)
+        return {"matches": pattern.matches, "timed_out": pattern.timed_out}
+    if name == "rules":
+        return {"matches": rules_of(stream, file).output("matches")}
+    windows = windows_of(stream) if name == "windows" else composed_of(stream)
+    return {"results": windows.aggregate(AGGREGATES)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_results_are_those_of_a_classic_session(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
+    stream = KeyedStream(spark.createDataFrame(events(EVENTS)), key="user", time="ts")
+    outputs = expected(stream, name, tmp_path / "rules.json")
+    for output in OUTPUTS[name]:
+        found = rows(spark.read.parquet(str(folder / name / output)).drop("batch"))
+        assert found == (rows(outputs[output]) if output in outputs else [])
+        assert bool(found) == (output in outputs)
+
+
+def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> None:
+    message = (folder / "error").read_text()
+    assert message.startswith("StreamingQueryException: ")
+    assert "StateError: the checkpoint belongs to another query\n  These must be the same: the pattern" in message
+    assert "Hint: use a new checkpoint location, or run the query that created the checkpoint" in message
