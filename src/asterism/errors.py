@@ -6,9 +6,9 @@
     ├── PatternError               a pattern; if it was read from JSON, ``path`` is the position
     │   ├── MalformedPatternError      it has no meaning (Flink: MalformedPatternException)
     │   └── PatternFormatError         its JSON form is not well formed, or cannot express it
-    ├── ExpressionError            SQL text of a condition or a measure
+    ├── ExpressionError            SQL text of a condition, a measure or a row pattern
     │   ├── ExpressionSyntaxError      it cannot be parsed, or uses unsupported syntax
-    │   ├── ColumnNotFoundError        it names a column that the events do not have
+    │   ├── ColumnNotFoundError        it names a column or a variable that does not exist
     │   └── ExpressionTypeError        its types do not match, or a condition is not Boolean
     ├── StreamDefinitionError      a keyed stream or a query that cannot be built
     ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
@@ -34,6 +34,7 @@ PACKAGE_FOLDER = str(Path(__file__).parent)
 """The folder of this library; code outside of it is user code."""
 MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote external input
 MAX_DETAIL = 20_000
+MAX_SHOWN = 200  # characters of a text or of a line in which a position is marked
 
 
 def printable(text: str) -> str:
@@ -114,16 +115,37 @@ class PatternFormatError(PatternError):
 
 
 class ExpressionError(AsterismError):
-    """A problem of the SQL of a condition or a measure."""
+    """A problem of the SQL of a condition, a measure or a row pattern."""
+
+    position: int | None = None
+    """where the problem is in the text (from 0), if that is known; not kept when the error is pickled"""
 
     @classmethod
     def at(cls, problem: str, text: str, position: int | None = None, hint: str | None = None) -> Self:
-        """Build the message and, if *position* (from 0) is known, mark it in the text."""
-        shown = _shortened(text, 200)
-        detail = shown
-        if position is not None and 0 <= position <= len(shown) and "\n" not in shown:
-            detail += "\n" + " " * len(printable(shown[:position])) + "^"
-        return cls(problem, detail, hint)
+        """Build the message and, if *position* (from 0) is known, mark it in the text. Of a text of several lines, or a long
+        one, the line with the position is shown.
+        """
+        detail = shown = _shortened(text, MAX_SHOWN)
+        if position is not None and 0 <= position <= len(text):
+            if position > len(shown) or "\n" in text:
+                begin = text.rfind("\n", 0, position) + 1
+                line, column = text.count("\n", 0, position) + 1, position - begin
+                end = text.find("\n", position)
+                whole = text[begin : end if end >= 0 else len(text)]
+                left = max(0, column - MAX_SHOWN // 2)
+                shown = ("... " if left else "") + _shortened(whole[left:], MAX_SHOWN)
+                column_shown = column - left + (4 if left else 0)
+                detail = f"line {line}, column {column + 1}\n{shown}"
+            else:
+                column_shown = position
+            detail += "\n" + " " * len(printable(shown[:column_shown])) + "^"
+        error = cls(problem, detail, hint)
+        error.position = position
+        return error
+
+    def moved(self, text: str, begin: int) -> Self:
+        """This error of an expression that begins at *begin* of a larger text, for which *text* is shown."""
+        return self.at(self.message, text, begin + (self.position or 0), self.hint)
 
 
 class ExpressionSyntaxError(ExpressionError):
@@ -140,7 +162,7 @@ class ExpressionSyntaxError(ExpressionError):
 
 
 class ColumnNotFoundError(ExpressionError):
-    """The text refers to a column that the events do not have."""
+    """The text refers to a column or a variable that does not exist."""
 
     @classmethod
     def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:

@@ -141,6 +141,25 @@ class _CallsParser(_Parser):
     """Keeps calls of aggregate functions as written, too, with FILTER and IGNORE NULLS around them."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    prefixes: Collection[str] = ()
+    """words before a call, in lower case; see :func:`parse`"""
+
+    def _parse_unary(self) -> exp.Expr | None:
+        """Read the word before a call, as in ``FINAL LAST(a.x)``."""
+        word, following = self._curr, self._next
+        if not word or not following or word.text.lower() not in self.prefixes or word.token_type in _NAMES[1:]:
+            return super()._parse_unary()
+        if not _WORD.fullmatch(following.text) or following.token_type in _NAMES[1:]:
+            return super()._parse_unary()
+        self._advance()
+        node: exp.Expr | None = super()._parse_unary()
+        inner = node.this if isinstance(node, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)) else node
+        inner = inner.this if isinstance(inner, exp.Filter) else inner
+        if not isinstance(inner, exp.Anonymous):
+            raise ExpressionSyntaxError.at(f"{word.text.upper()} must be followed by a call", self.sql, word.start)
+        call = exp.Anonymous(this=word.text, expressions=[node])
+        call.meta.update(prefix=True, start=word.start, call_end=self._prev.end + 1)
+        return call
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """Store the end of a call, with its suffixes, in the node."""
@@ -171,11 +190,44 @@ class _CallsDialect(_Dialect):
 _SETTING = re.compile(r"\$\{\S+?\}")
 
 
-def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
+def tokenize(text: str, what: str = "expression", limit: int = MAX_TEXT) -> list[Token]:
+    """The tokens of a text, in which nothing is skipped but spaces and comments.
+
+    :param what: what the text is, for messages
+    :param limit: the maximum number of characters
+    """
+    if len(text) > limit:
+        article = "an" if what.startswith("e") else "a"
+        problem = f"{article} {what} of {len(text)} characters is too long (limit {limit})"
+        raise ExpressionSyntaxError.at(problem, text)
+    half = re.search("[\ud800-\udfff]", text)
+    if half is not None:
+        raise ExpressionSyntaxError.at(f"the {what} contains an unpaired surrogate", text, half.start())
+    setting = _SETTING.search(text)
+    if setting is not None:
+        raise ExpressionSyntaxError.at(
+            "Spark replaces ${...} with a setting before it parses the SQL", text, setting.start(), "'$' || '{...}'"
+        )
+    try:
+        tokens = list(_Dialect().tokenize(text))
+    except TokenError:
+        raise ExpressionSyntaxError.at(f"the {what} cannot be parsed", text, hint="is every string closed?") from None
+    end = 0
+    for token in tokens:
+        if token.start > end:
+            _check_between(text, end, token.start)
+        end = max(end, token.end + 1)
+    _check_between(text, end, len(text))
+    return tokens
+
+
+def parse(text: str, aggregates: Collection[str] = (), prefixes: Collection[str] = ()) -> exp.Expr:
     """Parse one expression into a syntax tree of supported nodes only.
 
     :param aggregates: names of functions, in lower case, whose calls are kept as ``Anonymous`` nodes, with DISTINCT in them
         and FILTER and IGNORE NULLS around them; if empty, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are nodes of their own
+    :param prefixes: those of *aggregates* that are words before a call: ``FINAL LAST(a.x)`` is an ``Anonymous`` node with the
+        call as its only argument, marked by ``prefix`` in its metadata
 
     >>> parse("price > 1 2")
     Traceback (most recent call last):
@@ -184,21 +236,14 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
       price > 1 2
                 ^
     """
-    if len(text) > MAX_TEXT:
-        raise ExpressionSyntaxError.at(f"an expression of {len(text)} characters is too long (limit {MAX_TEXT})", text)
-    half = re.search("[\ud800-\udfff]", text)
-    if half is not None:
-        raise ExpressionSyntaxError.at("the expression contains an unpaired surrogate", text, half.start())
-    setting = _SETTING.search(text)
-    if setting is not None:
-        raise ExpressionSyntaxError.at(
-            "Spark replaces ${...} with a setting before it parses the SQL", text, setting.start(), "'$' || '{...}'"
-        )
+    tokens = tokenize(text)
     dialect = _CallsDialect() if aggregates else _Dialect()
+    parser = dialect.parser()
+    if prefixes:
+        parser.prefixes = prefixes  # type: ignore[attr-defined]  # a _CallsParser
     try:
-        tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
-        trees = dialect.parser().parse(tokens, text)
+        trees = parser.parse(tokens, text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
@@ -210,10 +255,6 @@ def parse(text: str, aggregates: Collection[str] = ()) -> exp.Expr:
         raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
     except RecursionError:
         raise ExpressionSyntaxError.at("the expression is nested too deeply", text) from None
-    except TokenError:
-        raise ExpressionSyntaxError.at(
-            "the expression cannot be parsed", text, hint="is every string closed?"
-        ) from None
     except _PARSER_BUGS as error:
         raise ExpressionSyntaxError.at(f"the expression cannot be parsed ({type(error).__name__})", text) from None
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
@@ -257,7 +298,7 @@ _PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     """Reject what would exceed the recursion limit of the parser, and what the parser accepts although Spark does not."""
-    depth = cases = run = end = 0
+    depth = cases = run = 0
     before = None
     for token in tokens:
         kind = token.token_type
@@ -273,10 +314,6 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a JSON path, and logs errors in it
             raise ExpressionSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
         before = kind
-        if token.start > end:
-            _check_between(text, end, token.start)
-        end = max(end, token.end + 1)
-    _check_between(text, end, len(text))
 
 
 def _check_between(text: str, begin: int, end: int) -> None:

@@ -1,0 +1,257 @@
+"""The syntax tree of a MATCH_RECOGNIZE clause.
+
+Nodes keep where they begin in the text of the clause, for messages; positions do not count when nodes are compared. ``str`` of a
+pattern is its text in a normal form.
+
+>>> str(Quantified(Concatenation((Variable("A"), Variable("B"))), 1, None, greedy=False))
+'(A B)+?'
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+# ---------------------------------------------------------------------------------------------------- patterns
+
+
+@dataclass(frozen=True, slots=True)
+class PatternNode:
+    """A part of a pattern."""
+
+    start: int = field(default=0, compare=False, repr=False, kw_only=True)
+    """where it begins in the text of the clause"""
+
+    @property
+    def parts(self) -> tuple[PatternNode, ...]:
+        return ()
+
+    def walk(self) -> Iterator[PatternNode]:
+        """This node and all nodes below it, in the order of the text."""
+        stack: list[PatternNode] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(PatternNode):
+    """A variable: one row that satisfies its condition."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return quoted(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPattern(PatternNode):
+    """``()``: no row."""
+
+    def __str__(self) -> str:
+        return "()"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStart(PatternNode):
+    """``^``: no row; only before the first row of the partition."""
+
+    def __str__(self) -> str:
+        return "^"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnd(PatternNode):
+    """``$``: no row; only after the last row of the partition."""
+
+    def __str__(self) -> str:
+        return "$"
+
+
+@dataclass(frozen=True, slots=True)
+class _Several(PatternNode):
+    of: tuple[PatternNode, ...]
+
+    @property
+    def parts(self) -> tuple[PatternNode, ...]:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation(_Several):
+    """``A B``: one after the other."""
+
+    def __str__(self) -> str:
+        return " ".join(f"({part})" if isinstance(part, Alternation) else str(part) for part in self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation(_Several):
+    """``A | B``: one of them, the first is preferred."""
+
+    def __str__(self) -> str:
+        return " | ".join(map(str, self.of))
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation(_Several):
+    """``PERMUTE(A, B)``: all of them in any order; orders are preferred as their places in the list are compared."""
+
+    def __str__(self) -> str:
+        return f"PERMUTE({', '.join(map(str, self.of))})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Single(PatternNode):
+    of: PatternNode
+
+    @property
+    def parts(self) -> tuple[PatternNode, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantified(_Single):
+    """``A{least,most}``: repetitions; *most* is None if there is no upper limit. As many as possible are preferred if *greedy*,
+    otherwise as few as possible.
+    """
+
+    least: int
+    most: int | None
+    greedy: bool = True
+
+    def __str__(self) -> str:
+        # Spark would replace ${1} by a setting.
+        several = isinstance(self.of, Concatenation | Alternation | Quantified | PartitionEnd)
+        of = f"({self.of})" if several else str(self.of)
+        most = "" if self.most is None else str(self.most)
+        braces = f"{{{self.least}}}" if self.least == self.most else f"{{{self.least},{most}}}"
+        sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((self.least, self.most), braces)
+        return of + sign + ("" if self.greedy else "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion(_Single):
+    """``{- A -}``: the rows belong to the match, but not to the output of ALL ROWS PER MATCH."""
+
+    def __str__(self) -> str:
+        return f"{{- {self.of} -}}"
+
+
+def quoted(name: str) -> str:
+    """A name as it must be written.
+
+    >>> quoted("A"), quoted("a b")
+    ('A', '`a b`')
+    """
+    plain = re.fullmatch(r"(?!\d+\Z)\w+", name) and name == name.upper() and name != "PERMUTE"
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+# ---------------------------------------------------------------------------------------------------- the clause
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionText:
+    """An SQL expression as it was written."""
+
+    text: str
+    start: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """An expression of PARTITION BY, and its name in the output: None is the name of the column."""
+
+    expression: ExpressionText
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """An expression of ORDER BY. NULL is less than all values, unless *nulls_first* says otherwise."""
+
+    expression: ExpressionText
+    descending: bool = False
+    nulls_first: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """``expression AS name``."""
+
+    expression: ExpressionText
+    name: str
+    start: int = field(default=0, compare=False)
+    """where the name begins"""
+
+
+class RowsPerMatch(enum.Enum):
+    """The rows of the output."""
+
+    ONE = "ONE ROW PER MATCH"
+    ALL_SHOW_EMPTY = "ALL ROWS PER MATCH SHOW EMPTY MATCHES"
+    ALL_OMIT_EMPTY = "ALL ROWS PER MATCH OMIT EMPTY MATCHES"
+    ALL_WITH_UNMATCHED = "ALL ROWS PER MATCH WITH UNMATCHED ROWS"
+
+
+class SkipTo(enum.Enum):
+    """Where the search for the next match begins."""
+
+    PAST_LAST_ROW = "PAST LAST ROW"
+    NEXT_ROW = "TO NEXT ROW"
+    FIRST = "TO FIRST"
+    LAST = "TO LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """AFTER MATCH SKIP; *variable* for FIRST and LAST."""
+
+    to: SkipTo = SkipTo.PAST_LAST_ROW
+    variable: str | None = None
+    start: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """``SUBSET name = (member, ...)``: a name for the rows of several variables."""
+
+    name: str
+    members: tuple[str, ...]
+    start: int = field(default=0, compare=False)
+    member_starts: tuple[int, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """``DEFINE variable AS condition``."""
+
+    variable: str
+    condition: ExpressionText
+    start: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A MATCH_RECOGNIZE clause as it was written. Names of variables and subsets are in upper case unless they were quoted."""
+
+    text: str
+    """the whole text, into which all positions point"""
+    pattern: PatternNode
+    partition_by: tuple[PartitionKey, ...] = ()
+    order_by: tuple[OrderKey, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    rows: RowsPerMatch = RowsPerMatch.ONE
+    skip: Skip = Skip()
+    within: ExpressionText | None = None
+    subsets: tuple[Subset, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of the pattern, in the order of the text."""
+        return tuple(dict.fromkeys(node.name for node in self.pattern.walk() if isinstance(node, Variable)))

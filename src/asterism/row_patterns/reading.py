@@ -1,0 +1,450 @@
+"""Reads a MATCH_RECOGNIZE clause.
+
+sqlglot's tokenizer provides the tokens, and expressions are left as text for :mod:`asterism.expressions.parsing`. Its own parser
+of the clause knows no SUBSET and no WITHIN, and leaves patterns as text, so the grammar is here::
+
+    clause      [PARTITION BY key, ...] [ORDER BY key, ...] [MEASURES expression AS name, ...] [rows] [AFTER MATCH SKIP to]
+                PATTERN ( alternation ) [WITHIN interval] [SUBSET name = ( name, ... ), ...] [DEFINE name AS condition, ...]
+    alternation sequence { '|' sequence }
+    sequence    quantified { quantified }
+    quantified  primary [ ( * | + | ? | {n} | {n,} | {,m} | {n,m} ) [?] ]
+    primary     name | '^' | '$' | '(' [alternation] ')' | '{-' alternation '-}' | PERMUTE ( alternation, ... )
+
+What other systems write otherwise is recognised, and the message says what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.errors import ExpressionSyntaxError
+from asterism.expressions.parsing import tokenize
+from asterism.row_patterns.clause import (
+    Alternation,
+    Clause,
+    Concatenation,
+    Definition,
+    EmptyPattern,
+    Exclusion,
+    ExpressionText,
+    Measure,
+    OrderKey,
+    PartitionEnd,
+    PartitionKey,
+    PartitionStart,
+    PatternNode,
+    Permutation,
+    Quantified,
+    RowsPerMatch,
+    Skip,
+    SkipTo,
+    Subset,
+    Variable,
+)
+
+MAX_CLAUSE = 50_000  # characters; an expression may have 20,000
+MAX_NESTING = 50  # parentheses in a pattern, as in an expression
+MAX_REPETITIONS = (
+    10**6
+)  # the number in {n}; how much a pattern may be with its repetitions written out is checked later
+
+_T = TypeVar("_T")
+_SECTIONS = (
+    "PARTITION BY", "ORDER BY", "MEASURES", "ROWS PER MATCH", "AFTER MATCH", "PATTERN", "WITHIN", "SUBSET", "DEFINE",
+)  # fmt: skip
+"""The sections of a clause, in the order in which they must be written."""
+_OPENED_BY: dict[str, tuple[tuple[str, ...], str]] = {
+    "PARTITION BY": ((), "PARTITION BY"), "ORDER BY": ((), "ORDER BY"), "MEASURES": ((), "MEASURES"),
+    "ONE": (("ROW",), "ROWS PER MATCH"), "ALL": (("ROWS",), "ROWS PER MATCH"), "AFTER": (("MATCH",), "AFTER MATCH"),
+    "PATTERN": (("(",), "PATTERN"), "WITHIN": ((), "WITHIN"), "SUBSET": ((), "SUBSET"), "DEFINE": ((), "DEFINE"),
+}  # fmt: skip
+"""By their first word: the words that must follow it, and the section."""
+_ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
+    ("INITIAL",): ("INITIAL belongs to row patterns in windows (SQL:2016, R020)", "leave it out"),
+    ("SEEK",): ("SEEK belongs to row patterns in windows (SQL:2016, R020)", "leave it out"),
+    ("LIMIT", "DURATION"): (
+        "LIMIT DURATION is Azure Stream Analytics' spelling", "WITHIN INTERVAL '5' MINUTE, after PATTERN",
+    ),
+    ("INTERVAL",): ("INTERVAL without WITHIN is Esper's spelling", "WITHIN INTERVAL '5' MINUTE, after PATTERN"),
+    ("ALL", "MATCHES"): ("ALL MATCHES is Esper's spelling", "AFTER MATCH SKIP TO NEXT ROW finds a match from each row"),
+    ("RESULTS", "ALL"): ("RESULTS is Vertica's spelling", "ALL ROWS PER MATCH, before PATTERN"),
+    ("NO", "SKIP"): (
+        "NO SKIP is not part of SQL: one match begins at a row, the preferred one", "AFTER MATCH SKIP TO NEXT ROW",
+    ),
+    ("SHOW", "TIMEOUT"): (
+        "SHOW TIMEOUT MATCHES is Alibaba's extension of Flink SQL and is not supported here", None,
+    ),
+}  # fmt: skip
+"""How other systems write, and what to write instead."""
+_QUANTIFIERS = ("*", "+", "?", "??", "{")
+_WORD = re.compile(r"(?!\d+\Z)\w+")
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_NO_WORDS = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
+
+
+def read(text: str) -> Clause:
+    """Read a clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it.
+
+    :raises asterism.errors.ExpressionSyntaxError: with the position in the text
+
+    >>> clause = read("ORDER BY ts MEASURES last(B.ts) AS until PATTERN (A B+?) DEFINE B AS price > PREV(price)")
+    >>> str(clause.pattern), clause.measures[0].expression.text, clause.definitions[0].condition.text
+    ('A B+?', 'last(B.ts)', 'price > PREV(price)')
+    """
+    return _Reader(text).clause()
+
+
+class _Reader:
+    """One method per rule of the grammar. ``_at`` is the number of the next token."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokenize(text, "clause", MAX_CLAUSE)
+        self._at = 0
+        self._end = len(self._tokens)
+        self._nesting = 0
+
+    # ------------------------------------------------------------------------------------------------ tokens
+
+    def _fail(self, problem: str, at: int | None = None, hint: str | None = None) -> NoReturn:
+        """Raise an error at a token, by default the next one."""
+        raise ExpressionSyntaxError.at(problem, self._text, self._start(self._at if at is None else at), hint)
+
+    def _start(self, at: int) -> int:
+        """The position of a token; of the one behind the last, the end of the text before it."""
+        if at < len(self._tokens):
+            return self._tokens[at].start
+        return self._tokens[-1].end + 1 if self._tokens else 0
+
+    def _token(self, at: int | None = None) -> Token | None:
+        at = self._at if at is None else at
+        return self._tokens[at] if at < self._end else None
+
+    def _word(self, at: int | None = None) -> str:
+        """A token in upper case; an empty string at the end, and for quoted names, strings and numbers."""
+        token = self._token(at)
+        if token is None or token.token_type in _NO_WORDS:
+            return ""
+        return " ".join(token.text.upper().split())
+
+    def _follow(self, *words: str, at: int | None = None) -> bool:
+        """Whether these are the next tokens."""
+        at = self._at if at is None else at
+        return all(self._word(at + n) == word for n, word in enumerate(words))
+
+    def _accept(self, *words: str) -> bool:
+        if not self._follow(*words):
+            return False
+        self._at += len(words)
+        return True
+
+    def _expect(self, word: str, problem: str, hint: str | None = None) -> None:
+        if not self._accept(word):
+            self._unexpected(problem, hint)
+
+    def _unexpected(self, problem: str, hint: str | None = None) -> NoReturn:
+        """Fail at the next token; other systems' spellings are named."""
+        for words, (theirs, ours) in _ELSEWHERE.items():
+            if self._follow(*words):
+                self._fail(theirs, hint=ours)
+        self._fail(problem, hint=hint)
+
+    def _section(self, at: int) -> str | None:
+        """The section that begins with this token."""
+        words = _OPENED_BY.get(self._word(at))
+        return words[1] if words is not None and self._follow(*words[0], at=at + 1) else None
+
+    @staticmethod
+    def _is_name(token: Token) -> bool:
+        if token.token_type is TokenType.IDENTIFIER:
+            return True
+        return token.token_type not in _NO_WORDS and _WORD.fullmatch(token.text) is not None
+
+    def _name(self, what: str) -> tuple[str, bool, int]:
+        """(a name, whether it is quoted, its position)"""
+        token = self._token()
+        if token is None or not self._is_name(token):
+            if token is not None and self._text[token.start] == '"':
+                hint = f"`{token.text:.100}`"
+                self._fail("names are quoted with backquotes, as in Spark SQL; double quotes make a string", hint=hint)
+            self._unexpected(f"{what} is expected here")
+        self._at += 1
+        return token.text, token.token_type is TokenType.IDENTIFIER, token.start
+
+    def _variable(self, what: str = "the name of a variable") -> tuple[str, int]:
+        """(the name of a variable, in upper case unless it is quoted; its position)"""
+        name, is_quoted, start = self._name(what)
+        return name if is_quoted else name.upper(), start
+
+    def _list(self, item: Callable[[], _T]) -> tuple[_T, ...]:
+        items = [item()]
+        while self._accept(","):
+            items.append(item())
+        return tuple(items)
+
+    def _expression(self, what: str, *ends: TokenType) -> ExpressionText:
+        """The text up to a comma, to the next section, or to one of the tokens *ends*, outside of parentheses."""
+        begin, depth = self._at, 0
+        while (token := self._token()) is not None:
+            kind = token.token_type
+            depth += (kind in _OPENING) - (kind in _CLOSING)
+            section = self._section(self._at)  # a column may be named like a section, but no function is named PATTERN
+            at_end = kind is TokenType.COMMA or kind in ends or (section and (self._at > begin or section == "PATTERN"))
+            if depth < 0 or (depth == 0 and at_end):
+                break
+            self._at += 1
+        if self._at == begin:
+            self._unexpected(f"{what} is expected here")
+        start = self._tokens[begin].start
+        return ExpressionText(self._text[start : self._tokens[self._at - 1].end + 1], start)
+
+    # ------------------------------------------------------------------------------------------------ the clause
+
+    def clause(self) -> Clause:
+        if self._accept("MATCH_RECOGNIZE"):
+            self._expect("(", "MATCH_RECOGNIZE must be followed by (")
+            if self._tokens[-1].token_type is not TokenType.R_PAREN:
+                self._fail("the parenthesis after MATCH_RECOGNIZE is not closed at the end", len(self._tokens))
+            self._end = len(self._tokens) - 1
+        found: dict[str, object] = {}
+        readers: dict[str, tuple[str, Callable[[], object]]] = {
+            "PARTITION BY": ("partition_by", lambda: self._list(self._partition_key)),
+            "ORDER BY": ("order_by", lambda: self._list(self._order_key)),
+            "MEASURES": ("measures", lambda: self._list(self._measure)),
+            "ROWS PER MATCH": ("rows", self._rows),
+            "AFTER MATCH": ("skip", self._skip),
+            "PATTERN": ("pattern", self._pattern),
+            "WITHIN": ("within", lambda: self._expression("an interval")),
+            "SUBSET": ("subsets", lambda: self._list(self._subset)),
+            "DEFINE": ("definitions", lambda: self._list(self._definition)),
+        }
+        last = ""
+        while self._token() is not None:
+            section = self._section(self._at)
+            if section is None:
+                self._stray(last)
+            if last and _SECTIONS.index(section) <= _SECTIONS.index(last):
+                self._fail(
+                    f"{section} is written twice" if section == last else f"{section} must come before {last}",
+                    hint=f"the order is {', '.join(_SECTIONS)}",
+                )
+            last = section
+            self._at += section not in ("ROWS PER MATCH", "AFTER MATCH")
+            field, reader = readers[section]
+            found[field] = reader()
+        if "pattern" not in found:
+            self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
+        return Clause(self._text, **found)  # type: ignore[arg-type]  # by the table above
+
+    def _stray(self, last: str) -> NoReturn:
+        """Fail at a token that begins no section."""
+        if self._word() == "PATTERN" and self._word(self._at + 2) == "AS":
+            self._fail("PATTERN name AS (...) is Vertica's spelling", hint="PATTERN (A B+)")
+        if self._word() == "PATTERN":
+            self._fail("PATTERN must be followed by (", self._at + 1)
+        if self._word() == ")":
+            self._fail("a closing parenthesis without an opening one")
+        hint = f"after {last} may come: {', '.join(_SECTIONS[_SECTIONS.index(last) + 1 :])}" if last else None
+        self._unexpected("unexpected text" + (f" after {last}" if last else ""), hint)
+
+    def _partition_key(self) -> PartitionKey:
+        expression = self._expression("a column", TokenType.ALIAS)
+        return PartitionKey(expression, self._name("a name")[0] if self._accept("AS") else None)
+
+    def _order_key(self) -> OrderKey:
+        begin = self._at
+        whole = self._expression("a column")
+        end, descending, nulls_first = self._at, False, None
+        if self._follow("NULLS", at=end - 2) and self._word(end - 1) in ("FIRST", "LAST") and end - 2 > begin:
+            nulls_first, end = self._word(end - 1) == "FIRST", end - 2
+        if self._word(end - 1) in ("ASC", "DESC") and end - 1 > begin:
+            descending, end = self._word(end - 1) == "DESC", end - 1
+        text = self._text[whole.start : self._tokens[end - 1].end + 1]
+        return OrderKey(ExpressionText(text, whole.start), descending, nulls_first)
+
+    def _measure(self) -> Measure:
+        expression = self._expression("a measure", TokenType.ALIAS)
+        self._expect("AS", "a measure needs a name", f"{expression.text:.100} AS name")
+        name, _, start = self._name("the name of the measure")
+        return Measure(expression, name, start)
+
+    def _rows(self) -> RowsPerMatch:
+        if self._accept("ONE", "ROW", "PER", "MATCH"):
+            return RowsPerMatch.ONE
+        if not self._accept("ALL", "ROWS", "PER", "MATCH"):
+            self._fail("ONE ROW and ALL ROWS must be followed by PER MATCH")
+        if self._accept("SHOW", "EMPTY", "MATCHES"):
+            return RowsPerMatch.ALL_SHOW_EMPTY
+        if self._accept("OMIT", "EMPTY", "MATCHES"):
+            return RowsPerMatch.ALL_OMIT_EMPTY
+        if self._accept("WITH", "UNMATCHED", "ROWS"):
+            return RowsPerMatch.ALL_WITH_UNMATCHED
+        return RowsPerMatch.ALL_SHOW_EMPTY
+
+    def _skip(self) -> Skip:
+        self._accept("AFTER", "MATCH")
+        start = self._start(self._at)
+        choices = "PAST LAST ROW, TO NEXT ROW, TO FIRST variable or TO LAST variable"
+        self._expect("SKIP", "AFTER MATCH must be followed by SKIP", f"AFTER MATCH SKIP {choices}")
+        if self._accept("PAST", "LAST", "ROW"):
+            return Skip(start=start)
+        if self._accept("TO", "NEXT", "ROW"):
+            return Skip(SkipTo.NEXT_ROW, start=start)
+        self._expect("TO", f"SKIP must be followed by {choices}")
+        to = SkipTo.FIRST if self._word() == "FIRST" else SkipTo.LAST
+        self._at += self._word() in ("FIRST", "LAST")
+        variable, start = self._variable()
+        return Skip(to, variable, start)
+
+    def _subset(self) -> Subset:
+        name, start = self._variable("the name of a subset")
+        self._expect("=", "a subset needs its variables", "SUBSET U = (A, B)")
+        self._expect("(", "the variables of a subset must be in parentheses", "SUBSET U = (A, B)")
+        members = self._list(self._variable)
+        self._expect(")", "a comma or a closing parenthesis is expected here")
+        return Subset(name, tuple(member for member, _ in members), start, tuple(at for _, at in members))
+
+    def _definition(self) -> Definition:
+        variable, start = self._variable()
+        self._expect("AS", "AS and a condition are expected here", "DEFINE A AS price > 10")
+        return Definition(variable, self._expression("a condition"), start)
+
+    # ------------------------------------------------------------------------------------------------ the pattern
+
+    def _pattern(self) -> PatternNode:
+        self._expect("(", "PATTERN must be followed by (")
+        pattern = self._alternation()
+        self._close(")", "PATTERN (")
+        return pattern
+
+    def _close(self, bracket: str, opening: str) -> None:
+        if self._token() is None:
+            self._fail(f"{opening} is not closed")
+        if not self._accept(bracket):
+            self._strange()
+
+    def _alternation(self) -> PatternNode:
+        start = self._start(self._at)
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            self._fail(f"the pattern is nested too deeply (limit {MAX_NESTING} levels)")
+        parts = [self._sequence()]
+        while self._accept("|"):
+            parts.append(self._sequence())
+        self._nesting -= 1
+        flat = [inner for part in parts for inner in (part.of if isinstance(part, Alternation) else (part,))]
+        return flat[0] if len(flat) == 1 else Alternation(tuple(flat), start=start)
+
+    def _sequence(self) -> PatternNode:
+        start = self._start(self._at)
+        parts: list[PatternNode] = []
+        while (part := self._primary()) is not None:
+            part = self._quantified(part)
+            parts += part.of if isinstance(part, Concatenation) else (part,)
+        if self._follow("||") or (not parts and (self._word() in ("|", ")", "-", ","))):
+            self._fail("an alternative without a row must be written as ()", hint="(A | ())")
+        if not parts:
+            self._strange()
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts), start=start)
+
+    def _primary(self) -> PatternNode | None:
+        """The next element; None if none begins here."""
+        start, word, token = self._start(self._at), self._word(), self._token()
+        if token is not None and not self._follow("PERMUTE", "(") and self._is_name(token):
+            if word in ("AND", "OR", "NOT", "AS"):
+                self._strange()
+            name, start = self._variable()
+            return Variable(name, start=start)
+        if word in ("^", "$"):
+            self._at += 1
+            return PartitionStart(start=start) if word == "^" else PartitionEnd(start=start)
+        if self._accept("(", ")"):
+            return EmptyPattern(start=start)
+        if self._accept("("):
+            inner = self._alternation()
+            self._close(")", "a parenthesis")
+            return inner
+        if self._accept("{", "-"):
+            inner = self._alternation()
+            if self._token() is not None and not self._follow("-", "}"):
+                self._strange()
+            self._close("-", "{-")
+            self._close("}", "{-")
+            return Exclusion(inner, start=start)
+        if self._accept("PERMUTE", "("):
+            parts = self._list(self._alternation)
+            self._close(")", "PERMUTE (")
+            return Permutation(parts, start=start)
+        return None
+
+    def _quantified(self, part: PatternNode) -> PatternNode:
+        bounds = self._bounds()
+        if bounds is None:
+            return part
+        least, most, greedy = bounds
+        again, start = self._at, part.start
+        if self._bounds() is not None:
+            self._fail("one quantifier cannot follow another", again, "put the first into parentheses, as in (A*)+")
+        return Quantified(part, least, most, greedy, start=start)
+
+    def _bounds(self) -> tuple[int, int | None, bool] | None:
+        """(least, most, greedy) of a quantifier, if one follows."""
+        if self._word() not in _QUANTIFIERS:
+            return None
+        if self._accept("??"):
+            return 0, 1, False
+        for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
+            if self._accept(sign):
+                return least, most, not self._accept("?")
+        if not self._follow("{") or self._follow("{", "-"):
+            return None
+        begin = self._at
+        self._at += 1
+        low, comma = self._number(), self._accept(",")
+        high = self._number() if comma else low
+        if not self._accept("}") or (low is None and not comma):
+            self._fail("a quantifier in braces is {n}, {n,}, {,m} or {n,m}, with whole numbers")
+        if high is not None and (high == 0 or high < (low or 0)):
+            self._fail("the upper limit of a quantifier must be at least 1, and not below the lower limit", begin)
+        return low or 0, high, not self._accept("?")
+
+    def _number(self) -> int | None:
+        token = self._token()
+        if token is None or token.token_type is not TokenType.NUMBER:
+            return None
+        if not re.fullmatch("[0-9]+", self._text[token.start : token.end + 1]):
+            self._fail("a quantifier in braces is {n}, {n,}, {,m} or {n,m}, with whole numbers")
+        if len(token.text) > len(str(MAX_REPETITIONS)) or int(token.text) > MAX_REPETITIONS:
+            self._fail(f"a quantifier of more than {MAX_REPETITIONS:,} repetitions")
+        self._at += 1
+        return int(token.text)
+
+    def _strange(self) -> NoReturn:
+        """Fail at a token that does not belong into a pattern."""
+        word, token = self._word(), self._token()
+        if token is None:
+            self._fail("the pattern is incomplete")
+        if token.token_type is TokenType.STRING:
+            self._name("the name of a variable")
+        if word == ",":
+            self._fail("the elements of a pattern are written one after the other, without commas", hint="(A B)")
+        if word in ("->", "=>", "~>"):
+            self._fail("the elements of a pattern are written one after the other, without arrows", hint="(A B)")
+        if word == "[":
+            hint = "a variable of its own with the negated condition, as in DEFINE NOT_B AS NOT (...)"
+            self._fail("[^B] is Alibaba's extension of Flink SQL and is not supported here", hint=hint)
+        if word in ("AND", "&", "&&"):
+            self._fail(f"{word} does not belong into a pattern", hint="PERMUTE(A, B) for any order")
+        if word in ("OR", "NOT", "!"):
+            hint = "(A | B)" if word == "OR" else "a variable with the negated condition"
+            self._fail(f"{word} does not belong into a pattern", hint=hint)
+        if word == "AS":
+            self._fail("AS does not belong into a pattern", hint="is its parenthesis closed before DEFINE?")
+        if word in _QUANTIFIERS:
+            self._fail("a quantifier needs something before it", hint="A*, (A B)+")
+        self._fail("unexpected text in the pattern")

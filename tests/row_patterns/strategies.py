@@ -1,0 +1,51 @@
+"""Random row patterns."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from asterism.row_patterns.clause import (
+    Alternation,
+    Concatenation,
+    EmptyPattern,
+    Exclusion,
+    PartitionEnd,
+    PartitionStart,
+    PatternNode,
+    Permutation,
+    Quantified,
+    Variable,
+)
+
+
+def concatenation(parts: list[PatternNode]) -> PatternNode:
+    """As the reader makes it: a part that is a concatenation itself needs no parentheses."""
+    flat = [inner for part in parts for inner in (part.of if isinstance(part, Concatenation) else (part,))]
+    return Concatenation(tuple(flat))
+
+
+def alternation(parts: list[PatternNode]) -> PatternNode:
+    flat = [inner for part in parts for inner in (part.of if isinstance(part, Alternation) else (part,))]
+    return Alternation(tuple(flat))
+
+
+def quantified(of: PatternNode, least: int, more: int | None, greedy: bool) -> PatternNode:
+    return Quantified(of, least, None if more is None else max(least + more, 1), greedy)
+
+
+def patterns(names: str = "ABC", leaves: int = 6) -> st.SearchStrategy[PatternNode]:
+    """Patterns over variables with these names of one letter."""
+    variables = st.sampled_from([Variable(name) for name in names])
+    marks = st.sampled_from([EmptyPattern(), PartitionStart(), PartitionEnd()])
+
+    def larger(inner: st.SearchStrategy[PatternNode]) -> st.SearchStrategy[PatternNode]:
+        several = st.lists(inner, min_size=2, max_size=3)
+        return st.one_of(
+            several.map(concatenation),
+            several.map(alternation),
+            several.map(tuple).map(Permutation),
+            inner.map(Exclusion),
+            st.builds(quantified, inner, st.integers(0, 2), st.one_of(st.none(), st.integers(0, 2)), st.booleans()),
+        )
+
+    return st.recursive(st.one_of(variables, variables, variables, marks), larger, max_leaves=leaves)

@@ -1,0 +1,185 @@
+"""A clause is read as it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from hypothesis import given
+
+from asterism.errors import ExpressionSyntaxError
+from asterism.row_patterns.clause import (
+    Alternation,
+    Clause,
+    Concatenation,
+    Definition,
+    EmptyPattern,
+    Exclusion,
+    ExpressionText,
+    Measure,
+    OrderKey,
+    PartitionEnd,
+    PartitionKey,
+    PartitionStart,
+    PatternNode,
+    Permutation,
+    Quantified,
+    RowsPerMatch,
+    Skip,
+    SkipTo,
+    Subset,
+    Variable,
+)
+from asterism.row_patterns.reading import MAX_CLAUSE, read
+from tests.row_patterns.strategies import patterns
+
+A, B, C = Variable("A"), Variable("B"), Variable("C")
+
+
+def pattern(text: str) -> PatternNode:
+    return read(f"PATTERN ({text})").pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A", A),
+        ("A B C", Concatenation((A, B, C))),
+        ("(A) ((B C))", Concatenation((A, B, C))),
+        ("A | B C", Alternation((A, Concatenation((B, C))))),
+        ("A | (B | C)", Alternation((A, B, C))),
+        ("(A | B) C", Concatenation((Alternation((A, B)), C))),
+        ("()", EmptyPattern()),
+        ("(())", EmptyPattern()),
+        ("A | ()", Alternation((A, EmptyPattern()))),
+        ("^A$", Concatenation((PartitionStart(), A, PartitionEnd()))),
+        ("{- A B -} C", Concatenation((Exclusion(Concatenation((A, B))), C))),
+        ("PERMUTE(A, B | C)", Permutation((A, Alternation((B, C))))),
+        ("A*", Quantified(A, 0, None)),
+        ("A+?", Quantified(A, 1, None, greedy=False)),
+        ("A?", Quantified(A, 0, 1)),
+        ("A??", Quantified(A, 0, 1, greedy=False)),
+        ("A ? ?", Quantified(A, 0, 1, greedy=False)),
+        ("A{2}", Quantified(A, 2, 2)),
+        ("A{2,}", Quantified(A, 2, None)),
+        ("A{,3}?", Quantified(A, 0, 3, greedy=False)),
+        ("A { 2 , 3 }", Quantified(A, 2, 3)),
+        ("A{,}", Quantified(A, 0, None)),
+        ("(A B)+", Quantified(Concatenation((A, B)), 1, None)),
+        ("(A*)+", Quantified(Quantified(A, 0, None), 1, None)),
+        ("{- A -}*", Quantified(Exclusion(A), 0, None)),
+        ("a `a` `b c`", Concatenation((A, Variable("a"), Variable("b c")))),
+        ("permute(A, B) permute", Concatenation((Permutation((A, B)), Variable("PERMUTE")))),
+        ("first next end row", Concatenation(tuple(map(Variable, ("FIRST", "NEXT", "END", "ROW"))))),
+        ("A -- the first\n /* and */ B", Concatenation((A, B))),
+    ],
+)
+def test_pattern(text: str, expected: PatternNode) -> None:
+    assert pattern(text) == expected
+
+
+@given(patterns())
+def test_text_of_a_pattern_is_read_as_the_same_pattern(node: PatternNode) -> None:
+    assert pattern(str(node)) == node
+
+
+WHOLE = """MATCH_RECOGNIZE (
+    PARTITION BY account, date(ts) AS day
+    ORDER BY ts, amount * 2 DESC NULLS LAST
+    MEASURES FINAL LAST(ts) AS until, CASE WHEN a THEN 1 END AS `my flag`
+    ALL ROWS PER MATCH WITH UNMATCHED ROWS
+    AFTER MATCH SKIP TO FIRST b
+    PATTERN (A b+)
+    WITHIN INTERVAL '1' HOUR
+    SUBSET U = (A, b)
+    DEFINE b AS CAST(x AS INT) > 1 AND y IN (1, 2), A AS TRUE
+)"""
+
+
+def test_whole_clause() -> None:
+    clause = read(WHOLE)
+    text = ExpressionText
+    assert clause == Clause(
+        WHOLE,
+        Concatenation((A, Quantified(B, 1, None))),
+        (PartitionKey(text("account")), PartitionKey(text("date(ts)"), "day")),
+        (OrderKey(text("ts")), OrderKey(text("amount * 2"), descending=True, nulls_first=False)),
+        (Measure(text("FINAL LAST(ts)"), "until"), Measure(text("CASE WHEN a THEN 1 END"), "my flag")),
+        RowsPerMatch.ALL_WITH_UNMATCHED,
+        Skip(SkipTo.FIRST, "B"),
+        text("INTERVAL '1' HOUR"),
+        (Subset("U", ("A", "B")),),
+        (Definition("B", text("CAST(x AS INT) > 1 AND y IN (1, 2)")), Definition("A", text("TRUE"))),
+    )
+
+
+def test_positions_point_into_the_text() -> None:
+    clause = read(WHOLE)
+    texts = [measure.expression for measure in clause.measures] + [one.condition for one in clause.definitions]
+    texts += [key.expression for key in (*clause.partition_by, *clause.order_by)]
+    assert [WHOLE[one.start :].startswith(one.text) for one in texts] == [True] * len(texts)
+    assert [WHOLE[node.start] for node in clause.pattern.walk()] == ["A", "A", "b", "b"]
+    assert WHOLE[clause.skip.start] == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", RowsPerMatch.ONE),
+        ("ONE ROW PER MATCH", RowsPerMatch.ONE),
+        ("all rows per match", RowsPerMatch.ALL_SHOW_EMPTY),
+        ("ALL ROWS PER MATCH SHOW EMPTY MATCHES", RowsPerMatch.ALL_SHOW_EMPTY),
+        ("ALL ROWS PER MATCH OMIT EMPTY MATCHES", RowsPerMatch.ALL_OMIT_EMPTY),
+        ("ALL ROWS PER MATCH WITH UNMATCHED ROWS", RowsPerMatch.ALL_WITH_UNMATCHED),
+    ],
+)
+def test_rows_per_match(text: str, rows: RowsPerMatch) -> None:
+    assert read(f"{text} PATTERN (A)").rows is rows
+
+
+@pytest.mark.parametrize(
+    ("text", "skip"),
+    [
+        ("", Skip()),
+        ("AFTER MATCH SKIP PAST LAST ROW", Skip(SkipTo.PAST_LAST_ROW)),
+        ("AFTER MATCH SKIP TO NEXT ROW", Skip(SkipTo.NEXT_ROW)),
+        ("AFTER MATCH SKIP TO FIRST a", Skip(SkipTo.FIRST, "A")),
+        ("AFTER MATCH SKIP TO LAST `a`", Skip(SkipTo.LAST, "a")),
+        ("AFTER MATCH SKIP TO a", Skip(SkipTo.LAST, "A")),
+    ],
+)
+def test_skip(text: str, skip: Skip) -> None:
+    assert read(f"{text} PATTERN (A)").skip == skip
+
+
+def test_columns_may_be_named_like_sections() -> None:
+    clause = read(
+        "PARTITION BY measures ORDER BY within MEASURES A.pattern AS define PATTERN (A) DEFINE A AS subset > 1"
+    )
+    assert clause.partition_by[0].expression.text == "measures"
+    assert clause.order_by[0].expression.text == "within"
+    assert clause.measures[0].name == "define"
+    assert clause.definitions[0].condition.text == "subset > 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN (" + "(" * (MAX_CLAUSE // 2),
+        "PATTERN (" + "A|" * (MAX_CLAUSE // 2 - 10) + "A)",
+        "PATTERN (" + "{-" * (MAX_CLAUSE // 2 - 10),
+        "PATTERN (" + "PERMUTE(" * (MAX_CLAUSE // 8 - 10),
+        "PATTERN (" + "A? " * (MAX_CLAUSE // 3 - 10) + ")",
+        "PATTERN (A{" + "9" * (MAX_CLAUSE - 20) + "})",
+        "DEFINE " + "A AS x," * (MAX_CLAUSE // 7 - 10),
+        "MEASURES " + "((((" * (MAX_CLAUSE // 4 - 10),
+        "A" * 1_000_000,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_hostile_text_is_read_or_refused_in_bounded_time(text: str) -> None:
+    begin = time.process_time()
+    with contextlib.suppress(ExpressionSyntaxError):
+        read(text)
+    assert time.process_time() - begin < 5
