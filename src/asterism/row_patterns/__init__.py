@@ -1,4 +1,5 @@
 """MATCH_RECOGNIZE, the row patterns of SQL:2016 (feature R010).
 
-``clause`` has the syntax tree of a clause, ``reading`` reads it from text.
+``clause`` has the syntax tree of a clause, ``reading`` reads it from text, ``resolution`` resolves the names and calls in its
+expressions, and ``checking`` checks it against the columns of its input.
 """

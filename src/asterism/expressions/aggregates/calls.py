@@ -8,7 +8,7 @@ calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -79,14 +79,14 @@ def _without_stage(tree: exp.Expr) -> exp.Expr:
     return whole
 
 
-def _call_of(node: exp.Expr, text: str) -> Call | None:
-    """The call that a node represents, if any."""
+def call_of(node: exp.Expr, text: str, functions: Collection[str] = FUNCTIONS) -> Call | None:
+    """The call that a node represents, if it is one of *functions*."""
     ignore_nulls, where, inner = None, None, node
     if isinstance(inner, _NULLS):
         ignore_nulls, inner = isinstance(inner, exp.IgnoreNulls), inner.this
     if isinstance(inner, exp.Filter):
         where, inner = inner.expression.this, inner.this
-    if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in FUNCTIONS:
+    if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in functions:
         return None
     arguments = list(inner.expressions)
     if arguments and isinstance(arguments[-1], _NULLS):
@@ -107,7 +107,7 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
     calls: dict[int, Call] = {}
 
     def is_leaf(node: exp.Expr) -> bool:
-        call = _call_of(node, text)
+        call = call_of(node, text)
         if call is not None:
             calls[id(node)] = call
         return call is not None or isinstance(node, exp.Column)
@@ -132,7 +132,7 @@ def _check(node: exp.Expr, call: Call | None, text: str) -> None:
         raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
     for part in call.parts:
         for inside in part.walk():
-            inner, whole = _call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
+            inner, whole = call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
             if inner is not None:
                 nested = f"{inner.name.upper()} inside {call.name.upper()}: aggregates cannot be nested"
                 problem = "FILTER cannot contain an aggregate" if part is call.where else nested

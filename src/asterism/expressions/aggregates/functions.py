@@ -431,7 +431,10 @@ FUNCTIONS: Mapping[str, AggregateFunction] = {
                 _approx_count_distinct,
             ),
         ),
-        (("collect_list",), AggregateFunction("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True)),
+        (
+            ("collect_list", "array_agg"),
+            AggregateFunction("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True),
+        ),
         (
             ("collect_set",),
             AggregateFunction("collect_set(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, distinct=True),

@@ -1,0 +1,257 @@
+"""Checks a clause against the columns of its input, and determines the columns and types of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
+from asterism.expressions.names import plain_column
+from asterism.expressions.parsing import parse
+from asterism.expressions.translation import interval_of
+from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_temporal, name_of
+from asterism.expressions.values import UnsupportedError
+from asterism.row_patterns.clause import (
+    Clause,
+    Exclusion,
+    ExpressionText,
+    PatternNode,
+    Permutation,
+    Quantified,
+    RowsPerMatch,
+    quoted,
+)
+from asterism.row_patterns.resolution import Resolved, Resolver, RowExpressions
+
+MAX_ELEMENTS = 10_000
+"""The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
+
+MAX_VARIABLES = 200
+MAX_MEASURES = 500  # as many columns as a wide table has; each takes milliseconds to check
+
+
+@dataclass(frozen=True, slots=True)
+class VariableCondition:
+    """The condition of a variable.
+
+    :ivar reach: (rows before, rows after) the current row that it reads, if it depends only on rows near it; None if it depends
+        on the match so far
+    """
+
+    resolved: Resolved
+    reach: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClause:
+    """A clause over an input with known columns.
+
+    :ivar variables: the variables, in the order of the pattern
+    :ivar names: the variables and the subsets, each with its variables
+    :ivar rows: what is computed of rows
+    :ivar partition_by: numbers of expressions of :attr:`RowExpressions.values`
+    :ivar order_by: likewise
+    :ivar conditions: by variable; one without a condition takes every row
+    :ivar within: the largest difference of the first expression of ORDER BY between the first and the last row of a match, in
+        microseconds
+    :ivar output: the columns of the result: for ONE ROW PER MATCH those of PARTITION BY and the measures; for ALL ROWS PER
+        MATCH those of PARTITION BY, those of ORDER BY, the measures, and the other columns of the input
+    """
+
+    clause: Clause
+    variables: tuple[str, ...]
+    names: Mapping[str, frozenset[str]]
+    rows: RowExpressions
+    partition_by: tuple[int, ...]
+    order_by: tuple[int, ...]
+    measures: tuple[Resolved, ...]
+    conditions: Mapping[str, VariableCondition]
+    within: int | None
+    output: pa.Schema
+
+
+def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
+    """Check a clause over rows with the columns of *schema*; the metadata of the schema may contain the session time zone.
+
+    :raises asterism.errors.ExpressionError: a name is unknown, an expression has no type, or a part of the clause is not allowed
+        at its place; with the position in the text
+
+    >>> from asterism.row_patterns.reading import read
+    >>> rows = pa.schema({"ts": "int64", "price": "int32"})
+    >>> checked = check(read("ORDER BY ts MEASURES SUM(B.price) AS s PATTERN (A B+) DEFINE B AS price > PREV(price)"), rows)
+    >>> checked.output.field("s").type, checked.conditions["B"].reach
+    (DataType(int64), (1, 0))
+    """
+    names = _names(clause)
+    _check_size(clause)
+    _check_pattern(clause, names)
+    resolver = Resolver(clause, schema, tuple(names))
+    partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
+    order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
+    sources = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
+    for source, (_, data_type) in zip(sources, partition + order, strict=True):
+        if is_nested(data_type):
+            raise _type_error(clause, source, f"rows cannot be ordered or partitioned by {name_of(data_type)}")
+    conditions = {
+        one.variable: _condition(clause, resolver, one.condition, one.variable, names) for one in clause.definitions
+    }
+    measures = tuple(resolver.measure(measure.expression) for measure in clause.measures)
+    within = None if clause.within is None else _within(clause, clause.within, order[0][1] if order else None)
+    partition_by, order_by = (tuple(number for number, _ in keys) for keys in (partition, order))
+    output = _output(clause, resolver.rows, partition_by, order_by, measures)
+    return CheckedClause(
+        clause, clause.variables, names, resolver.rows, partition_by, order_by, measures, conditions, within, output
+    )
+
+
+def _fail(clause: Clause, problem: str, position: int, hint: str | None = None) -> NoReturn:
+    raise ExpressionSyntaxError.at(problem, clause.text, position, hint)
+
+
+def _type_error(clause: Clause, source: ExpressionText, problem: str, hint: str | None = None) -> ExpressionTypeError:
+    return ExpressionTypeError.at(problem, clause.text, source.start, hint)
+
+
+# ---------------------------------------------------------------------------------------------------- names
+
+
+def _names(clause: Clause) -> dict[str, frozenset[str]]:
+    """The variables and the subsets, each with its variables."""
+    names = {name: frozenset((name,)) for name in clause.variables}
+    if len(names) + len(clause.subsets) > MAX_VARIABLES:
+        _fail(clause, f"more than {MAX_VARIABLES} variables and subsets", clause.pattern.start)
+    if len(clause.measures) > MAX_MEASURES:
+        _fail(clause, f"more than {MAX_MEASURES} measures", clause.measures[MAX_MEASURES].start)
+    for subset in clause.subsets:
+        if subset.name in names:
+            _fail(clause, f"{quoted(subset.name)} is already the name of a variable or a subset", subset.start)
+        for member, start in zip(subset.members, subset.member_starts, strict=True):
+            if member not in clause.variables:
+                what = "a subset" if member in names else "not a variable of the pattern"
+                _fail(clause, f"{quoted(member)} is {what}; a subset consists of variables of the pattern", start)
+        names[subset.name] = frozenset(subset.members)
+    defined: set[str] = set()
+    for definition in clause.definitions:
+        name = definition.variable
+        if name in defined:
+            _fail(clause, f"{quoted(name)} is defined twice", definition.start)
+        if name not in clause.variables:
+            what = "a subset, which has no condition of its own" if name in names else "not a variable of the pattern"
+            _fail(clause, f"{quoted(name)} is {what}", definition.start, f"variables: {', '.join(clause.variables)}")
+        defined.add(name)
+    skip = clause.skip
+    if skip.variable is not None and skip.variable not in names:
+        problem = f"AFTER MATCH SKIP: {quoted(skip.variable)} is not a variable of the pattern"
+        raise ColumnNotFoundError.at(problem, clause.text, skip.start, f"variables: {', '.join(names)}")
+    return names
+
+
+# ---------------------------------------------------------------------------------------------------- the pattern
+
+
+def _check_size(clause: Clause) -> None:
+    def size(node: PatternNode) -> int:
+        total = sum(size(part) for part in node.parts) or 1
+        if isinstance(node, Permutation):
+            # A set of parts that are done can be left by each of the others: 2^n sets, each part in half of them.
+            total <<= len(node.parts) - 1
+        elif isinstance(node, Quantified):
+            total *= max(node.least, node.most or 0, 1)
+        if total > MAX_ELEMENTS:
+            problem = f"with its repetitions and permutations written out, this has more than {MAX_ELEMENTS:,} elements"
+            _fail(clause, problem, node.start, "count in a condition instead, as in DEFINE B AS COUNT(A.*) >= 100000")
+        return total
+
+    size(clause.pattern)
+
+
+def _check_pattern(clause: Clause, names: Mapping[str, frozenset[str]]) -> None:
+    for node in clause.pattern.walk():
+        if isinstance(node, Exclusion) and clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
+            problem = "{- -} is not allowed with ALL ROWS PER MATCH WITH UNMATCHED ROWS"
+            _fail(clause, problem, node.start, "an excluded row would be neither matched nor unmatched")
+
+
+def _condition(
+    clause: Clause,
+    resolver: Resolver,
+    source: ExpressionText,
+    variable: str,
+    names: Mapping[str, frozenset[str]],
+) -> VariableCondition:
+    resolved = resolver.condition(source)
+    if resolved.type not in (BOOLEAN, NULL):
+        raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}")
+    own = frozenset(name for name, variables in names.items() if variable in variables)
+    return VariableCondition(resolved, resolved.reach(own))
+
+
+def _within(clause: Clause, source: ExpressionText, time: pa.DataType | None) -> int:
+    """The length of WITHIN in microseconds."""
+    if time is None or not (is_temporal(time) or time == BIGINT):
+        problem = "WITHIN needs ORDER BY with a time as its first expression: a TIMESTAMP, a DATE, or a BIGINT of milliseconds"
+        _fail(clause, problem, source.start)
+    try:
+        tree = parse(source.text)
+    except ExpressionError as error:
+        raise error.moved(clause.text, source.start) from None
+    usage = "WITHIN INTERVAL '90' MINUTE"
+    if not isinstance(tree, exp.Interval):
+        _fail(clause, "WITHIN must be followed by an interval", source.start, usage)
+    try:
+        length, data_type = interval_of(tree)
+    except UnsupportedError as error:
+        _fail(clause, error.problem, source.start, error.hint)
+    if data_type == MONTHS:
+        _fail(clause, "an interval of months or years has no fixed length", source.start, usage)
+    if length <= 0:
+        _fail(clause, "the interval of WITHIN must be positive", source.start, usage)
+    return length
+
+
+# ---------------------------------------------------------------------------------------------------- the output
+
+
+def _output(
+    clause: Clause,
+    rows: RowExpressions,
+    partition_by: tuple[int, ...],
+    order_by: tuple[int, ...],
+    measures: tuple[Resolved, ...],
+) -> pa.Schema:
+    fields: list[tuple[pa.Field, int]] = []
+    taken: set[str] = set()
+
+    def column(number: int) -> str | None:
+        plain = plain_column(rows.values.texts[number])
+        return None if plain is None else str(rows.schema.names[plain])
+
+    def keys() -> Iterator[tuple[pa.Field, int]]:
+        for key, number in zip(clause.partition_by, partition_by, strict=True):
+            name = key.name or column(number) or key.expression.text
+            taken.add(column(number) or "")
+            yield pa.field(name, rows.values.types[number]), key.expression.start
+        if clause.rows is not RowsPerMatch.ONE:
+            for order_key, number in zip(clause.order_by, order_by, strict=True):
+                name = column(number) or ""
+                if name and name not in taken:
+                    taken.add(name)
+                    yield rows.input.field(name), order_key.expression.start
+
+    fields.extend(keys())
+    for measure, resolved in zip(clause.measures, measures, strict=True):
+        fields.append((pa.field(measure.name, resolved.type), measure.start))
+    if clause.rows is not RowsPerMatch.ONE:
+        fields += [(field, 0) for field in rows.input if field.name not in taken]
+    seen: dict[str, int] = {}
+    for field, start in fields:
+        name = field.name.lower()
+        if name in seen:
+            problem = f"two columns of the result have the name {field.name!r:.100}"
+            _fail(clause, problem, max(start, seen[name]), "choose another name after AS")
+        seen[name] = start
+    return pa.schema([field for field, _ in fields], metadata=rows.input.metadata)

@@ -1,0 +1,528 @@
+"""Resolves the names and calls in an expression of a clause.
+
+An expression, such as ``A.price > PREV(A.price) AND SUM(B.price) < 10``, becomes ordinary SQL over *leaves*, which are all that
+depends on the match: the value of an expression in one row (:class:`RowValue`), and an aggregate over rows
+(:class:`AggregateValue`). ``A.price`` is ``LAST(A.price)``, ``PREV(A.price)`` is ``PREV(LAST(A.price))``, ``CLASSIFIER(A)`` is a
+column of the rows like others, and names without a variable mean all rows of the match.
+
+In SQL a leaf is evaluated where it stands: RUNNING, for the rows up to the current one, or FINAL, for all rows of the match.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError
+from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
+from asterism.expressions.aggregates import Call, Calls, call_of
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import MAX_OFFSET, Scope
+from asterism.expressions.parsing import parse
+from asterism.expressions.translation import position_of
+from asterism.expressions.types import BIGINT, STRING
+from asterism.row_patterns.clause import Clause, ExpressionText
+
+MAX_LEAVES = 100  # of an expression
+
+_LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
+_OF_MATCH = ("classifier", "match_number", "match_rowtime")
+_ELSEWHERE = {
+    "lag": ("LAG is Snowflake's synonym of PREV", "PREV(price), PREV(price, 2)"),
+    "lead": ("LEAD is Snowflake's synonym of NEXT", "NEXT(price), NEXT(price, 2)"),
+    "match_sequence_number": (
+        "MATCH_SEQUENCE_NUMBER is Snowflake's function", "RUNNING COUNT(*) numbers the rows of a match",
+    ),
+    "arbitrary": ("ARBITRARY is Trino's function", "any_value(price)"),
+    "match_proctime": (
+        "MATCH_PROCTIME is not supported: results would depend on when they are computed", "MATCH_ROWTIME()",
+    ),
+}  # fmt: skip
+"""Functions of other systems, and what to write instead."""
+_VOCABULARY = frozenset((*AGGREGATES, *_LOGICAL, *_PHYSICAL, *_MODES, *_OF_MATCH, *_ELSEWHERE))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A row of the match, or one near such a row.
+
+    :ivar variable: a variable or a subset, among whose rows it is; None for all rows of the match
+    :ivar last: whether *skip* counts from the last of these rows, backwards, and not from the first
+    :ivar final: among all rows of the match, and not only those up to the current one
+    :ivar steps: how many rows after that row in the partition; negative for PREV
+    """
+
+    variable: str | None = None
+    last: bool = True
+    skip: int = 0
+    final: bool = False
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowValue:
+    """The value of an expression in one row: expression number *number* of :attr:`RowExpressions.values`. NULL if there is no row.
+
+    :ivar labelled: whether the expression uses CLASSIFIER or MATCH_NUMBER, which is NULL in rows outside of the match
+    """
+
+    place: Place
+    number: int
+    labelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateValue:
+    """An aggregate over the rows of a variable, or of the whole match: call number *number* of :attr:`RowExpressions.calls`."""
+
+    variable: str | None
+    final: bool
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchNumber:
+    """The number of the match in its partition, from 1."""
+
+
+Leaf = RowValue | AggregateValue | MatchNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An expression of the clause as SQL over its leaves.
+
+    :ivar body: number 0 of it is the expression; leaf *n* is its column *n*
+    """
+
+    source: ExpressionText
+    leaves: tuple[Leaf, ...]
+    body: Vectorized
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.body.types[0]
+
+    def reach(self, variables: frozenset[str]) -> tuple[int, int] | None:
+        """(rows before, rows after) the current row that a condition reads, if it depends only on rows near it, whatever the
+        match is; otherwise None.
+
+        :param variables: the names that certainly have the current row among their rows: the variable that the condition
+            defines, and the subsets with it
+        """
+        before = after = 0
+        for leaf in self.leaves:
+            if not isinstance(leaf, RowValue) or leaf.labelled or not leaf.place.last or leaf.place.skip:
+                return None
+            if leaf.place.variable is not None and leaf.place.variable not in variables:
+                return None
+            before, after = max(before, -leaf.place.steps), max(after, leaf.place.steps)
+        return before, after
+
+
+@dataclass(slots=True)
+class RowExpressions:
+    """What is computed of single rows, and of groups of rows, for all expressions of a clause.
+
+    :ivar schema: the columns of the input, then the label and the number of the match of a row
+    :ivar values: expressions over single rows
+    :ivar calls: aggregates over rows
+    """
+
+    input: pa.Schema
+    schema: pa.Schema = field(init=False)
+    label: str = field(init=False)
+    match_number: str = field(init=False)
+    values: Vectorized = field(init=False)
+    calls: Calls = field(init=False)
+
+    def __post_init__(self) -> None:
+        taken = {name.lower() for name in self.input.names}
+        self.label, self.match_number = (_free(name, taken) for name in ("__classifier", "__match_number"))
+        self.schema = self.input.append(pa.field(self.label, STRING)).append(pa.field(self.match_number, BIGINT))
+        self.values = Vectorized(self.schema)
+        self.calls = Calls(self.schema, whole=True)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+class Resolver:
+    """Resolves the expressions of one clause.
+
+    :param variables: the variables of the pattern and the subsets
+    """
+
+    def __init__(self, clause: Clause, schema: pa.Schema, variables: Sequence[str]) -> None:
+        self._clause = clause
+        self._variables = tuple(variables)
+        self.rows = RowExpressions(schema)
+        self._scope = Scope(self.rows.schema)
+        self._scope_of_input = Scope(schema)
+        self._calls: dict[tuple[str | None, str], tuple[int, pa.DataType]] = {}
+
+    def condition(self, source: ExpressionText) -> Resolved:
+        """A condition of DEFINE, which cannot know the end of the match."""
+        return self._resolved(source, final_allowed=False)
+
+    def measure(self, source: ExpressionText) -> Resolved:
+        return self._resolved(source, final_allowed=True)
+
+    def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
+        """(the number in :attr:`RowExpressions.values`, the type) of an expression of PARTITION BY or ORDER BY, over single rows."""
+        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+            return self._key(source, section)
+
+    def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
+        tree = _parsed(source)
+        for node in tree.walk():
+            call = call_of(node, source.text, _VOCABULARY)
+            if call is not None:
+                _fail(f"{call.name.upper()} cannot be used in {section}", source, call.start)
+        variable, trees = self._of_one_variable([tree], section, source)
+        if variable is not None:
+            _fail(f"variables of the pattern cannot be used in {section}", source, position_of(tree))
+        return self._value(trees[0], source)
+
+    # ------------------------------------------------------------------------------------------------ expressions
+
+    def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> Resolved:
+        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+            holder = exp.Paren(this=_parsed(source))
+            calls: dict[int, Call] = {}
+
+            def is_leaf(node: exp.Expr) -> bool:
+                call = call_of(node, source.text, _VOCABULARY)
+                if call is not None:
+                    calls[id(node)] = call
+                return call is not None or isinstance(node, exp.Column)
+
+            leaves: list[Leaf] = []
+            fields: list[pa.Field] = []
+            for node in list(holder.walk(prune=is_leaf)):
+                call = calls.get(id(node))
+                if call is None and not isinstance(node, exp.Column):
+                    _check_stray(node, source)
+                    continue
+                if call is None:
+                    leaf, data_type = self._row_value([node], Place(), source, "")
+                else:
+                    leaf, data_type = self._call(call, source, final_allowed=final_allowed)
+                if leaf not in leaves:
+                    leaves.append(leaf)
+                    fields.append(pa.field(f"leaf_{len(fields)}", data_type))
+                column = exp.column(f"leaf_{leaves.index(leaf)}", quoted=True)
+                column.this.meta["start"] = position_of(node) if call is None else call.start
+                node.replace(column)
+            if len(leaves) > MAX_LEAVES:
+                _fail(f"an expression has more than {MAX_LEAVES} references to rows and aggregates", source, None)
+            schema = pa.schema(fields, metadata=self.rows.schema.metadata)
+            body = Vectorized(schema)
+            body.add(Scope(schema).resolve(holder.this, source.text), source.text)
+            return Resolved(source, tuple(leaves), body)
+
+    def _call(self, call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[Leaf, pa.DataType]:
+        name, final = call.name.lower(), False
+        if name in _MODES:
+            final = name == "final"
+            if final and not final_allowed:
+                _fail("FINAL cannot be used in DEFINE, where the end of the match is not known yet", source, call.start)
+            call = _prefixed(call, source)
+            name = call.name.lower()
+            if name in (*_PHYSICAL, *_OF_MATCH):
+                inside = f"{call.name.upper()}({'FINAL' if final else 'RUNNING'} LAST(...))"
+                hint = inside if name in _PHYSICAL else f"{'FINAL' if final else 'RUNNING'} LAST(CLASSIFIER())"
+                _fail(
+                    f"RUNNING and FINAL belong before FIRST, LAST and aggregates, not {name.upper()}",
+                    source,
+                    call.start,
+                    hint,
+                )
+        _check_elsewhere(call, source)
+        if name in AGGREGATES and name not in _LOGICAL:
+            return self._aggregate(call, final, source)
+        _check_plain(call, source)
+        if name in _LOGICAL:
+            return self._logical(call, replace(Place(), final=final), source)
+        if name in _PHYSICAL:
+            return self._physical(call, source, final_allowed=final_allowed)
+        if name == "match_number":
+            _check_count(call, 0, 0, source)
+            return MatchNumber(), BIGINT
+        if name == "match_rowtime":
+            _check_count(call, 0, 0, source)
+            if not self._clause.order_by:
+                _fail("MATCH_ROWTIME needs ORDER BY with a time", source, call.start)
+            number, data_type = self._key(self._clause.order_by[0].expression, "ORDER BY")
+            return RowValue(Place(), number), data_type
+        variable, column = self._inner_call(call, "", source)
+        number, data_type = self._value(column, source)
+        return RowValue(Place(variable), number, labelled=True), data_type
+
+    def _logical(self, call: Call, place: Place, source: ExpressionText) -> tuple[Leaf, pa.DataType]:
+        """FIRST or LAST."""
+        _check_count(call, 1, 2, source)
+        skip = _offset(call, source)
+        place = replace(place, last=call.name.lower() == "last", skip=skip)
+        return self._row_value(call.arguments[:1], place, source, call.name.upper(), call.start)
+
+    def _physical(self, call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[Leaf, pa.DataType]:
+        """PREV or NEXT, perhaps of FIRST or LAST."""
+        _check_count(call, 1, 2, source)
+        steps = _offset(call, source, default=1)
+        place = Place(steps=-steps if call.name.lower() == "prev" else steps)
+        inner = call_of(call.arguments[0], source.text, _VOCABULARY)
+        if inner is not None and inner.name.lower() in _MODES:
+            final = inner.name.lower() == "final"
+            if final and not final_allowed:
+                _fail(
+                    "FINAL cannot be used in DEFINE, where the end of the match is not known yet", source, inner.start
+                )
+            place = replace(place, final=final)
+            inner = _prefixed(inner, source)
+            if inner.name.lower() not in _LOGICAL:
+                _fail(f"RUNNING and FINAL in {call.name.upper()} belong before FIRST or LAST", source, inner.start)
+        if inner is not None and inner.name.lower() in _LOGICAL:
+            _check_plain(inner, source)
+            return self._logical(inner, place, source)
+        return self._row_value(call.arguments[:1], place, source, call.name.upper(), call.start)
+
+    def _row_value(
+        self, trees: Sequence[exp.Expr], place: Place, source: ExpressionText, function: str, start: int | None = None
+    ) -> tuple[Leaf, pa.DataType]:
+        variable, stripped = self._of_one_variable(trees, function, source)
+        used = {column.name for tree in stripped for column in tree.find_all(exp.Column)}
+        if function and not used:
+            _fail(f"{function} needs a column or CLASSIFIER", source, start)
+        number, data_type = self._value(stripped[0], source)
+        labelled = not used.isdisjoint((self.rows.label, self.rows.match_number))
+        return RowValue(replace(place, variable=variable), number, labelled), data_type
+
+    def _aggregate(self, call: Call, final: bool, source: ExpressionText) -> tuple[Leaf, pa.DataType]:
+        variable, parts = self._of_one_variable(call.parts, call.name.upper(), source)
+        arguments = tuple(parts[: len(call.arguments)])
+        where = parts[-1] if call.where is not None else None
+        # Calls of the same text over rows of the same variable are computed once.
+        if (variable, call.source) not in self._calls:
+            stripped = replace(call, arguments=arguments, where=where)
+            self._calls[variable, call.source] = self.rows.calls.add(stripped, source.text)
+        number, data_type = self._calls[variable, call.source]
+        return AggregateValue(variable, final, number), data_type
+
+    # ------------------------------------------------------------------------------------------------ names
+
+    def _of_one_variable(
+        self, trees: Sequence[exp.Expr], function: str, source: ExpressionText
+    ) -> tuple[str | None, list[exp.Expr]]:
+        """(the variable that all columns in *trees* name, None for no variable; copies of the trees without it)"""
+        found: dict[str | None, int | None] = {}
+        stripped = []
+        for tree in trees:
+            holder = exp.Paren(this=tree.copy())
+
+            def is_leaf(node: exp.Expr) -> bool:
+                return isinstance(node, exp.Column) or call_of(node, source.text, _VOCABULARY) is not None
+
+            for node in list(holder.walk(prune=is_leaf)):
+                call = call_of(node, source.text, _VOCABULARY)
+                start = position_of(node) if call is None else call.start
+                if call is not None:
+                    variable, column = self._inner_call(call, function, source)
+                elif isinstance(node, exp.Column):
+                    variable, column = self._column(node, function, source)
+                else:
+                    if not (isinstance(node, exp.Star) and function == "COUNT"):
+                        _check_stray(node, source)
+                    continue
+                node.replace(column)
+                if call is None or call.name.lower() == "classifier":
+                    found.setdefault(variable, start)
+            whole: exp.Expr = holder.this
+            stripped.append(whole)
+        if len(found) > 1:
+            names = sorted(name or "all rows" for name in found)
+            where = f"{function} must read" if function else "it must read"
+            _fail(
+                f"{where} the rows of one variable, not of {' and '.join(names)}",
+                source,
+                max(start or 0 for start in found.values()),
+                "SUBSET U = (A, B) names the rows of several variables; without a name, all rows of the match are read",
+            )
+        return next(iter(found), None), stripped
+
+    def _inner_call(self, call: Call, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
+        """A call inside of the arguments of *function*: only CLASSIFIER and MATCH_NUMBER."""
+        name = call.name.lower()
+        _check_elsewhere(call, source)
+        if name == "match_number":
+            _check_count(call, 0, 0, source)
+            return None, _quoted_column(self.rows.match_number, call.start)
+        if name != "classifier":
+            inner, outer = call.name.upper(), function
+            kinds = [one.lower() in (*_LOGICAL, *_PHYSICAL) for one in (inner, outer)]
+            if all(kinds) and inner.lower() in _PHYSICAL and outer.lower() in _LOGICAL:
+                hint = f"{inner}({outer}(...)): FIRST and LAST choose a row of the match, PREV and NEXT go from there"
+            elif all(kinds):
+                hint = "an offset, as in LAST(price, 2) or PREV(price, 2)"
+            else:
+                hint = None
+            problem = f"{inner} inside {outer}: "
+            problem += "navigation cannot be nested in this way" if all(kinds) else "aggregates cannot be nested"
+            if kinds[0] != kinds[1]:
+                problem = f"{inner} inside {outer}: aggregates and navigation cannot be nested"
+            _fail(problem, source, call.start, hint)
+        _check_plain(call, source)
+        _check_count(call, 0, 1, source)
+        variable = None
+        if call.arguments:
+            given = call.arguments[0]
+            if not isinstance(given, exp.Column) or given.args.get("table") or isinstance(given.this, exp.Star):
+                _fail("CLASSIFIER takes the name of a variable", source, call.start, "CLASSIFIER(A)")
+            variable = self._variable(given.this)
+            if variable is None:
+                raise self._unknown(given.this, source)
+        return variable, _quoted_column(self.rows.label, call.start)
+
+    def _column(self, node: exp.Column, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
+        """(variable, column without it)"""
+        parts: list[exp.Expr] = list(node.parts)
+        variable = self._variable(parts[0]) if len(parts) > 1 else None
+        named = parts[variable is not None :]
+        if isinstance(named[0], exp.Star):
+            if function != "COUNT":
+                _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
+            return variable, exp.Star()
+        if any(isinstance(part, exp.Star) for part in named):
+            if variable is None:
+                raise self._unknown(parts[0], source)
+            _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
+        try:
+            self._scope_of_input.column(exp.Column(this=named[0].copy()), source.text)
+        except ColumnNotFoundError as error:
+            if len(parts) > 1 and variable is None:
+                raise self._unknown(parts[0], source) from None
+            names = ", ".join(self.rows.input.names)
+            raise ColumnNotFoundError.at(
+                error.message, source.text, position_of(named[0]), error.hint or f"columns: {names}"
+            ) from None
+        plain: exp.Expr = exp.Column(
+            **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
+        )
+        return variable, plain
+
+    def _variable(self, identifier: exp.Expr) -> str | None:
+        name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
+        return name if name in self._variables else None
+
+    def _unknown(self, identifier: exp.Expr, source: ExpressionText) -> ColumnNotFoundError:
+        close = difflib.get_close_matches(identifier.name.upper(), self._variables, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"variables: {', '.join(self._variables)}"
+        return ColumnNotFoundError.at(
+            f"unknown variable {identifier.name!r:.100}", source.text, position_of(identifier), hint
+        )
+
+    def _value(self, tree: exp.Expr, source: ExpressionText) -> tuple[int, pa.DataType]:
+        number = self.rows.values.add(self._scope.resolve(tree, source.text), source.text)
+        return number, self.rows.values.types[number]
+
+
+# ---------------------------------------------------------------------------------------------------- checks
+
+
+@contextmanager
+def _located(clause: Clause, source: ExpressionText) -> Iterator[None]:
+    """Errors of an expression point into the text of the clause."""
+    try:
+        yield
+    except ExpressionError as error:
+        raise error.moved(clause.text, source.start) from None
+
+
+def _fail(problem: str, source: ExpressionText, position: int | None, hint: str | None = None) -> NoReturn:
+    raise ExpressionSyntaxError.at(problem, source.text, position, hint)
+
+
+def _parsed(source: ExpressionText) -> exp.Expr:
+    tree = parse(source.text, _VOCABULARY, _MODES)
+    if isinstance(tree, exp.Alias):
+        name = tree.args["alias"]
+        _fail("unexpected text after an expression", source, position_of(name), "a comma or AS may be missing")
+    return tree
+
+
+def _check_stray(node: exp.Expr, source: ExpressionText) -> None:
+    """Reject parts of calls outside of calls, and names in double quotes."""
+    if isinstance(node, exp.Distinct | exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        words = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}
+        word = words.get(type(node), node.key.upper())
+        _fail(f"{word} belongs to aggregates", source, position_of(node))
+    if isinstance(node, exp.Star):
+        _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
+    if isinstance(node, exp.Dot) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        problem = "names are quoted with backquotes, as in Spark SQL; double quotes make a string"
+        _fail(problem, source, position_of(node), f"`{node.this.name:.100}`.{node.expression.name:.100}")
+
+
+def _check_elsewhere(call: Call, source: ExpressionText) -> None:
+    if call.name.lower() in _ELSEWHERE:
+        theirs, ours = _ELSEWHERE[call.name.lower()]
+        _fail(theirs, source, call.start, ours)
+
+
+def _check_plain(call: Call, source: ExpressionText) -> None:
+    """Reject what only aggregates have."""
+    if call.distinct or call.where is not None or call.ignore_nulls is not None:
+        word = "DISTINCT" if call.distinct else "FILTER" if call.where is not None else "IGNORE NULLS"
+        hint = None
+        if call.name.lower() in _LOGICAL:
+            hint = f"{call.name.lower()}_value is the aggregate, {call.name.upper()} chooses a row of the match"
+        _fail(f"{word} belongs to aggregates", source, call.start, hint)
+
+
+def _check_count(call: Call, least: int, most: int, source: ExpressionText) -> None:
+    if not least <= len(call.arguments) <= most:
+        usage = {"classifier": "CLASSIFIER(), CLASSIFIER(A)"}.get(call.name.lower())
+        usage = usage or (
+            f"{call.name.upper()}(price), {call.name.upper()}(price, 2)" if least else f"{call.name.upper()}()"
+        )
+        _fail(f"{call.name.upper()}: wrong number of arguments: {len(call.arguments)}", source, call.start, usage)
+
+
+def _offset(call: Call, source: ExpressionText, default: int = 0) -> int:
+    """The second argument of a call that navigates."""
+    if len(call.arguments) < 2:
+        return default
+    given, name = call.arguments[1], call.name.upper()
+    if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch("[0-9]{1,9}", str(given.this)):
+        position = position_of(given)
+        _fail(f"the offset of {name} must be an integer literal", source, call.start if position is None else position)
+    if int(given.this) > MAX_OFFSET:
+        _fail(f"the offset of {name} must be at most {MAX_OFFSET:,}", source, position_of(given))
+    return int(given.this)
+
+
+def _prefixed(call: Call, source: ExpressionText) -> Call:
+    """The call after RUNNING or FINAL."""
+    word = call.name.upper()
+    inner = call_of(call.arguments[0], source.text, _VOCABULARY) if len(call.arguments) == 1 else None
+    if re.match(r"\s*\(", source.text[call.start + len(word) :]) or inner is None:
+        _fail(
+            f"{word} is a word before a call of FIRST, LAST or an aggregate", source, call.start, f"{word} LAST(price)"
+        )
+    return inner
+
+
+def _quoted_column(name: str, start: int) -> exp.Expr:
+    column: exp.Expr = exp.column(name, quoted=True)
+    column.this.meta["start"] = start
+    return column

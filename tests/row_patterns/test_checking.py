@@ -1,0 +1,196 @@
+"""A clause over its input: what names mean, the types of expressions, and the columns of the result."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pyarrow as pa
+import pytest
+
+from asterism.errors import ExpressionError
+from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.reading import read
+from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, Place, RowValue
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("price", pa.int32()),
+        ("volume", pa.decimal128(10, 2)),
+        ("point", pa.struct([("x", pa.float64())])),
+        ("tags", pa.list_(pa.string())),
+        ("A", pa.string()),
+        ("odd name", pa.int16()),
+    ],
+    metadata={TIME_ZONE: b"UTC"},
+)
+
+
+def checked(text: str) -> CheckedClause:
+    return check(read(text), SCHEMA)
+
+
+def measure(expression: str) -> CheckedClause:
+    return checked(f"ORDER BY ts MEASURES {expression} AS m PATTERN (A B+ C) SUBSET U = (A, B)")
+
+
+@pytest.mark.parametrize(
+    ("expression", "data_type"),
+    [
+        ("price", "INT"),
+        ("A.price", "INT"),
+        ("a.PRICE", "INT"),
+        ("B.`odd name`", "SMALLINT"),
+        ("A.A", "STRING"),
+        ("A", "STRING"),
+        ("point.x", "DOUBLE"),
+        ("B.point.x", "DOUBLE"),
+        ("LAST(B.price, 2) + A.price", "INT"),
+        ("FINAL LAST(B.ts) - FIRST(A.ts)", "INTERVAL DAY TO SECOND"),
+        ("PREV(FIRST(U.volume, 1), 2)", "DECIMAL(10,2)"),
+        ("NEXT(CLASSIFIER())", "STRING"),
+        ("CLASSIFIER(U)", "STRING"),
+        ("MATCH_NUMBER()", "BIGINT"),
+        ("MATCH_ROWTIME()", "TIMESTAMP"),
+        ("COUNT(*)", "BIGINT"),
+        ("COUNT(B.*)", "BIGINT"),
+        ("SUM(price)", "BIGINT"),
+        ("SUM(U.volume)", "DECIMAL(20,2)"),
+        ("AVG(U.volume)", "DECIMAL(14,6)"),
+        ("FINAL MAX(B.price) FILTER (WHERE B.volume > 1)", "INT"),
+        ("COUNT(DISTINCT B.name)", "BIGINT"),
+        ("array_agg(B.name || CLASSIFIER(B))", "ARRAY<STRING>"),
+        ("max_by(price, CLASSIFIER())", "INT"),
+        ("SUM(price + MATCH_NUMBER())", "BIGINT"),
+        ("first_value(B.price) IGNORE NULLS", "INT"),
+        ("A.price IN (300, LAST(A.price))", "BOOLEAN"),
+        ("CASE WHEN COUNT(B.*) > 2 THEN 'many' ELSE lower(CLASSIFIER()) END", "STRING"),
+        ("NULL", "NULL"),
+    ],
+)
+def test_type_of_a_measure(expression: str, data_type: str) -> None:
+    assert name_of(measure(expression).output.field("m").type) == data_type
+
+
+@pytest.mark.parametrize(
+    ("expression", "leaves"),
+    [
+        ("price", [RowValue(Place(), 1)]),
+        ("A.price", [RowValue(Place("A"), 1)]),
+        ("A.price + LAST(A.price)", [RowValue(Place("A"), 1)]),
+        ("FIRST(price, 2)", [RowValue(Place(last=False, skip=2), 1)]),
+        ("FINAL LAST(U.price)", [RowValue(Place("U", final=True), 1)]),
+        ("PREV(price)", [RowValue(Place(steps=-1), 1)]),
+        ("NEXT(LAST(B.price, 1), 3)", [RowValue(Place("B", skip=1, steps=3), 1)]),
+        ("PREV(FINAL FIRST(B.price), 0)", [RowValue(Place("B", last=False, final=True), 1)]),
+        ("CLASSIFIER()", [RowValue(Place(), 1, labelled=True)]),
+        ("FIRST(CLASSIFIER(U))", [RowValue(Place("U", last=False), 1, labelled=True)]),
+        ("MATCH_NUMBER()", [MatchNumber()]),
+        ("MATCH_ROWTIME()", [RowValue(Place(), 0)]),
+        ("RUNNING SUM(B.price)", [AggregateValue("B", False, 0)]),
+        ("FINAL SUM(price) - SUM(price)", [AggregateValue(None, True, 0), AggregateValue(None, False, 0)]),
+        ("COUNT(*)", [AggregateValue(None, False, 0)]),
+        ("1 + 1", []),
+    ],
+)
+def test_leaves_of_an_expression(expression: str, leaves: list[Leaf]) -> None:
+    assert list(measure(expression).measures[0].leaves) == leaves
+
+
+@pytest.mark.parametrize(
+    ("condition", "reach"),
+    [
+        ("TRUE", (0, 0)),
+        ("price > 1", (0, 0)),
+        ("B.price > PREV(B.price, 3)", (3, 0)),
+        ("price > PREV(U.price) AND NEXT(price, 2) IS NULL", (1, 2)),
+        ("LAST(price) > PREV(LAST(B.price))", (1, 0)),
+        ("V.price > 1", None),
+        ("price > A.price", None),
+        ("price > LAST(price, 1)", None),
+        ("price > FIRST(price)", None),
+        ("SUM(price) > 1", None),
+        ("PREV(CLASSIFIER()) = 'A'", None),
+        ("MATCH_NUMBER() = 1", None),
+    ],
+)
+def test_reach_of_a_condition(condition: str, reach: tuple[int, int] | None) -> None:
+    """A condition that depends on rows near the current one alone can be computed before any match is known."""
+    clause = checked(f"PATTERN (A B) SUBSET U = (A, B), V = (A) DEFINE B AS {condition}")
+    assert clause.conditions["B"].reach == reach
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("PARTITION BY name ORDER BY ts MEASURES price AS p, 1 AS one PATTERN (A)", ["name", "p", "one"]),
+        (
+            "PARTITION BY name ORDER BY ts, price + 1 MEASURES 1 AS one ALL ROWS PER MATCH PATTERN (A)",
+            ["name", "ts", "one", "price", "volume", "point", "tags", "A", "odd name"],
+        ),
+        ("PARTITION BY name, date(ts) AS day PATTERN (A)", ["name", "day"]),
+        ("PARTITION BY upper(name) PATTERN (A)", ["upper(name)"]),
+        (
+            "ORDER BY ts, TS DESC ALL ROWS PER MATCH PATTERN (A)",
+            ["ts", "name", "price", "volume", "point", "tags", "A", "odd name"],
+        ),
+    ],
+)
+def test_columns_of_the_result(text: str, names: list[str]) -> None:
+    assert checked(text).output.names == names
+
+
+def test_a_variable_comes_before_a_column_of_the_same_name() -> None:
+    leaves = [measure(text).measures[0].leaves[0] for text in ("A.name", "A")]
+    assert leaves == [RowValue(Place("A"), 1), RowValue(Place(None), 1)]
+
+
+def test_column_named_as_the_label_of_rows() -> None:
+    schema = pa.schema({"__classifier": pa.int32(), "ts": pa.int64()})
+    clause = check(read("MEASURES CLASSIFIER() AS c, __classifier AS d PATTERN (A)"), schema)
+    assert [str(field.type) for field in clause.output] == ["string", "int32"]
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("INTERVAL '1' HOUR", 3_600_000_000),
+        ("INTERVAL 90 MINUTES", 5_400_000_000),
+        ("INTERVAL '2' DAY", 172_800_000_000),
+    ],
+)
+def test_within(text: str, micros: int) -> None:
+    assert checked(f"ORDER BY ts PATTERN (A) WITHIN {text}").within == micros
+
+
+def test_permutation_of_ten_is_not_too_large() -> None:
+    """An automaton needs a state for each set of parts, not a path for each order."""
+    checked("PATTERN (PERMUTE(" + ", ".join(f"V{n}" for n in range(10)) + "))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN ("
+        + " ".join(f"V{n}" for n in range(200))
+        + ") DEFINE "
+        + ", ".join(f"V{n} AS price > {n}" for n in range(200)),
+        "MEASURES " + ", ".join(f"SUM(price) + {n} AS m{n}" for n in range(500)) + " PATTERN (A)",
+        "PATTERN (A) DEFINE A AS " + "SUM(" * 40 + "price" + ")" * 40 + " > 1",
+        "PATTERN (A) DEFINE A AS " + " AND ".join(["price > 1"] * 1500),
+        "PATTERN (A) DEFINE A AS " + " OR ".join(f"PREV(price, {n % 90}) > {n}" for n in range(900)),
+        "PATTERN (A) DEFINE A AS " + " + ".join(["price"] * 2000) + " > 1",
+        "PATTERN (A) DEFINE A AS " + "NOT " * 4000 + "TRUE",
+        "PATTERN (A) DEFINE A AS name = '" + "x" * 15_000 + "'",
+        "PATTERN (" + "(" * 45 + "A" + "){2}" * 45 + ")",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_hostile_clause_is_checked_or_refused_in_bounded_time(text: str) -> None:
+    begin = time.process_time()
+    with contextlib.suppress(ExpressionError):
+        checked(text)
+    assert time.process_time() - begin < 10
