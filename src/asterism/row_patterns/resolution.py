@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RowValue:
-    """The value of an expression in one row: expression number *number* of :attr:`RowExpressions.values`. NULL if there is no row.
+    """The value of an expression in one row: number *number* of :attr:`RowExpressions.values`. NULL if there is no row.
 
     :ivar labelled: whether the expression uses CLASSIFIER or MATCH_NUMBER, which is NULL in rows outside of the match
     """
@@ -179,7 +179,7 @@ class Resolver:
         return self._resolved(source, final_allowed=True)
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        """(the number in :attr:`RowExpressions.values`, the type) of an expression of PARTITION BY or ORDER BY, over single rows."""
+        """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
         with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             return self._key(source, section)
 
