@@ -24,7 +24,9 @@ LEVEL = {package: level for level, package in enumerate(ORDER)}
 MAY_MEET_SPARK = {"spark", "conformance", "cli"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
-COMPILED = {"matching.kernels", "rules.kernels", "windows.kernels", "columns.compiled", "columns.hashing"}
+COMPILED = {
+    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "columns.compiled", "columns.hashing",
+}  # fmt: skip
 
 FILES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path

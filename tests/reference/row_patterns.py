@@ -220,7 +220,9 @@ class Search:
             return False
         if self.clause.within is not None:
             key = self.clause.order[0].column
-            if abs(self.rows[at][key] - self.rows[self.start][key]) > self.clause.within:
+            apart = self.rows[at][key] - self.rows[self.start][key]
+            # A number counts milliseconds.
+            if abs(timedelta(milliseconds=apart) if isinstance(apart, int) else apart) > self.clause.within:
                 return False
         condition = self.clause.conditions.get(variable)
         if condition is None:
@@ -248,7 +250,7 @@ class Clause:
     measures: list[tuple[str, Expression]] = field(default_factory=list)
     rows_per_match: str = "ONE"
     skip: tuple[str, str] = ("PAST LAST ROW", "")
-    within: timedelta | int | None = None
+    within: timedelta | None = None
     subsets: dict[str, frozenset[str]] = field(default_factory=dict)
     conditions: dict[str, Expression] = field(default_factory=dict)
     plain: bool = True

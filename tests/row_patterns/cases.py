@@ -319,7 +319,7 @@ TABLES = [
     TableCase("ORDER BY v DESC MEASURES A.ts AS a PATTERN (A B C)", "2 - 1", [(1,)]),
     TableCase("ORDER BY v DESC NULLS FIRST MEASURES A.ts AS a PATTERN (A B C)", "2 - 1", [(2,)]),
     TableCase("MEASURES COUNT(*) AS n PATTERN (A+)", "1 2 3", [(3,)]),
-    TableCase("ORDER BY ts PATTERN (A+) DEFINE A AS v > 1", "1 2 1 3", [(), ()]),
+    TableCase("PARTITION BY k PATTERN (A+) DEFINE A AS v > 1", "a:1 b:2 a:1 b:3", [("b",)]),
     TableCase(
         "ORDER BY ts MEASURES `a b`.v AS `M n`, UP.v AS u PATTERN (`a b` up+) DEFINE Up AS uP.v > PREV(V)",
         "3 1 2",

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
+from asterism.errors import ExpressionSyntaxError, SkipStrategyError
+from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.cases import FAILING_SKIPS, MEASURES, PATTERNS, TABLES, PatternCase, Row, TableCase, shown
-
-
-@pytest.mark.parametrize("case", PATTERNS, ids=lambda case: f"{case.pattern} on {case.letters}")
-def test_pattern(case: PatternCase) -> None:
-    assert shown(match_recognize(case.clause, case.input)) == case.answer
-
-
-@pytest.mark.parametrize("case", [*MEASURES, *TABLES], ids=lambda case: case.clause)
-def test_table(case: TableCase) -> None:
-    rows = match_recognize(case.clause, case.input)
-    if case in MEASURES:
-        rows = [{"m": row["m"]} for row in rows]
-    assert [tuple(row.values()) for row in rows] == case.answer
-
-
-@pytest.mark.parametrize(("pattern", "letters", "skip"), FAILING_SKIPS)
-def test_search_that_cannot_go_on(pattern: str, letters: str, skip: str) -> None:
-    case = PatternCase(pattern, letters, "", skip)
-    with pytest.raises(SkipError):
-        match_recognize(case.clause, case.input)
-
 
 SCHEMAS = {
     PatternCase: pa.schema({"ts": pa.int64(), "c": pa.string()}),
@@ -39,8 +21,49 @@ SCHEMAS = {
 }
 
 
+def by_engine(clause: str, rows: Sequence[Row], schema: pa.Schema) -> list[Row]:
+    checked = check(read(clause), schema)
+    if any(condition.reach is None for condition in checked.conditions.values()):
+        with pytest.raises(ExpressionSyntaxError, match="depends on the match so far"):
+            match_table(checked, pa.Table.from_pylist(rows, schema))
+        pytest.skip("a condition depends on the match so far")
+    found: list[Row] = match_table(checked, pa.Table.from_pylist(rows, schema)).to_pylist()
+    return found
+
+
+def by_reference(clause: str, rows: Sequence[Row], _schema: pa.Schema) -> list[Row]:
+    return match_recognize(clause, rows)
+
+
+Implementation = Callable[[str, Sequence[Row], pa.Schema], list[Row]]
+each_implementation = pytest.mark.parametrize("answer_of", [by_reference, by_engine], ids=["reference", "engine"])
+
+
+@each_implementation
+@pytest.mark.parametrize("case", PATTERNS, ids=lambda case: f"{case.pattern} on {case.letters}")
+def test_pattern(case: PatternCase, answer_of: Implementation) -> None:
+    assert shown(answer_of(case.clause, case.input, SCHEMAS[PatternCase])) == case.answer
+
+
+@each_implementation
+@pytest.mark.parametrize("case", [*MEASURES, *TABLES], ids=lambda case: case.clause)
+def test_table(case: TableCase, answer_of: Implementation) -> None:
+    rows = answer_of(case.clause, case.input, SCHEMAS[TableCase])
+    if case in MEASURES:
+        rows = [{"m": row["m"]} for row in rows]
+    assert [tuple(row.values()) for row in rows] == case.answer
+
+
+@each_implementation
+@pytest.mark.parametrize(("pattern", "letters", "skip"), FAILING_SKIPS)
+def test_search_that_cannot_go_on(pattern: str, letters: str, skip: str, answer_of: Implementation) -> None:
+    case = PatternCase(pattern, letters, "", skip)
+    with pytest.raises((SkipError, SkipStrategyError)):
+        answer_of(case.clause, case.input, SCHEMAS[PatternCase])
+
+
 @pytest.mark.parametrize("case", [*PATTERNS, *MEASURES, *TABLES], ids=lambda case: case.clause)
-def test_clause_is_accepted_with_the_columns_of_the_answer(case: PatternCase | TableCase) -> None:
+def test_columns_of_the_answer(case: PatternCase | TableCase) -> None:
     checked = check(read(case.clause), SCHEMAS[type(case)])
     rows = match_recognize(case.clause, case.input)
     assert not rows or [name.lower() for name in checked.output.names] == [name.lower() for name in rows[0]]
@@ -51,6 +74,7 @@ def minutes(*numbers: int) -> list[Row]:
     return [{"ts": begin + timedelta(minutes=n), "n": n} for n in numbers]
 
 
+@each_implementation
 @pytest.mark.parametrize(
     ("pattern", "times", "answer"),
     [
@@ -60,10 +84,13 @@ def minutes(*numbers: int) -> list[Row]:
         ("A B*", [0, 61], [(0, 0), (61, 61)]),
     ],
 )
-def test_within_includes_the_last_moment(pattern: str, times: list[int], answer: list[tuple[int, int]]) -> None:
+def test_within_includes_the_last_moment(
+    pattern: str, times: list[int], answer: list[tuple[int, int]], answer_of: Implementation
+) -> None:
     """A match from 10:00 to 11:00 lies within an hour."""
     clause = f"ORDER BY ts MEASURES FIRST(n) AS a, LAST(n) AS b PATTERN ({pattern}) WITHIN INTERVAL '1' HOUR DEFINE A AS TRUE"
-    assert [tuple(row.values()) for row in match_recognize(clause, minutes(*times))] == answer
+    schema = pa.schema({"ts": pa.timestamp("us"), "n": pa.int64()})
+    assert [tuple(row.values()) for row in answer_of(clause, minutes(*times), schema)] == answer
 
 
 def test_search_without_end_is_given_up() -> None:

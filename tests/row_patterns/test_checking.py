@@ -119,7 +119,7 @@ def test_leaves_of_an_expression(expression: str, leaves: list[Leaf]) -> None:
 )
 def test_reach_of_a_condition(condition: str, reach: tuple[int, int] | None) -> None:
     """A condition that depends on rows near the current one alone can be computed before any match is known."""
-    clause = checked(f"PATTERN (A B) SUBSET U = (A, B), V = (A) DEFINE B AS {condition}")
+    clause = checked(f"ALL ROWS PER MATCH PATTERN (A B) SUBSET U = (A, B), V = (A) DEFINE B AS {condition}")
     assert clause.conditions["B"].reach == reach
 
 
@@ -163,12 +163,12 @@ def test_column_named_as_the_label_of_rows() -> None:
     ],
 )
 def test_within(text: str, micros: int) -> None:
-    assert checked(f"ORDER BY ts PATTERN (A) WITHIN {text}").within == micros
+    assert checked(f"ORDER BY ts ALL ROWS PER MATCH PATTERN (A) WITHIN {text}").within == micros
 
 
 def test_permutation_of_ten_is_not_too_large() -> None:
     """An automaton needs a state for each set of parts, not a path for each order."""
-    checked("PATTERN (PERMUTE(" + ", ".join(f"V{n}" for n in range(10)) + "))")
+    checked("ALL ROWS PER MATCH PATTERN (PERMUTE(" + ", ".join(f"V{n}" for n in range(10)) + "))")
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ CLAUSES = {
     "order_by_navigation": "ORDER BY PREV(price) PATTERN (A)",
     "order_by_struct": "ORDER BY point PATTERN (A)",
     "rowtime_without_order": "MEASURES MATCH_ROWTIME() AS t PATTERN (A)",
+    "no_columns": "ORDER BY ts PATTERN (A B)",
     "within_without_order": "PATTERN (A B) WITHIN INTERVAL '1' HOUR",
     "within_of_text": "ORDER BY name PATTERN (A B) WITHIN INTERVAL '1' HOUR",
     "within_months": "ORDER BY ts PATTERN (A B) WITHIN INTERVAL '1' MONTH",

@@ -15,6 +15,7 @@ from asterism.expressions.parsing import parse
 from asterism.expressions.translation import interval_of
 from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
+from asterism.row_patterns.automaton import takes_no_row
 from asterism.row_patterns.clause import (
     Clause,
     Exclusion,
@@ -160,7 +161,8 @@ def _check_size(clause: Clause) -> None:
             # A set of parts that are done can be left by each of the others: 2^n sets, each part in half of them.
             total <<= len(node.parts) - 1
         elif isinstance(node, Quantified):
-            total *= max(node.least, node.most or 0, 1)
+            # The repetitions of a loop take a row; those that need not are written out before it.
+            total *= max(node.least + (node.most is None and takes_no_row(node.of)), node.most or 0, 1)
         if total > MAX_ELEMENTS:
             problem = f"with its repetitions and permutations written out, this has more than {MAX_ELEMENTS:,} elements"
             _fail(clause, problem, node.start, "count in a condition instead, as in DEFINE B AS COUNT(A.*) >= 100000")
@@ -247,6 +249,13 @@ def _output(
         fields.append((pa.field(measure.name, resolved.type), measure.start))
     if clause.rows is not RowsPerMatch.ONE:
         fields += [(field, 0) for field in rows.input if field.name not in taken]
+    if not fields:
+        _fail(
+            clause,
+            "the result has no columns",
+            clause.pattern.start,
+            "add MEASURES, PARTITION BY or ALL ROWS PER MATCH",
+        )
     seen: dict[str, int] = {}
     for field, start in fields:
         name = field.name.lower()

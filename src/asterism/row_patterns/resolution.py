@@ -70,7 +70,7 @@ class Place:
 class RowValue:
     """The value of an expression in one row: number *number* of :attr:`RowExpressions.values`. NULL if there is no row.
 
-    :ivar labelled: whether the expression uses CLASSIFIER or MATCH_NUMBER, which is NULL in rows outside of the match
+    :ivar labelled: whether the expression uses CLASSIFIER, which is NULL in rows outside of the match, or MATCH_NUMBER
     """
 
     place: Place
@@ -80,7 +80,7 @@ class RowValue:
 
 @dataclass(frozen=True, slots=True)
 class AggregateValue:
-    """An aggregate over the rows of a variable, or of the whole match: call number *number* of :attr:`RowExpressions.calls`."""
+    """An aggregate over the rows of a variable, or of the whole match: number *number* of its :attr:`RowExpressions.calls`."""
 
     variable: str | None
     final: bool
@@ -133,7 +133,7 @@ class RowExpressions:
 
     :ivar schema: the columns of the input, then the label and the number of the match of a row
     :ivar values: expressions over single rows
-    :ivar calls: aggregates over rows
+    :ivar calls: aggregates over the rows of each variable or subset, and of the whole match (None)
     """
 
     input: pa.Schema
@@ -141,14 +141,13 @@ class RowExpressions:
     label: str = field(init=False)
     match_number: str = field(init=False)
     values: Vectorized = field(init=False)
-    calls: Calls = field(init=False)
+    calls: dict[str | None, Calls] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         taken = {name.lower() for name in self.input.names}
         self.label, self.match_number = (_free(name, taken) for name in ("__classifier", "__match_number"))
         self.schema = self.input.append(pa.field(self.label, STRING)).append(pa.field(self.match_number, BIGINT))
         self.values = Vectorized(self.schema)
-        self.calls = Calls(self.schema, whole=True)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -315,7 +314,8 @@ class Resolver:
         # Calls of the same text over rows of the same variable are computed once.
         if (variable, call.source) not in self._calls:
             stripped = replace(call, arguments=arguments, where=where)
-            self._calls[variable, call.source] = self.rows.calls.add(stripped, source.text)
+            calls = self.rows.calls.setdefault(variable, Calls(self.rows.schema, whole=True))
+            self._calls[variable, call.source] = calls.add(stripped, source.text)
         number, data_type = self._calls[variable, call.source]
         return AggregateValue(variable, final, number), data_type
 

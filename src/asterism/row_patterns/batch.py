@@ -1,0 +1,401 @@
+"""Matches a clause in a table. Conditions may depend on rows near the current one, not on the match so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import group_codes, mask_of, offsets_of
+from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.errors import ExpressionSyntaxError, InvalidEventError, LimitExceededError, SkipStrategyError
+from asterism.expressions.aggregates.accumulators import sort_keys
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import columns_of
+from asterism.expressions.types import BIGINT, STRING
+from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
+from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, Resolved, RowValue
+
+MAX_TABLE = 2**30  # bytes of the table of ends of a partition
+MATCHED_ROWS = 5_000_000
+"""How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
+AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
+
+
+def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
+    """The result of a clause: partition by partition, in the order in which the partitions appear in *rows*.
+
+    :param rows: the input, with the schema that the clause was checked for
+    :raises asterism.errors.ExpressionSyntaxError: a condition depends on the match so far, which only the reference matcher
+        of the tests can compute
+    :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP TO has no row to go to
+    :raises asterism.errors.LimitExceededError: a partition is too large for the pattern
+    :raises asterism.errors.InvalidEventError: an expression fails, or a time is NULL although there is WITHIN
+
+    >>> from asterism.row_patterns.checking import check
+    >>> from asterism.row_patterns.reading import read
+    >>> prices = pa.table({"ts": [1, 2, 3, 4], "price": [7, 5, 4, 6]})
+    >>> text = "ORDER BY ts MEASURES A.price AS high, LAST(D.price) AS low PATTERN (A D+) DEFINE D AS price < PREV(price)"
+    >>> match_table(check(read(text), prices.schema), prices).to_pylist()
+    [{'high': 7, 'low': 4}]
+    """
+    automaton = compiled_pattern(clause.clause)
+    for definition in clause.clause.definitions:
+        if clause.conditions[definition.variable].reach is None:
+            problem = "a condition that depends on the match so far is not supported here"
+            hint = "PREV, NEXT, and columns of the row itself"
+            raise ExpressionSyntaxError.at(problem, clause.clause.text, definition.condition.start, hint)
+    if not rows.num_rows:
+        return clause.output.empty_table()
+    ordered = _Ordered.of(clause, rows)
+    parts = [_ResultRows(clause, automaton, ordered, found).table() for found in _search(clause, automaton, ordered)]
+    return pa.concat_tables(parts)
+
+
+# ---------------------------------------------------------------------------------------------------- rows in order
+
+
+def _evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
+    """Some of the expressions of *values* over rows."""
+    some = Vectorized(values.schema)
+    own = {number: some.adopt(values, number) for number in numbers}
+    columns = some.evaluate(rows)
+    return {number: one_chunk(columns[at]) for number, at in own.items()}
+
+
+@dataclass(slots=True)
+class _Ordered:
+    """The rows by partition, in order.
+
+    :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
+    :ivar keys: expressions of PARTITION BY and ORDER BY
+    """
+
+    rows: pa.Table
+    offsets: Ints
+    keys: dict[int, pa.Array]
+
+    @classmethod
+    def of(cls, clause: CheckedClause, rows: pa.Table) -> _Ordered:
+        keys = _evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        partition = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
+        codes = np.zeros(rows.num_rows, np.int64)
+        if clause.partition_by:
+            codes, _ = group_codes(partition)
+        sorted_by: list[Ints | Mask] = [codes]
+        for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
+            column = keys[number]
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
+            values = np.where(nulls, 0, sort_keys(column))
+            sorted_by += [~nulls if nulls_first else nulls, ~values if key.descending else values]
+        order = np.lexsort(sorted_by[::-1])
+        offsets = offsets_of(np.bincount(codes))
+        if np.array_equal(order, np.arange(len(order))):
+            return cls(rows, offsets, keys)
+        taken = pa.array(order)
+        return cls(rows.take(taken), offsets, {number: column.take(taken) for number, column in keys.items()})
+
+    @property
+    def partition_of(self) -> Ints:
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def shifted(self, steps: int) -> pa.Array:
+        """For each row the row that is *steps* after it in its partition, or null."""
+        at = np.arange(self.rows.num_rows) + steps
+        partition = self.partition_of
+        outside = (at < self.offsets[partition]) | (at >= self.offsets[partition + 1])
+        return pa.array(at, mask=outside)
+
+
+def _over_leaves(resolved: Resolved, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
+    """The value of an expression, given its leaves."""
+    # Without a leaf, a column provides the number of rows.
+    table = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})
+    return resolved.body.evaluate(table)[0]
+
+
+# ---------------------------------------------------------------------------------------------------- the search
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundMatches:
+    """What the kernel found; see :func:`asterism.row_patterns.kernels.find_matches`."""
+
+    matches: Ints
+    labels: Ints
+    unmatched: Mask
+
+
+def _bits(clause: CheckedClause, ordered: _Ordered) -> Mask:
+    """For each row and variable, whether its condition holds."""
+    conditions = {name: one.resolved for name, one in clause.conditions.items()}
+    leaves = {leaf for one in conditions.values() for leaf in one.leaves if isinstance(leaf, RowValue)}
+    columns = _evaluated(clause.rows.values, sorted({leaf.number for leaf in leaves}), ordered.rows)
+    shifts = {steps: ordered.shifted(steps) for steps in {leaf.place.steps for leaf in leaves} - {0}}
+
+    def shifted(leaf: Leaf) -> pa.Array:
+        assert isinstance(leaf, RowValue)
+        column = columns[leaf.number]
+        return column.take(shifts[leaf.place.steps]) if leaf.place.steps else column
+
+    count = ordered.rows.num_rows
+    bits = np.ones((count, len(clause.variables)), np.bool_)
+    for name, one in conditions.items():
+        values = _over_leaves(one, [shifted(leaf) for leaf in one.leaves], count)
+        bits[:, clause.variables.index(name)] = mask_of(values)
+    return bits
+
+
+def _times(clause: CheckedClause, ordered: _Ordered) -> Ints:
+    """The times that WITHIN bounds, in microseconds."""
+    if clause.within is None:
+        return np.zeros(ordered.rows.num_rows, np.int64)
+    column = ordered.keys[clause.order_by[0]]
+    if column.null_count:
+        source = clause.clause.order_by[0].expression.text
+        raise InvalidEventError(
+            f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
+        )
+    times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
+    found: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -> Iterator[_FoundMatches]:
+    from asterism.row_patterns import kernels as k
+
+    largest = int(np.diff(ordered.offsets).max())
+    size = 4 * largest * len(automaton.variables)
+    if size > MAX_TABLE:
+        raise LimitExceededError(
+            f"a partition of {largest:,} rows is too large for a pattern of {len(automaton.variables):,} elements",
+            f"The search would need {size:,} bytes (limit {MAX_TABLE:,}).",
+            "use smaller partitions, or fewer repetitions in {n,m}",
+        )
+    skip = clause.clause.skip
+    kinds = {
+        SkipTo.PAST_LAST_ROW: k.PAST_LAST_ROW,
+        SkipTo.NEXT_ROW: k.NEXT_ROW,
+        SkipTo.FIRST: k.TO_FIRST,
+        SkipTo.LAST: k.TO_LAST,
+    }
+    bits, times, meant = _bits(clause, ordered), _times(clause, ordered), _meant(clause, skip.variable)
+    within = -1 if clause.within is None else clause.within
+    position = np.zeros(4, np.int64)
+    status = k.MORE
+    while status == k.MORE:
+        status, matches, labels, unmatched = k.find_matches(
+            ordered.offsets,
+            bits,
+            automaton.variables,
+            automaton.edges,
+            automaton.first_edge,
+            times,
+            within,
+            kinds[skip.to],
+            meant,
+            position,
+            MATCHED_ROWS,
+        )
+        if status not in (k.OK, k.MORE):
+            raise _skip_error(clause, ordered, matches[-1], status == k.NO_ROW_TO_SKIP_TO)
+        yield _FoundMatches(matches, labels, unmatched)
+
+
+def _skip_error(clause: CheckedClause, ordered: _Ordered, match: Ints, absent: bool) -> SkipStrategyError:
+    from asterism.row_patterns import kernels as k
+
+    skip = clause.clause.skip
+    name = quoted(skip.variable or "")
+    problem = (
+        f"it has no row of {name}" if absent else f"{name} is its first row, so the same match would follow for ever"
+    )
+    key = ", ".join(
+        f"{one.expression.text} = {ordered.keys[number][int(match[k.START])].as_py()!r}"
+        for one, number in zip(clause.clause.partition_by, clause.partition_by, strict=True)
+    )
+    return SkipStrategyError(
+        f"AFTER MATCH SKIP {skip.to.value} {name}: cannot go on after match {match[k.NUMBER]}, because {problem}",
+        f"Partition: {key}" if key else None,
+        "AFTER MATCH SKIP PAST LAST ROW, or TO NEXT ROW",
+    )
+
+
+def _meant(clause: CheckedClause, name: str | None) -> Mask:
+    """For each variable, whether a variable or a subset means its rows; all rows without a name."""
+    if name is None:
+        return np.ones(len(clause.variables), np.bool_)
+    return np.array([variable in clause.names[name] for variable in clause.variables], np.bool_)
+
+
+# ---------------------------------------------------------------------------------------------------- the output
+
+
+class _ResultRows:
+    """Items are the rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
+
+    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, found: _FoundMatches) -> None:
+        from asterism.row_patterns import kernels as k
+
+        self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
+        self._columns = [(name, one_chunk(ordered.rows.column(name))) for name in ordered.rows.column_names]
+        matches, kind = found.matches, clause.clause.rows
+        starts, sizes = matches[:, k.START], matches[:, k.ROWS]
+        self._match_of_label: Ints = np.repeat(np.arange(len(matches)), sizes)
+        at = np.arange(len(found.labels)) - np.repeat(matches[:, k.FIRST_LABEL], sizes)
+        self._row_of_label: Ints = np.repeat(starts, sizes) + at
+        if kind is RowsPerMatch.ONE:
+            items = [np.arange(len(matches)), sizes, starts]
+        else:
+            shown = ~automaton.excluded[found.labels]
+            items = [self._match_of_label[shown], at[shown] + 1, self._row_of_label[shown]]
+            if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
+                empty = np.flatnonzero(sizes == 0)
+                items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
+            if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
+                left = np.flatnonzero(found.unmatched)
+                items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
+        begins = items[2].copy()
+        begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
+        order = np.argsort(begins, kind="stable")
+        self._match, self._visible, self._row = (column[order] for column in items)
+        self._items = np.column_stack([self._match, self._visible])
+
+    def table(self) -> pa.Table:
+        clause, rows = self._clause, pa.array(self._row)
+        columns = []
+        leaves = self._leaves()
+        matched = pa.array(self._match >= 0)
+        measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
+        for place, field in enumerate(clause.output):
+            if place < len(clause.partition_by):
+                column = self._ordered.keys[clause.partition_by[place]].take(rows)
+            elif field.name in measures:
+                resolved = measures[field.name]
+                values = _over_leaves(resolved, [leaves[leaf] for leaf in resolved.leaves], len(rows))
+                column = pc.if_else(matched, one_chunk(values), pa.scalar(None, values.type))
+            else:
+                column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
+            columns.append(column.cast(field.type))
+        return pa.table(columns, schema=clause.output)
+
+    def _leaves(self) -> dict[Leaf, pa.Array]:
+        """The values of all leaves of the measures, for each item."""
+        leaves = dict.fromkeys(leaf for one in self._clause.measures for leaf in one.leaves)
+        plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
+        columns = _evaluated(self._clause.rows.values, sorted(plain), self._ordered.rows)
+        found: dict[Leaf, pa.Array] = {}
+        for leaf in leaves:
+            if isinstance(leaf, MatchNumber):
+                found[leaf] = self._numbers(self._match)
+            elif isinstance(leaf, RowValue):
+                at = self._places(leaf)
+                if leaf.labelled:
+                    found[leaf] = self._labelled(leaf, at)
+                else:
+                    found[leaf] = columns[leaf.number].take(pa.array(at, mask=at < 0))
+        aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
+        for variable, final in dict.fromkeys((leaf.variable, leaf.final) for leaf in aggregates):
+            results = self._aggregated(variable, final)
+            found |= {
+                leaf: results[leaf.number] for leaf in aggregates if (leaf.variable, leaf.final) == (variable, final)
+            }
+        return found
+
+    def _places(self, leaf: RowValue) -> Ints:
+        from asterism.row_patterns import kernels as k
+
+        place = leaf.place
+        found: Ints = k.rows_at_places(
+            self._found.matches,
+            self._found.labels,
+            self._items,
+            _meant(self._clause, place.variable),
+            self._automaton.variables,
+            place.last,
+            place.skip,
+            place.final,
+            place.steps,
+            self._ordered.offsets,
+        )
+        return found
+
+    def _numbers(self, matches: Ints) -> pa.Array:
+        from asterism.row_patterns import kernels as k
+
+        numbers = pa.array(self._found.matches[:, k.NUMBER], BIGINT)
+        return numbers.take(pa.array(matches, mask=matches < 0))
+
+    def _with_labels(self, rows: Ints, matches: Ints, columns: Collection[str]) -> pa.Table:
+        """Rows of the input, with their labels and the number of the match. Other columns than *columns* may be NULL."""
+        from asterism.row_patterns import kernels as k
+
+        at = rows - self._found.matches[matches, k.START]
+        inside = (at >= 0) & (at < self._found.matches[matches, k.ROWS])
+        label_at = np.where(inside, self._found.matches[matches, k.FIRST_LABEL] + at, 0)
+        states = self._found.labels[label_at] if len(self._found.labels) else np.zeros(len(rows), np.int64)
+        names = pa.array(self._automaton.names, STRING)
+        labels = names.take(pa.array(self._automaton.variables[states], mask=~inside))
+        at, nothing = pa.array(rows), pa.nulls(len(rows))
+        given = [column.take(at) if name in columns else nothing for name, column in self._columns]
+        names_of_all = self._clause.rows.schema.names
+        return pa.table([*given, labels, self._numbers(matches)], names=names_of_all)
+
+    def _labelled(self, leaf: RowValue, at: Ints) -> pa.Array:
+        there = np.flatnonzero(at >= 0)
+        values = self._clause.rows.values
+        read = {values.schema.names[number] for number in columns_of(values.texts[leaf.number])}
+        table = self._with_labels(at[there], self._match[there], read)
+        found = _evaluated(values, [leaf.number], table)[leaf.number]
+        places = np.full(len(at), -1)
+        places[there] = np.arange(len(there))
+        return found.take(pa.array(places, mask=places < 0))
+
+    def _aggregated(self, variable: str | None, final: bool) -> list[pa.Array]:
+        """The calls over the rows of a variable, for each item."""
+        from asterism.row_patterns import kernels as k
+
+        calls, matches = self._clause.rows.calls[variable], self._found.matches
+        meant = _meant(self._clause, variable)[self._automaton.variables[self._found.labels]]
+        elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
+        if final or self._clause.clause.rows is RowsPerMatch.ONE:
+            at = np.flatnonzero(meant)
+            results = calls.compute(self._match_of_label[at], len(matches), elements, at)
+            items = pa.array(self._match, mask=self._match < 0)
+            return [column.take(items) for column in results]
+        # Each item is a group: the rows of its match up to it.
+        slices = []
+        begin = 0
+        until = np.cumsum(self._visible)
+        while begin < len(self._items):
+            before = until[begin] - self._visible[begin]
+            end = max(begin + 1, int(np.searchsorted(until, before + AT_ONCE, "right")))
+            visible = self._visible[begin:end]
+            group = np.repeat(np.arange(end - begin), visible)
+            first = (
+                np.where(self._match[begin:end] >= 0, matches[self._match[begin:end], k.FIRST_LABEL], 0)
+                if len(matches)
+                else visible
+            )
+            at = np.repeat(first, visible) + np.arange(len(group)) - np.repeat(np.cumsum(visible) - visible, visible)
+            group, at = group[meant[at]], at[meant[at]]
+            low, high = (int(at.min()), int(at.max()) + 1) if len(at) else (0, 0)
+            slices.append(calls.compute(group, end - begin, elements.slice(low, high - low), at - low))
+            begin = end
+        if not slices:
+            return [
+                column.slice(0, 0)
+                for column in calls.compute(np.zeros(0, np.int64), 0, elements, np.zeros(0, np.int64))
+            ]
+        return [pa.concat_arrays([one[number] for one in slices]) for number in range(len(slices[0]))]
+
+
+def _joined(left: list[Ints], right: list[Ints]) -> list[Ints]:
+    return [np.concatenate(pair) for pair in zip(left, right, strict=True)]

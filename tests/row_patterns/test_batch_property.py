@@ -1,0 +1,94 @@
+"""Random patterns over random rows: the engine answers as the reference matcher does."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism.errors import SkipStrategyError
+from asterism.row_patterns import batch
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause import Exclusion
+from asterism.row_patterns.reading import read
+from tests.reference.row_patterns import SkipError, match_recognize
+from tests.row_patterns.strategies import patterns
+
+SCHEMA = pa.schema({"k": pa.string(), "ts": pa.int64(), "c": pa.string(), "v": pa.int64()})
+CONDITIONS = [
+    "", "c = '{}'", "c = '{}' OR v > 3", "c <> 'a'", "PREV(c) = '{}'", "NEXT(c) = c", "v > PREV(v)", "{0}.v > PREV({0}.v, 2)",
+    "NEXT(v, 2) IS NULL", "v BETWEEN PREV(v) AND NEXT(v)", "FALSE",
+]  # fmt: skip
+MEASURES = (
+    "MATCH_NUMBER() AS n, CLASSIFIER() AS label, A.v AS a, LAST(v, 1) AS l, FINAL FIRST(B.v) AS f, PREV(FIRST(A.v), 1) AS p,"
+    " NEXT(CLASSIFIER()) AS x, COUNT(*) AS c1, FINAL COUNT(B.*) AS c2, SUM(U.v) AS s, MAX(CLASSIFIER(U)) AS m,"
+    " LAST(U.v + MATCH_NUMBER()) AS w, 1 AS one"
+)
+SKIPS = ["PAST LAST ROW", "TO NEXT ROW", "TO FIRST B", "TO LAST U", "TO A"]
+ROWS = [
+    "ONE ROW PER MATCH",
+    "ALL ROWS PER MATCH",
+    "ALL ROWS PER MATCH OMIT EMPTY MATCHES",
+    "ALL ROWS PER MATCH WITH UNMATCHED ROWS",
+]
+
+
+def rows_of(words: list[tuple[str, str, int | None]]) -> list[dict[str, Any]]:
+    return [{"k": key, "ts": n, "c": letter, "v": value} for n, (key, letter, value) in enumerate(words)]
+
+
+some_rows = st.lists(
+    st.tuples(st.sampled_from("xxxy"), st.sampled_from("abc"), st.one_of(st.none(), *[st.integers(0, 5)] * 4)),
+    max_size=9,
+).map(rows_of)
+
+
+@given(
+    patterns("ABC").filter(lambda node: len(str(node)) < 60),
+    st.lists(st.sampled_from(CONDITIONS), min_size=3, max_size=3),
+    some_rows,
+    st.sampled_from(SKIPS),
+    st.sampled_from(ROWS),
+    st.sampled_from(["", "", "", "WITHIN INTERVAL '2' SECOND"]),
+    st.sampled_from([1, 5, 10**6]),
+)
+def test_engine_and_reference_agree(
+    pattern: Any,
+    conditions: list[str],
+    rows: list[dict[str, Any]],
+    skip: str,
+    output: str,
+    within: str,
+    at_a_time: int,
+) -> None:
+    """Also when the result is made of a few rows at a time."""
+    if any(isinstance(node, Exclusion) for node in pattern.walk()):
+        output = output.replace(" WITH UNMATCHED ROWS", "")
+    # All three variables must be there; what follows a pattern that is never left out is not.
+    whole = f"({pattern}) | $ ^ A B C"
+    defined = ", ".join(
+        f"{name} AS {text.format(name.lower() if 'c =' in text else name)}"
+        for name, text in zip("ABC", conditions, strict=True)
+        if text
+    )
+    if within:
+        rows = [row | {"ts": row["ts"] * 1000} for row in rows]
+    clause = (
+        f"PARTITION BY k ORDER BY ts MEASURES {MEASURES} {output} AFTER MATCH SKIP {skip} PATTERN ({whole}) {within}"
+        f" SUBSET U = (A, B) {'DEFINE ' if defined else ''}{defined}"
+    )
+    checked = check(read(clause), SCHEMA)
+    assert all(condition.reach is not None for condition in checked.conditions.values())
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    with mock.patch.multiple(batch, MATCHED_ROWS=at_a_time, AT_ONCE=at_a_time):
+        try:
+            expected = match_recognize(clause, rows)
+        except SkipError:
+            with pytest.raises(SkipStrategyError):
+                batch.match_table(checked, table)
+            return
+        assert batch.match_table(checked, table).to_pylist() == expected
