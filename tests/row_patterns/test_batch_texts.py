@@ -13,16 +13,18 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from tests.kit import Golden, Provocation
 
-ROWS = pa.table({"k": ["x", "x", "x", "y"], "ts": pa.array([1, 2, None, 4]), "c": ["a", "b", "b", "a"], "v": [1, 0, 2, 3]})
+ROWS = pa.table(
+    {"k": ["x", "x", "x", "y"], "ts": pa.array([1, 2, None, 4]), "c": ["a", "b", "b", "a"], "v": [1, 0, 2, 3]}
+)
 
 
 def matched(text: str) -> Callable[[], object]:
     return lambda: batch.match_table(check(read(text), ROWS.schema), ROWS)
 
 
-def in_little_memory(text: str) -> Callable[[], object]:
+def limited(text: str, limit: str, value: int) -> Callable[[], object]:
     def run() -> object:
-        with mock.patch.object(batch, "MAX_TABLE", 20):
+        with mock.patch.object(batch, limit, value):
             return matched(text)()
 
     return run
@@ -32,12 +34,17 @@ ORDER = "PARTITION BY k ORDER BY ts"
 TEXTS: dict[str, Provocation] = {
     "skip_to_absent_variable": matched(f"{ORDER} AFTER MATCH SKIP TO LAST C PATTERN (A C?) DEFINE C AS FALSE"),
     "skip_to_own_start": matched(f"{ORDER} AFTER MATCH SKIP TO FIRST U PATTERN (A B) SUBSET U = (A, B)"),
-    "skip_after_empty_match": matched("ORDER BY ts ALL ROWS PER MATCH AFTER MATCH SKIP TO A PATTERN (A*) DEFINE A AS c = 'z'"),
+    "skip_after_empty_match": matched(
+        "ORDER BY ts ALL ROWS PER MATCH AFTER MATCH SKIP TO A PATTERN (A*) DEFINE A AS c = 'z'"
+    ),
     "time_is_null": matched(f"{ORDER} PATTERN (A B) WITHIN INTERVAL '1' SECOND"),
     "condition_on_the_match": matched(f"{ORDER} PATTERN (A B)\nDEFINE A AS v > 0,\n  B AS B.v > A.v"),
     "condition_fails": matched(f"{ORDER} PATTERN (A B) DEFINE B AS 1 DIV v = 1"),
     "measure_fails": matched(f"{ORDER} MEASURES 1 DIV v AS m PATTERN (A)"),
-    "partition_too_large": in_little_memory(f"{ORDER} PATTERN (A B)"),
+    "partition_too_large": limited(f"{ORDER} PATTERN (A B)", "MAX_TABLE", 20),
+    "running_aggregates_too_long": limited(
+        f"{ORDER} MEASURES SUM(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 6
+    ),
     "too_many_edges": matched(f"{ORDER} PATTERN ({'A? ' * 2000} B)"),
 }
 

@@ -6,7 +6,7 @@ See ``docs/decisions/0041-row-patterns.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from asterism.row_patterns.clause import (
     Variable,
 )
 
-MAX_EDGES = 1_000_000
+MAX_EDGES = 200_000
 ACCEPT = -1
 """The target of an edge to a complete match."""
 AT_START, AT_END = 1, 2
@@ -191,6 +191,8 @@ class _Program:
         return begin[everything]
 
     def _repeated(self, node: Quantified, then: int, excluded: bool) -> int:
+        node = simplified(node)
+
         def choice(more: int, enough: int) -> list[int]:
             return [more, enough] if node.greedy else [enough, more]
 
@@ -236,6 +238,19 @@ class _Program:
                 case _Choice(options):
                     stack.extend((option, guards) for option in reversed(options))
         return found
+
+
+def simplified(node: Quantified) -> Quantified:
+    """``(A*)+`` is ``A*``, and so on: what a greedy loop around a greedy loop adds, the inner one prefers already.
+
+    >>> str(simplified(Quantified(Quantified(Variable("A"), 0, None), 1, None)))
+    'A*'
+    """
+    of = simplified(node.of) if isinstance(node.of, Quantified) else node.of
+    loops = node.most is None and node.greedy and isinstance(of, Quantified) and of.most is None and of.greedy
+    if loops and isinstance(of, Quantified) and of.least == 0 and not takes_no_row(of.of):
+        return of
+    return replace(node, of=of)
 
 
 def takes_no_row(node: PatternNode) -> bool:

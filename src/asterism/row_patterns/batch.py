@@ -26,6 +26,8 @@ MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
+MAX_RUNNING = 200_000_000
+"""How many members the groups of running aggregates may have in all: the rows up to each row of ALL ROWS PER MATCH."""
 
 
 def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
@@ -35,7 +37,7 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     :raises asterism.errors.ExpressionSyntaxError: a condition depends on the match so far, which only the reference matcher
         of the tests can compute
     :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP TO has no row to go to
-    :raises asterism.errors.LimitExceededError: a partition is too large for the pattern
+    :raises asterism.errors.LimitExceededError: a partition is too large for the pattern, or a match for running aggregates
     :raises asterism.errors.InvalidEventError: an expression fails, or a time is NULL although there is WITHIN
 
     >>> from asterism.row_patterns.checking import check
@@ -371,6 +373,12 @@ class _ResultRows:
             items = pa.array(self._match, mask=self._match < 0)
             return [column.take(items) for column in results]
         # Each item is a group: the rows of its match up to it.
+        if self._visible.sum() > MAX_RUNNING:
+            raise LimitExceededError(
+                "the matches are too long for running aggregates in ALL ROWS PER MATCH",
+                f"The aggregates would read {self._visible.sum():,} rows in all (limit {MAX_RUNNING:,}).",
+                "FINAL, as in FINAL SUM(price), ONE ROW PER MATCH, or a pattern whose matches are shorter",
+            )
         slices = []
         begin = 0
         until = np.cumsum(self._visible)

@@ -1,0 +1,73 @@
+"""The automaton of a pattern: its states, and its edges in order of preference."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+
+from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.clause import PatternNode
+from asterism.row_patterns.reading import read
+from tests.row_patterns.strategies import patterns
+
+
+def automaton(text: str) -> str:
+    return str(compiled_pattern(read(f"PATTERN ({text})")))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("A B", ["start: A0", "A0: B1", "B1: accept"]),
+        ("A | B", ["start: A0, B1", "A0: accept", "B1: accept"]),
+        ("A*", ["start: A0, accept", "A0: A0, accept"]),
+        ("A*?", ["start: accept", "A0: accept"]),
+        ("A+? B", ["start: A0", "A0: B1, A0", "B1: accept"]),
+        ("A{2,3}", ["start: A0", "A0: A1", "A1: A2, accept", "A2: accept"]),
+        ("A{2,}", ["start: A0", "A0: A1", "A1: A1, accept"]),
+        ("(A*)+", ["start: A0, accept", "A0: A0, accept"]),
+        ("(A*)*", ["start: A0, accept", "A0: A0, accept"]),
+        ("(() | A)*", ["start: A0, accept", "A0: A0, accept"]),
+        ("(() | A)?", ["start: accept", "A0: accept"]),
+        ("() | A", ["start: accept", "A0: accept"]),
+        ("^ A $", ["start: A0 at the start", "A0: accept at the end"]),
+        ("(^ | A) B", ["start: B1 at the start, A0", "A0: B1", "B1: accept"]),
+        ("A ($ | ()) B?", ["start: A0", "A0: B1 at the end, accept at the end, B1, accept", "B1: accept"]),
+        ("{- A -} B", ["start: A0", "A0 (excluded): B1", "B1: accept"]),
+        ("PERMUTE(A, B)", ["start: A0, B1", "A0: B2", "B1: A3", "B2: accept", "A3: accept"]),
+    ],
+)
+def test_edges(pattern: str, lines: list[str]) -> None:
+    assert automaton(pattern).splitlines() == lines
+
+
+@given(patterns())
+def test_no_edge_is_there_twice(node: PatternNode) -> None:
+    """Of two edges to one state, the preferred one has conditions that the other one lacks."""
+    made = compiled_pattern(read(f"PATTERN ({node})"))
+    for state in range(made.start + 1):
+        edges = made.edges[made.first_edge[state] : made.first_edge[state + 1]].tolist()
+        for at, (target, guards) in enumerate(edges):
+            assert not any(other == target and earlier & ~guards == 0 for other, earlier in edges[:at])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(" * 45 + "A*" + ")*" * 45,
+        "(" * 45 + "A*" + ")+" * 45,
+        "(" * 7 + "A?" + ")+" * 7,
+        "PERMUTE(" + ", ".join(f"V{n}" for n in range(10)) + ")",
+        "A{10000}",
+        "A{0,10000}",
+        "(A | B | C | D){2000} E",
+        "A? " * 500 + "B",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_large_pattern_is_compiled_in_bounded_time(pattern: str) -> None:
+    begin = time.process_time()
+    compiled_pattern(read(f"PATTERN ({pattern})"))
+    assert time.process_time() - begin < 10
