@@ -159,6 +159,7 @@ def _free(name: str, taken: set[str]) -> str:
 class Resolver:
     """Resolves the expressions of one clause.
 
+    :param schema: the columns of the input
     :param variables: the variables of the pattern and the subsets
     """
 
@@ -220,11 +221,12 @@ class Resolver:
                 if leaf not in leaves:
                     leaves.append(leaf)
                     fields.append(pa.field(f"leaf_{len(fields)}", data_type))
+                if len(leaves) > MAX_LEAVES:
+                    problem = f"an expression has more than {MAX_LEAVES} references to rows and aggregates"
+                    _fail(problem, source, position_of(node) if call is None else call.start)
                 column = exp.column(f"leaf_{leaves.index(leaf)}", quoted=True)
                 column.this.meta["start"] = position_of(node) if call is None else call.start
                 node.replace(column)
-            if len(leaves) > MAX_LEAVES:
-                _fail(f"an expression has more than {MAX_LEAVES} references to rows and aggregates", source, None)
             schema = pa.schema(fields, metadata=self.rows.schema.metadata)
             body = Vectorized(schema)
             body.add(Scope(schema).resolve(holder.this, source.text), source.text)
@@ -368,19 +370,7 @@ class Resolver:
             _check_count(call, 0, 0, source)
             return None, _quoted_column(self.rows.match_number, call.start)
         if name != "classifier":
-            inner, outer = call.name.upper(), function
-            kinds = [one.lower() in (*_LOGICAL, *_PHYSICAL) for one in (inner, outer)]
-            if all(kinds) and inner.lower() in _PHYSICAL and outer.lower() in _LOGICAL:
-                hint = f"{inner}({outer}(...)): FIRST and LAST choose a row of the match, PREV and NEXT go from there"
-            elif all(kinds):
-                hint = "an offset, as in LAST(price, 2) or PREV(price, 2)"
-            else:
-                hint = None
-            problem = f"{inner} inside {outer}: "
-            problem += "navigation cannot be nested in this way" if all(kinds) else "aggregates cannot be nested"
-            if kinds[0] != kinds[1]:
-                problem = f"{inner} inside {outer}: aggregates and navigation cannot be nested"
-            _fail(problem, source, call.start, hint)
+            _fail_nested(call, function, source)
         _check_plain(call, source)
         _check_count(call, 0, 1, source)
         variable = None
@@ -487,6 +477,20 @@ def _check_plain(call: Call, source: ExpressionText) -> None:
         if call.name.lower() in _LOGICAL:
             hint = f"{call.name.lower()}_value is the aggregate, {call.name.upper()} chooses a row of the match"
         _fail(f"{word} belongs to aggregates", source, call.start, hint)
+
+
+def _fail_nested(call: Call, outer: str, source: ExpressionText) -> NoReturn:
+    """Fail at a call inside of the arguments of another one."""
+    inner, hint = call.name.upper(), None
+    navigating = [name.lower() in (*_LOGICAL, *_PHYSICAL) for name in (inner, outer)]
+    if all(navigating):
+        problem, hint = "navigation cannot be nested in this way", "an offset, as in LAST(price, 2) or PREV(price, 2)"
+        if inner.lower() in _PHYSICAL and outer.lower() in _LOGICAL:
+            hint = f"{inner}({outer}(...)): FIRST and LAST choose a row of the match, PREV and NEXT go from there"
+    else:
+        what = "aggregates and navigation" if any(navigating) else "aggregates"
+        problem = f"{what} cannot be nested"
+    _fail(f"{inner} inside {outer}: {problem}", source, call.start, hint)
 
 
 def _check_count(call: Call, least: int, most: int, source: ExpressionText) -> None:
