@@ -25,7 +25,7 @@ from tests.spark.streams import (
 
 pytestmark = pytest.mark.spark
 
-SPREADS = [(1, 1, 1), (7, 3, 3)]
+SPREADS = [pytest.param(1, 1, 1, marks=pytest.mark.matrix), (7, 3, 3)]
 """Key groups, pages, partitions."""
 
 

@@ -165,9 +165,7 @@ def lines_of(case: Case, firings: list[dict[str, Any]], late: list[dict[str, Any
 
 RUNNABLE = {case.name: case for case in cases() if can_run(case)}
 SAMPLE = [
-    "the first policy of FLIP-9",
     "the first policy of FLIP-9, its late part",
-    "the third policy of FLIP-9 with lateness",
     "a late element that reaches a living session is not late",
 ]
 
