@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit conformance trace fuzz bench bench-check nemesis cluster soak docs format clean
+.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check nemesis cluster soak docs format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,8 @@ demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
 test: lint types ## everything that CI runs: lint, types, all tests
-	$(BIN)/pytest --quiet -p tests.columns.at_once tests/conformance/test_corpus.py tests/rules/test_shares.py tests/windows/test_reference.py
+	$(BIN)/pytest --quiet -p tests.columns.at_once --numprocesses 2 --dist loadscope -k "recorded or policy or merge" \
+		tests/conformance/test_corpus.py tests/windows/test_operator.py
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff: lint and formatting
@@ -41,6 +42,9 @@ types: setup ## mypy, strict
 
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)
+
+matrix: setup ## the combinations that `make test` leaves out: pairs of operators, transcripts, types of times
+	$(BIN)/pytest -m matrix $(ARGS)
 
 conformance: setup ## run the corpus of Flink's results, with both semantics; ARGS="--engine reference"
 	$(BIN)/python -m tests.reference conformance tests/corpus/*.jsonl $(ARGS)

@@ -2,6 +2,8 @@
 
 With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
 rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
+
+Tests marked as ``matrix`` run only with ``make matrix``, which selects them by ``-m``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ pytest_collect_file = Sybil(
 
 
 @pytest.hookimpl(wrapper=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    if "matrix" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("matrix")])
+        items[:] = [item for item in items if not item.get_closest_marker("matrix")]
     for item in items:
         if isinstance(item, SybilItem):
             uses_spark = shares_the_session(item.path)

@@ -32,6 +32,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("ASTERISM_PROPERTY", "ci"))
 
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _numbers = count(1)
 
 
@@ -51,6 +52,14 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", 2)
+        # On a local file system, Spark's default starts some 30 processes for each micro-batch, most of them to look for links.
+        # Queries that are killed keep the default.
+        .config(
+            "spark.sql.streaming.checkpointFileManagerClass", f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
+        )
+        .config("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
+        # Running queries without new data look for them a hundred times a second by default.
+        .config("spark.sql.streaming.pollingDelay", "50ms")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

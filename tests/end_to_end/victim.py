@@ -200,6 +200,7 @@ def session(folder: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.pollingDelay": "100ms",  # of queries that wait for the kill while others start
     }
     builder = SparkSession.builder.master("local[12]")  # tasks that are held keep their cores
     for name, value in settings.items():

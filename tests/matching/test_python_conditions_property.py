@@ -56,13 +56,17 @@ def in_python(pattern: Pattern, which: Callable[[], bool] = lambda: True) -> Pat
     return replace(pattern, stages=tuple(map(changed, pattern.stages)))
 
 
+QUARTERS = [0, *(pytest.param(number, marks=pytest.mark.matrix) for number in (1, 2, 3))]
+
+
 @pytest.mark.parametrize("name", ["iterative_conditions", "until"])
-def test_flinks_answers_with_conditions_in_python(name: str) -> None:
+@pytest.mark.parametrize("quarter", QUARTERS)
+def test_flinks_answers_with_conditions_in_python(name: str, quarter: int) -> None:
     """The corpus, with every condition asked event by event."""
     file = CORPUS / f"{name}.jsonl"
     assert file.exists()
     failing = []
-    for case in read_cases([file]):
+    for case in list(read_cases([file]))[quarter::4]:
         if "error" in case["expected"]:
             continue
         answer = run_engine(in_python(Pattern.from_json(case["pattern"])), case, Semantics.FLINK, "random")

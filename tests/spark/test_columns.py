@@ -81,14 +81,14 @@ def test_a_name_may_have_dots_and_backquotes(spark: SparkSession, folder: Path, 
     rules.write_text(json.dumps([PatternProcessor("pair", 1, PAIR).to_dict()]), encoding="utf-8")
     factory = FilePatternProcessorDiscovererFactory(rules)
     for number, stream in enumerate(streams(spark, folder)):
-        matches = run(CEP.pattern(stream, PAIR), "matches", tmp_path / f"p{number}")
+        matches = run(CEP.pattern(stream, PAIR, key_groups=4), "matches", tmp_path / f"p{number}")
         assert [(row["who`s"], row["b"][0]["kind of.event"]) for row in matches] == [("ann", "b")] * 2
         firings = run(
-            window(stream, TumblingWindows.of(timedelta(minutes=1))), "results", tmp_path / f"w{number}",
+            window(stream, TumblingWindows.of(timedelta(minutes=1)), key_groups=4), "results", tmp_path / f"w{number}",
             aggregate=["max(`kind of.event`) AS `last.kind`"],
         )  # fmt: skip
         assert [(row["who`s"], row["last.kind"]) for row in firings] == [("ann", "x")]
-        found = run(CEP.pattern_processors(stream, factory), "matches", tmp_path / f"d{number}")
+        found = run(CEP.pattern_processors(stream, factory, key_groups=4), "matches", tmp_path / f"d{number}")
         assert [row.key for row in found] == [["ann"]] * 2
 
 

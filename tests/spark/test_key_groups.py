@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from asterism import CEP
 from asterism.spark.partitioning import label
+from asterism.spark.settings import stateful_tasks
 from tests.contracts.ledger import FEES, MOVES, data, expected, ledger, ledger_sinks, utc, write
 from tests.spark.streams import (
     FUNNEL,
@@ -24,7 +25,7 @@ from tests.spark.streams import (
 
 pytestmark = pytest.mark.spark
 
-SPREADS = [(1, 1, 1), (7, 3, 3)]
+SPREADS = [pytest.param(1, 1, 1, marks=pytest.mark.matrix), (7, 3, 3)]
 """Key groups, pages, partitions."""
 
 
@@ -61,17 +62,22 @@ def test_they_do_not_matter_to_an_operator(
 
 
 @pytest.mark.parametrize(("partitions", "key_groups", "tasks"), [(200, 32, 2), (200, 1, 1), (8, 4, 4), (3, 32, 3)])
-def test_a_query_has_no_more_tasks_than_it_can_use(
-    spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int, tasks: int
+def test_there_are_no_more_tasks_than_a_query_can_use(
+    spark: SparkSession, partitions: int, key_groups: int, tasks: int
 ) -> None:
     """200 is Spark's default; the session of the tests has two cores."""
+    with shuffle_partitions(spark, partitions):
+        assert stateful_tasks(spark, key_groups) == tasks
+
+
+def test_a_run_sets_the_number_of_its_tasks(spark: SparkSession, tmp_path: Path) -> None:
     table, found = events(50), Collect()
     write_files(table, tmp_path / "in", [])
-    with shuffle_partitions(spark, partitions):
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups)
+    with shuffle_partitions(spark, 200):
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
         stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
-        assert spark.conf.get("spark.sql.shuffle.partitions") == str(partitions)
-    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == tasks
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "200"
+    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == 2
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
 
 
@@ -80,7 +86,7 @@ def test_a_checkpoint_keeps_its_number_of_tasks(spark: SparkSession, tmp_path: P
     for number, partitions in enumerate([3, 200]):
         write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
         with shuffle_partitions(spark, partitions):
-            stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
+            stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
             stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
     assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == 3
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)

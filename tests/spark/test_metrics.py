@@ -89,7 +89,7 @@ def test_a_pattern_counts_what_comes_of_it(spark: SparkSession, tmp_path: Path) 
     sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
 
     def run(drain: bool) -> StreamingQuery | None:
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, drain=drain)
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=3, drain=drain)
         return stream.run(sinks, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
 
     counts = observed(run)

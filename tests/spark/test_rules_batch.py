@@ -51,7 +51,7 @@ def test_a_table_gives_what_a_stream_gives(spark: SparkSession, tmp_path: Path) 
 
     def processors(events: DataFrame) -> Any:
         return CEP.pattern_processors(
-            KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(30)), factory
+            KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(30)), factory, key_groups=4
         )
 
     batch = processors(spark.read.parquet(str(tmp_path / "events")))
@@ -106,7 +106,7 @@ def test_a_rule_that_explodes_goes_alone(spark: SparkSession, tmp_path: Path) ->
     factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
     for events, options in ((table, {}), (stream, {"checkpoint": str(tmp_path / "checkpoint")})):
         collected: dict[str, list[Any]] = {"matches": [], "errors": []}
-        CEP.pattern_processors(KeyedStream(events, key="user", time="ts"), factory).run(
+        CEP.pattern_processors(KeyedStream(events, key="user", time="ts"), factory, key_groups=4).run(
             {name: lambda rows, _, name=name, to=collected: to[name].extend(rows.collect()) for name in collected},
             **options,
         )

@@ -36,6 +36,8 @@ from tests.spark.streams import (
 )
 
 pytestmark = pytest.mark.spark
+FEW: dict[str, Any] = {"key_groups": 4}
+"""A key group costs some milliseconds in each micro-batch."""
 
 
 @pytest.mark.parametrize(("pattern", "pieces"), [(FUNNEL, 3), (STRICT, 5), (ABSENCE, 4)])
@@ -58,7 +60,7 @@ def test_a_run_without_drain_waits_and_the_next_run_goes_on(spark: SparkSession,
 
     def run(drain: bool) -> None:
         stream = stream_of(spark, tmp_path / "in")
-        CEP.pattern(stream, ABSENCE).run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=drain)
+        CEP.pattern(stream, ABSENCE, **FEW).run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=drain)
 
     write_files(table.slice(0, half), tmp_path / "in", [half // 2])
     run(drain=False)
@@ -96,7 +98,9 @@ def test_the_query_that_reads_the_data_ends_its_input(
     table = events(600)
     write_files(table, tmp_path / "in", [300])
     found = Collect()
-    CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE, **FEW).run(
+        {"matches": found}, checkpoint=str(tmp_path / "cp")
+    )
     assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
     assert len(started) == (1 if reached else 2)
 
@@ -113,7 +117,9 @@ def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_pat
         found(df, batch_id)
 
     def run(sink: Sink) -> None:
-        CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE).run({"matches": sink}, checkpoint=str(tmp_path / "cp"))
+        CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE, **FEW).run(
+            {"matches": sink}, checkpoint=str(tmp_path / "cp")
+        )
 
     with pytest.raises(StreamingQueryException, match="the sink failed"):
         run(fails)
@@ -133,7 +139,7 @@ def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSe
             write_files(table.slice(300), tmp_path / "in", [], first=1)
 
     for _ in range(2):
-        CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT).run(
+        CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT, **FEW).run(
             {"matches": arriving}, checkpoint=str(tmp_path / "cp")
         )
     separately = [*batch_matches(spark, table.slice(0, 300), STRICT), *batch_matches(spark, table.slice(300), STRICT)]
@@ -143,7 +149,9 @@ def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSe
 def test_after_the_drain_no_state_is_left(spark: SparkSession, tmp_path: Path) -> None:
     table = events(600)
     write_files(table, tmp_path / "in", [300])
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(
+        {"matches": Collect()}, checkpoint=str(tmp_path / "cp")
+    )
     for variable in ("header", "pages"):
         state = (
             spark.read.format("statestore").option("path", str(tmp_path / "cp")).option("stateVarName", variable).load()
@@ -156,7 +164,7 @@ def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_pat
     old = table.slice(0, 3)
     write_files(pa.concat_tables([table, old]), tmp_path / "in", [400, 800])
     sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run(sinks, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
     expected = batch(spark, table, FUNNEL)
     assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
     assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
@@ -171,12 +179,12 @@ def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tm
     write_files(table, tmp_path / "in", [])
     pattern = Pattern.begin("a").where("kind = 'view'").followed_by_any("b").where("kind = 'buy'")
     stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by=["id"])
-    found = [sorted(row.match_id for row in CEP.pattern(stream, pattern).matches.collect())]
+    found = [sorted(row.match_id for row in CEP.pattern(stream, pattern, **FEW).matches.collect())]
     for number, taken in enumerate([["matches"], ["matches", "late"], ["late", "timed_out", "matches"]]):
         for source in (stream, replace(stream, df=stream_of(spark, tmp_path / "in").df)):
             sinks = {name: Collect() for name in taken}
             checkpoint = str(tmp_path / f"checkpoint{number}") if source.df.isStreaming else None
-            CEP.pattern(source, pattern).run(sinks, checkpoint=checkpoint)
+            CEP.pattern(source, pattern, **FEW).run(sinks, checkpoint=checkpoint)
             found.append(sorted(row["match_id"] for row in sinks["matches"].rows))
     assert len(set(found[0])) == 2
     assert found == [found[0]] * 7
@@ -204,7 +212,7 @@ def test_one_shuffle_and_the_filter_before_it(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_files(events(10), tmp_path / "in", [])
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches.explain()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).matches.explain()
     plan = capfd.readouterr().out
     assert plan.count("Exchange ") == 1
     assert plan.count("hashpartitioning(key_group") == 1
@@ -219,7 +227,9 @@ def test_null_keys_are_one_key(spark: SparkSession, tmp_path: Path) -> None:
     nulls = table.set_column(1, SCHEMA.field("user"), pa.nulls(400, pa.string()))
     write_files(nulls, tmp_path / "in", [200])
     found = Collect()
-    CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT, **FEW).run(
+        {"matches": found}, checkpoint=str(tmp_path / "cp")
+    )
     named = table.set_column(1, SCHEMA.field("user"), pa.array(["x"] * 400))
     expected = batch(spark, named, STRICT).matches.toArrow().to_pylist()
     assert expected
@@ -234,7 +244,7 @@ def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: P
     timeless = table.slice(0, 4).set_column(2, SCHEMA.field("ts"), pa.nulls(4, SCHEMA.field("ts").type))
     write_files(pa.concat_tables([table, timeless]), tmp_path / "in", [50])
     sinks = {"matches": Collect(), "late": Collect()}
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run(sinks, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
     assert sorted(row["id"] for row in sinks["late"].rows) == sorted(timeless.column("id").to_pylist())
     assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)
 
@@ -242,7 +252,7 @@ def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: P
 def test_null_event_times_fail_a_query_without_late_output(spark: SparkSession, tmp_path: Path) -> None:
     table = events(20)
     write_files(table.set_column(2, SCHEMA.field("ts"), pa.nulls(20, SCHEMA.field("ts").type)), tmp_path / "in", [])
-    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW)
     with pytest.raises(StreamingQueryException, match='the event time "ts" of 20 events is null'):
         stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
 
@@ -251,7 +261,9 @@ def test_an_empty_dataframe_has_no_matches(spark: SparkSession, tmp_path: Path) 
     assert batch_matches(spark, SCHEMA.empty_table(), FUNNEL) == []
     write_files(SCHEMA.empty_table(), tmp_path / "in", [])
     found = Collect()
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(
+        {"matches": found}, checkpoint=str(tmp_path / "cp")
+    )
     assert found.rows == []
 
 
@@ -267,7 +279,7 @@ def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession,
     write_files(table, tmp_path / "in", [])
     found = Collect()
     stream = stream_of(spark, tmp_path / "in", time=None, max_out_of_orderness=timedelta(0))
-    query = CEP.pattern(stream, pattern).run(
+    query = CEP.pattern(stream, pattern, **FEW).run(
         {"timed_out": found}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "500 milliseconds"}
     )
     assert query is not None
@@ -280,7 +292,7 @@ def test_a_run_in_processing_time_ends_with_the_drain(spark: SparkSession, tmp_p
     table = events(40)
     write_files(table, tmp_path / "in", [20])
     found = Collect()
-    stream = CEP.pattern(stream_of(spark, tmp_path / "in", time=None), Pattern.begin("a").where("kind = 'view'"))
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in", time=None), Pattern.begin("a").where("kind = 'view'"), **FEW)
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
     assert len(found.rows) == sum(kind == "view" for kind in table.column("kind").to_pylist())
     with pytest.raises(StreamDefinitionError, match="does not end by itself"):
@@ -291,7 +303,7 @@ def test_flink_semantics_through_the_stream(spark: SparkSession, tmp_path: Path)
     table = events(400)
     write_files(table, tmp_path / "in", [200])
     found = Collect()
-    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, semantics=Semantics.FLINK)
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, semantics=Semantics.FLINK, **FEW)
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL, semantics=Semantics.FLINK)
 
@@ -299,4 +311,4 @@ def test_flink_semantics_through_the_stream(spark: SparkSession, tmp_path: Path)
 def test_a_stream_needs_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     write_files(events(10), tmp_path / "in", [])
     with pytest.raises(StreamDefinitionError, match="a stream needs a checkpoint location"):
-        CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()})
+        CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run({"matches": Collect()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -44,7 +43,6 @@ from tests.windows.driver import operator_of, summed, table_of
 from tests.windows.transcripts import Case, cases, firing_text, late_text
 
 pytestmark = pytest.mark.spark
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 AT_END = EventTimeTrigger.after_end_of_window()
 MEASURES = ["sum(price) AS total", "count(*) AS n", "first(id) AS first", "last(id) AS last"]
@@ -167,14 +165,14 @@ def lines_of(case: Case, firings: list[dict[str, Any]], late: list[dict[str, Any
 
 RUNNABLE = {case.name: case for case in cases() if can_run(case)}
 SAMPLE = [
-    "the first policy of FLIP-9",
     "the first policy of FLIP-9, its late part",
-    "the third policy of FLIP-9 with lateness",
     "a late element that reaches a living session is not late",
 ]
 
 
-@pytest.mark.parametrize("name", RUNNABLE if LONG else SAMPLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.matrix) for name in RUNNABLE]
+)
 def test_what_a_transcript_says_with_a_restart_in_the_middle(spark: SparkSession, tmp_path: Path, name: str) -> None:
     case = RUNNABLE[name]
     rng = random.Random(name)

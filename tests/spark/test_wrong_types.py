@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -35,9 +36,13 @@ pytestmark = pytest.mark.spark
 WRONG: list[Any] = [None, True, 5, -1, 2.5, "text", b"bytes", [5], {"a": 5}, timedelta(1), object(), PatternProcessor]
 
 
+@cache
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], "user STRING, ts TIMESTAMP, kind STRING")
+
+
 def keyed(spark: SparkSession, **options: Any) -> KeyedStream:
-    df = spark.createDataFrame([], "user STRING, ts TIMESTAMP, kind STRING")
-    return KeyedStream(**{"df": df, "key": "user", "time": "ts"} | options)
+    return KeyedStream(**{"df": frame(spark), "key": "user", "time": "ts"} | options)
 
 
 def found(spark: SparkSession) -> Any:
@@ -53,10 +58,6 @@ class Kinds(StreamOperator):
     @events.process_element
     def event(self, event: Any, ctx: Any) -> None:
         self.kinds.collect(kind=event.kind)
-
-
-def frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], "user STRING, ts TIMESTAMP, kind STRING")
 
 
 def windowed(spark: SparkSession, **options: Any) -> Any:
