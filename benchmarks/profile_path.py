@@ -4,8 +4,8 @@ Drives what Spark's workers run, over the same data: the pack stage (conditions,
 stage (chunks, state and watermark of one key group a call), with the state in a dictionary. Prints CPU time per event and the
 number of Python function calls per event; far below one of these says that no Python object is made for an event.
 
-With ``--workload W6 --rules 1,100,1000`` it drives so many pattern processors, in a new process each, and prints one JSON line per
-number: also what it takes to read and bind them, and their memory.
+With ``--workload W6 --rules 1,100,1000`` it drives so many pattern processors, in a new process each, and prints one JSON line
+per number, which also has the time to read and bind them, and their memory.
 """
 
 from __future__ import annotations

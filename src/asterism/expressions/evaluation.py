@@ -31,6 +31,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.ranges import Ranges, ranges_of
 from asterism.expressions.translation import Translator
 from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
@@ -217,6 +218,8 @@ class Vectorized:
     sources: list[str] = field(default_factory=list)
     """the expressions as written by the user, for messages"""
     costs: list[Cost] = field(default_factory=list)
+    ranges: list[Ranges | None] = field(default_factory=list)
+    """the expressions as ranges of columns, for conditions that consist of them"""
 
     @property
     def zone(self) -> str:
@@ -240,6 +243,7 @@ class Vectorized:
             if plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
             self.costs.append(value.cost)
+            self.ranges.append(ranges_of(value))
             self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
@@ -253,6 +257,7 @@ class Vectorized:
             self.types.append(other.types[number])
             self.sources.append(other.sources[number])
             self.costs.append(other.costs[number])
+            self.ranges.append(other.ranges[number])
         return self.texts.index(text)
 
     def alone(self, number: int) -> Vectorized:

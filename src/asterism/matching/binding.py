@@ -33,7 +33,7 @@ from asterism.matching.condition_programs import add_condition
 from asterism.matching.instructions import Kind as ValueKind
 from asterism.matching.instructions import Programs, kind_of
 from asterism.matching.plan import MatchPlan
-from asterism.matching.tables import BITS_PER_WORD, Evaluation, tables_of
+from asterism.matching.tables import BITS_PER_WORD, Evaluation, longest_match, tables_of
 from asterism.patterns.conditions import Condition, IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -206,6 +206,11 @@ class BoundPattern:
             and bool(self._bits)
             and self.evaluation.can_skip_events(self.nfa.states)
         )
+
+    @cached_property
+    def longest_match(self) -> int | None:
+        """See :func:`~asterism.matching.tables.longest_match`."""
+        return longest_match(self.nfa)
 
     def sees(self, events: pa.Table) -> Mask:
         """A mask of the prepared events that are visible to the pattern."""

@@ -46,9 +46,9 @@ from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.replication import (
     FAILED,
-    MET,
     SELECTOR,
     SINCE,
+    Conditions,
     CopyFilter,
     copies_of,
     copies_schema,
@@ -355,19 +355,15 @@ class DynamicCepOperator(KeyGroupOperator):
         failed_rows, failed = flattened(copies.column(FAILED))
         if not len(failed):
             return []
-        met_rows, met = flattened(copies.column(MET))
         times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
         selectors = copies.column(SELECTOR).to_numpy()
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            uses_failed = np.isin(failed, one.conditions)
-            if not one.needs_all:
+            mine = (np.isin(failed, one.conditions) | (failed == one.number)) & sees[failed_rows]
+            if mine.any():
                 # The key may fail for an event that the processor does not require.
-                wanted = np.zeros(len(times), np.bool_)
-                wanted[failed_rows[uses_failed]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
-                sees &= wanted
-            mine = (uses_failed | (failed == one.number)) & sees[failed_rows]
+                mine[mine] = Conditions([one]).required(copies.take(pa.array(failed_rows[mine])))
             if mine.any():
                 rows, numbers = failed_rows[mine], failed[mine]
                 first = int(np.argmin(times[rows]))
