@@ -238,7 +238,7 @@ class Vectorized:
     def add_value(self, value: Sql, text: str) -> int:
         """:meth:`add` for an expression that is already translated."""
         if value.text not in self.texts:
-            data_type = self._type(value, text)
+            data_type = self.type_of_value(value, text)
             self._check_cost(value, text)
             if plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
@@ -313,9 +313,10 @@ class Vectorized:
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
-        return self._type(self.translate(node, text), text)
+        return self.type_of_value(self.translate(node, text), text)
 
-    def _type(self, value: Sql, text: str) -> pa.DataType:
+    def type_of_value(self, value: Sql, text: str) -> pa.DataType:
+        """:meth:`type_of` for an expression that is already translated."""
         plain = plain_column(value.text)
         if plain is not None:
             return self.schema.field(plain).type

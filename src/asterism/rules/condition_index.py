@@ -151,11 +151,11 @@ class _Encoder:
             return self._places(array)
         if self.floating:
             doubles = pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
-            bits = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
-            found: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
-            return found
+            bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
+            ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
+            return ordered
         if is_decimal(self.type) and len(array):
-            words = np.frombuffer(array.buffers()[1], np.int64)
+            words: Ints = np.frombuffer(array.buffers()[1], np.int64)
             return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
         return as_int64(array) if len(array) else np.empty(0, np.int64)
 
@@ -176,5 +176,5 @@ class _Encoder:
         same = pc.equal(values.dictionary.take(pa.array(some)), constants.take(pa.array(before[some] - 1)))
         equal[some] = same.to_numpy(zero_copy_only=False)
         places = np.append(2 * before - equal, 0)
-        found: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]
-        return found
+        of_rows: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]
+        return of_rows

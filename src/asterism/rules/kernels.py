@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asterism.columns.compiled import compiled, entry
+from asterism.columns.compiled import compiled, entry, uncounted
 
 FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, SINCE_SET, BEGINS, UNTIL = range(9)  # columns of patterns
 CONDITION, BIT, STARTS = range(3)  # columns of uses
@@ -27,7 +27,7 @@ NEVER, BEFORE = 2**63 - 1, -(2**63)
 # column, the first value and the last value.
 
 
-@compiled
+@uncounted
 def find_bucket(buckets: Any, low: int, end: int, value: int) -> int:
     """The bucket of a value, or -1."""
     high = end
@@ -40,7 +40,7 @@ def find_bucket(buckets: Any, low: int, end: int, value: int) -> int:
     return low if low < end and buckets[low, VALUE] == value else -1
 
 
-@compiled
+@uncounted
 def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, event: int) -> bool:
     for at in range(begin, end):
         column = tests[at, 0]
@@ -49,7 +49,7 @@ def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, event: 
     return True
 
 
-@compiled
+@uncounted
 def entries_of(groups: Any, group: int, buckets: Any, entries: Any, values: Any, nulls: Any, event: int) -> tuple[int, int]:
     """The entries of a group whose value and bound an event satisfies."""
     bucket = groups[group, FIRST_BUCKET]
@@ -159,7 +159,7 @@ def by_condition(indexed_at: Any, indexed: Any, met_at: Any, met: Any, count: in
     return at, positions
 
 
-@compiled
+@uncounted
 def first_from(positions: Any, low: int, end: int, position: int) -> int:
     """The first index from *low* to *end* whose position is not less than *position*."""
     step = 1
@@ -180,18 +180,9 @@ def first_from(positions: Any, low: int, end: int, position: int) -> int:
 
 @entry
 def shares(
-    patterns: Any,
-    uses: Any,
-    at: Any,
-    positions: Any,
-    since: Any,
-    times: Any,
-    keys: Any,
-    key_at: Any,
-    state_at: Any,
-    state_keys: Any,
-    words: int,
-) -> tuple[Any, Any, Any, Any]:
+    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
+    state_keys: Any, words: int,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """For one pattern after another, the events that may matter to it.
 
     Events are sorted by key and time: *keys* has the key of each event, and *key_at* where the events of each key begin. The
@@ -199,122 +190,133 @@ def shares(
     matches are ``state_keys[state_at[pattern]:state_at[pattern + 1]]``, ascending.
 
     *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
-    events that it sees matter; the number of events that it sees for which a partial match lives at most after the one with
-    which it began; the time for which it lives at most; the set that added it; and the times for which it is in force. *uses* are
-    triples: condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that
-    set and its time is within those times.
+    events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
+    for which it lives (0: no maximum); the set that added the pattern; and the times for which it is in force. *uses* are triples:
+    condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that set and
+    its time is within those times.
 
     An event matters if it can begin a partial match, or if there may be one. Returns the positions of these events, their
     condition bits, their positions among the events of their key and time that the pattern sees, and for each pattern and key
     with such events a row: pattern, key, and where they begin.
     """
-    seen, bits, alike = np.empty(1024, np.int64), np.zeros((1024, words), np.int64), np.empty(1024, np.int64)
+    seen, bits, alike = np.empty(1024, np.int64), np.empty((1024, words), np.int64), np.empty(1024, np.int64)
     runs = np.empty((256, 3), np.int64)
     heads = np.empty(len(uses), np.int64)
     put = n_runs = 0
-    n_events = len(times)
     for pattern in range(len(patterns)):
-        first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
-        needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
-        most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]
-        since_set, begins, until = patterns[pattern, SINCE_SET], patterns[pattern, BEGINS], patterns[pattern, UNTIL]
-        for use in range(first_use, end_use):
-            heads[use] = at[uses[use, CONDITION]]
-        state = state_at[pattern]
-        event = 0
-        run_key = last_key = -1
-        last_time = count = 0
-        while event < n_events:
-            # The next key with partial matches, and the next event that can begin one.
-            begin = start = n_events
-            for use in range(first_use, end_use):
-                if uses[use, STARTS] == 1:
-                    end = at[uses[use, CONDITION] + 1]
-                    heads[use] = first_from(positions, heads[use], end, event)
-                    if heads[use] < end:
-                        start = min(start, positions[heads[use]])
-            while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= event:
-                state += 1
-            in_state = n_events
-            if state < state_at[pattern + 1]:
-                in_state = max(event, key_at[state_keys[state]])
-            if always:
-                start = event
-            left, deadline = most_events, NEVER
-            if in_state <= start:
-                begin = start = in_state
-                state += 1
-            else:
-                begin = start
-                left, deadline = 0, BEFORE
-            if begin >= n_events:
-                break
-            # Events of the same time count for the position of the first one.
-            while begin > event and keys[begin - 1] == keys[start] and times[begin - 1] == times[start]:
-                begin -= 1
-            if deadline == NEVER and window > 0:
-                deadline = times[begin] + window
-            key = keys[start]
-            end_of_key = key_at[key + 1]
-            for use in range(first_use, end_use):
-                heads[use] = first_from(positions, heads[use], at[uses[use, CONDITION] + 1], begin)
-            event = begin
-            while True:
-                # The next event that the pattern sees.
-                starts = always
-                if not needs_all:
-                    event = end_of_key
-                    for use in range(first_use, end_use):
-                        if heads[use] < at[uses[use, CONDITION] + 1]:
-                            event = min(event, positions[heads[use]])
-                if event >= end_of_key:
-                    event = end_of_key
-                    break
-                wanted = since[event] >= since_set and begins <= times[event] < until
-                for use in range(first_use, end_use):
-                    if uses[use, STARTS] == 1 and heads[use] < at[uses[use, CONDITION] + 1]:
-                        starts |= positions[heads[use]] == event
-                if starts:
-                    if wanted:
-                        left, deadline = most_events, NEVER
-                        if window > 0:
-                            deadline = times[event] + window
-                elif event >= start:
-                    if left <= 0 or times[event] >= deadline:
-                        break
-                    left -= wanted
-                if wanted:
-                    if put == len(seen):
-                        seen, alike = doubled(seen), doubled(alike)
-                        more = np.zeros((2 * len(bits), words), np.int64)
-                        more[: len(bits)] = bits
-                        bits = more
-                    if last_key != key or last_time != times[event]:
-                        last_key, last_time, count = key, times[event], 0
-                    seen[put], alike[put] = event, count
-                    count += 1
-                    if run_key != key:
-                        if n_runs == len(runs):
-                            wider = np.empty((2 * len(runs), 3), np.int64)
-                            wider[: len(runs)] = runs
-                            runs = wider
-                        runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = pattern, key, put
-                        n_runs += 1
-                        run_key = key
-                for use in range(first_use, end_use):
-                    if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
-                        heads[use] += 1
-                        if wanted:
-                            bit = uses[use, BIT]
-                            bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
-                if wanted:
-                    put += 1
-                event += 1
+        end, n_new = -1, 0
+        while end < 0:
+            end, n_new = share(
+                patterns, uses, at, positions, since, times, keys, key_at, state_at, state_keys,
+                pattern, heads, seen, bits, alike, put, runs, n_runs,
+            )  # fmt: skip
+            if end < 0 and n_new == len(runs):
+                more = np.empty((2 * len(runs), 3), np.int64)
+                more[:n_runs] = runs[:n_runs]
+                runs = more
+            elif end < 0:
+                more_seen, more_alike = np.empty(2 * len(seen), np.int64), np.empty(2 * len(seen), np.int64)
+                more_bits = np.empty((2 * len(seen), words), np.int64)
+                more_seen[:put], more_alike[:put], more_bits[:put] = seen[:put], alike[:put], bits[:put]
+                seen, alike, bits = more_seen, more_alike, more_bits
+        put, n_runs = end, n_new
     return seen[:put], bits[:put], alike[:put], runs[:n_runs]
 
 
-@compiled
-def doubled(values: Any) -> Any:
-    larger = np.empty(2 * len(values), np.int64)
-    larger[: len(values)] = values
-    return larger
+@uncounted
+def share(
+    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
+    state_keys: Any, pattern: int, heads: Any, seen: Any, bits: Any, alike: Any, put: int, runs: Any, n_runs: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Add the events that may matter to a *pattern*. Returns the number of events and of rows of *runs*; if there is not enough room
+    -1, and the number of rows of *runs*.
+    """
+    first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
+    needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
+    most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]
+    since_set, begins, until = patterns[pattern, SINCE_SET], patterns[pattern, BEGINS], patterns[pattern, UNTIL]
+    n_events = len(times)
+    for use in range(first_use, end_use):
+        heads[use] = at[uses[use, CONDITION]]
+    state = state_at[pattern]
+    event = 0
+    run_key = last_key = -1
+    last_time = count = 0
+    while event < n_events:
+        # The next event that can begin a partial match, and the next key that has one already.
+        start = event if always else n_events
+        for use in range(first_use, end_use):
+            if uses[use, STARTS] == 1:
+                end = at[uses[use, CONDITION] + 1]
+                heads[use] = first_from(positions, heads[use], end, event)
+                if heads[use] < end:
+                    start = min(start, positions[heads[use]])
+        while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= event:
+            state += 1
+        left, deadline = 0, BEFORE
+        begin = start
+        if state < state_at[pattern + 1]:
+            in_state = max(event, key_at[state_keys[state]])
+            if in_state <= start:
+                begin = start = in_state
+                left, deadline = most_events, NEVER
+                if window > 0:
+                    deadline = times[begin] + window
+        if begin >= n_events:
+            break
+        key = keys[start]
+        end_of_key = key_at[key + 1]
+        if state < state_at[pattern + 1] and state_keys[state] == key:
+            state += 1
+        # Events of the same time count for the position of the first one.
+        while begin > event and keys[begin - 1] == key and times[begin - 1] == times[start]:
+            begin -= 1
+        for use in range(first_use, end_use):
+            heads[use] = first_from(positions, heads[use], at[uses[use, CONDITION] + 1], begin)
+        event = begin
+        while True:
+            # The next event that the pattern sees.
+            if not needs_all:
+                event = end_of_key
+                for use in range(first_use, end_use):
+                    if heads[use] < at[uses[use, CONDITION] + 1]:
+                        event = min(event, positions[heads[use]])
+            if event >= end_of_key:
+                event = end_of_key
+                break
+            starts = always
+            for use in range(first_use, end_use):
+                if uses[use, STARTS] == 1 and heads[use] < at[uses[use, CONDITION] + 1]:
+                    starts |= positions[heads[use]] == event
+            wanted = since[event] >= since_set and begins <= times[event] < until
+            if starts:
+                if wanted:
+                    left, deadline = most_events, NEVER
+                    if window > 0:
+                        deadline = times[event] + window
+            elif event >= start:
+                if left <= 0 or times[event] >= deadline:
+                    break
+                left -= wanted
+            if wanted:
+                if put == len(seen) or n_runs == len(runs):
+                    return -1, n_runs
+                if last_key != key or last_time != times[event]:
+                    last_key, last_time, count = key, times[event], 0
+                seen[put], alike[put] = event, count
+                count += 1
+                for word in range(bits.shape[1]):
+                    bits[put, word] = 0
+                if run_key != key:
+                    runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = pattern, key, put
+                    n_runs += 1
+                    run_key = key
+            for use in range(first_use, end_use):
+                if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
+                    heads[use] += 1
+                    if wanted:
+                        bit = uses[use, BIT]
+                        bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
+            put += wanted
+            event += 1
+    return put, n_runs

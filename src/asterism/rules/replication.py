@@ -201,7 +201,7 @@ class CopyFilter:
 
 
 class Conditions:
-    """The distinct conditions of at least one processor: those that are in an index, and those that are evaluated before the
+    """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
     exchange, by number.
     """
 
@@ -218,7 +218,7 @@ class Conditions:
         self.needs_all = any(one.needs_all for one in processors)
         self._evaluated_places = np.flatnonzero(~is_indexed)
         indexed = [ranges[number] or () if is_in else () for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)]
-        schema = processors[0].pattern.scope.schema
+        schema = processors[0].pattern.scope.schema if processors else pa.schema([])
         self._event_columns = [f"e:{name}" for name in schema.names]
         self._index = ConditionIndex(schema, indexed)
 
@@ -236,6 +236,8 @@ class Conditions:
         """The copies that the processors require: all, or those that satisfy a condition or for which one of them fails."""
         if self.needs_all:
             return np.ones(copies.num_rows, np.bool_)
+        if not self.processors:
+            return np.zeros(copies.num_rows, np.bool_)
         found = self._index.meets_any(copies.select(self._event_columns).columns)
         for name in (MET, FAILED):
             rows, numbers = flattened(copies.column(name))
