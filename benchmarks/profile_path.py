@@ -257,7 +257,9 @@ def main(arguments: list[str] | None = None) -> None:
         return Stages.of_workload(workload, schema_of(files))
 
     profiles = {stage: cProfile.Profile() for stage in STAGE_NAMES}
-    drive(new(), files, args.batches, lambda stage, work: work())  # warms up: kernels are compiled, or read from the cache
+    drive(
+        new(), files, args.batches, lambda stage, work: work()
+    )  # warms up: kernels are compiled or read from the cache
     path, found = drive(new(), files, args.batches, timed)
     matches = matches_of(path, found)
     check(workload.name, (matches.num_rows, harness.checksum(workload.tag, workload.times(matches))), args.size)

@@ -36,8 +36,8 @@ def compiled(function: _F) -> _F:
 
 
 def uncounted(function: _F) -> _F:
-    """:func:`compiled`, for a function that neither makes nor returns arrays. References to its arrays are not counted, which takes
-    half of the time of a function that is called for each event.
+    """:func:`compiled`, for a function that neither makes nor returns arrays. References to its arrays are not counted, which
+    otherwise takes half of the time of a function that is called for each event.
     """
     return _compiled_with(function, _nrt=False)
 

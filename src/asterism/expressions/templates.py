@@ -1,8 +1,8 @@
 """Parses expressions that differ only in their numbers once.
 
-Rules are often made from a few templates: ``amount >= 10 AND kind = 'buy'``, ``amount >= 12.5 AND kind = 'buy'``. Parsing takes most
-of the time to bind a condition. So the syntax tree of an expression is kept, and used again for an expression with the same text but
-other numbers, by replacing the literals in the tree. The conjuncts with such literals are translated anew.
+Rules are often made from a few templates: ``amount >= 10 AND kind = 'buy'``, ``amount >= 12 AND kind = 'buy'``. Parsing takes
+most of the time to bind a condition. So the syntax tree of an expression is kept, and used again for an expression with the same
+text but other numbers, by replacing the literals in the tree. The conjuncts with such literals are translated anew.
 
 Only the digits of a number may differ, as ``10`` and ``7``, or ``1.5`` and ``20.25``. A number must be an operand of one of a few
 operators, where the parser does not look at its value.
@@ -61,7 +61,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A resolved tree with some of its literals, whose numbers may differ: those at these places among the numbers of the text."""
+    """A resolved expression and those of its literals whose numbers may differ, with their places among all numbers of the text."""
 
     of: Resolved
     literals: tuple[exp.Expr, ...]

@@ -989,7 +989,7 @@ def advance_some(
 ) -> int:  # fmt: skip
     """:func:`advance_keys` from the key *first* on, in arrays of fixed sizes.
 
-    Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus that key, to continue with it.
+    Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus this key, to continue there.
     """
     automata, times, bits, states = tables.automata, events.times, events.bits, tables.states
     automaton, event_at, horizon, next_deadline, failures = keys
@@ -1043,7 +1043,7 @@ def advance_some(
             heaps, count, nodes, timers, out, lost, work,
         )  # fmt: skip
         runs, n_runs = count[RUNS], count[N_RUNS]
-        if error == OK or error == SLICE_FULL:
+        if error in (OK, SLICE_FULL):
             # After a slice, the key continues with the next one.
             if n_runs == 1 and heaps[runs, 0, 2] == start:
                 n_runs = 0

@@ -43,7 +43,9 @@ class ConditionIndex:
             for alternative in alternatives:
                 rest = list(alternative)
                 equal = max(
-                    (one for one in rest if one.is_one), key=lambda one: (distinct[one[:2]], uses[one[:2]]), default=None
+                    (one for one in rest if one.is_one),
+                    key=lambda one: (distinct[one[:2]], uses[one[:2]]),
+                    default=None,
                 )
                 if equal is not None:
                     rest.remove(equal)
@@ -162,8 +164,10 @@ class _Encoder:
     def _places(self, array: pa.Array) -> Ints:
         constants = pa.array(self.constants, pa.string())
         if self.only_equality:
-            found = pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False)
-            return 2 * found.astype(np.int64) + 1
+            found: Ints = (
+                pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            )
+            return 2 * found + 1
         values = pc.dictionary_encode(array)
         both = pa.concat_arrays([constants, values.dictionary])
         order = pc.sort_indices(both).to_numpy()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asterism.columns.compiled import compiled, entry, uncounted
+from asterism.columns.compiled import entry, uncounted
 
 FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, SINCE_SET, BEGINS, UNTIL = range(9)  # columns of patterns
 CONDITION, BIT, STARTS = range(3)  # columns of uses
@@ -20,11 +20,11 @@ NEVER, BEFORE = 2**63 - 1, -(2**63)
 
 # ------------------------------------------------------------------------------------------------ conditions of an event
 #
-# *values* has a row for each column, and *nulls* says which values are NULL. A row of *groups* is for the conditions that require a
-# value of the column EQUAL (-1: of none), and of the column ORDERED (-1: none) values from a bound on, or with FROM_ABOVE up to a
-# bound. *buckets* are the conditions of a group that require the same value, in ascending order of the values. *entries* are these
-# conditions in ascending order of their bounds, which are inverted in a group that is FROM_ABOVE. *tests* are further ranges: a
-# column, the first value and the last value.
+# *values* has a row for each column, and *nulls* says which values are NULL. A row of *groups* is for the conditions that require
+# a value of the column EQUAL (-1: of none), and of the column ORDERED (-1: none) values from a bound on, or with FROM_ABOVE up to
+# a bound. *buckets* are the conditions of a group that require the same value, in ascending order of the values. *entries* are
+# these conditions in ascending order of their bounds, which are inverted in a group that is FROM_ABOVE. *tests* are further
+# ranges: a column, the first value and the last value.
 
 
 @uncounted
@@ -50,7 +50,9 @@ def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, event: 
 
 
 @uncounted
-def entries_of(groups: Any, group: int, buckets: Any, entries: Any, values: Any, nulls: Any, event: int) -> tuple[int, int]:
+def entries_of(
+    groups: Any, group: int, buckets: Any, entries: Any, values: Any, nulls: Any, event: int
+) -> tuple[int, int]:
     """The entries of a group whose value and bound an event satisfies."""
     bucket = groups[group, FIRST_BUCKET]
     column = groups[group, EQUAL]
@@ -88,9 +90,7 @@ def meets_any(values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, 
             begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
             at = begin
             while at < end and not found[event]:
-                found[event] = holds_all(
-                    tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event
-                )
+                found[event] = holds_all(tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event)
                 at += 1
             if found[event]:
                 break
@@ -191,9 +191,9 @@ def shares(
 
     *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
     events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
-    for which it lives (0: no maximum); the set that added the pattern; and the times for which it is in force. *uses* are triples:
-    condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that set and
-    its time is within those times.
+    for which it lives (0: no maximum); the set that added the pattern; and the times for which it is in force. *uses* are
+    triples: condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that
+    set and its time is within those times.
 
     An event matters if it can begin a partial match, or if there may be one. Returns the positions of these events, their
     condition bits, their positions among the events of their key and time that the pattern sees, and for each pattern and key
@@ -228,8 +228,8 @@ def share(
     patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
     state_keys: Any, pattern: int, heads: Any, seen: Any, bits: Any, alike: Any, put: int, runs: Any, n_runs: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Add the events that may matter to a *pattern*. Returns the number of events and of rows of *runs*; if there is not enough room
-    -1, and the number of rows of *runs*.
+    """Add the events that may matter to a *pattern*. Returns the number of events, or -1 if there is not enough room, and the
+    number of rows of *runs*.
     """
     first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
     needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -448,12 +448,13 @@ class DynamicCepOperator(KeyGroupOperator):
         schema = self.output_schemas[name]
         entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
         used, place = np.unique(found.key, return_inverse=True)
-        keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
+        texts = pc.dictionary_encode(one_chunk(step.keys.column(KEY).take(pa.array(used))))  # rules share keys
+        keys = pa.array([key_values(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string()))
         seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
         columns = [
             pa.array([one.processor.id for one in bound]).take(entries),
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
-            pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
+            keys.take(texts.indices.take(pa.array(place))),
             *times_of(self.time, step, found),
             match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
         ]

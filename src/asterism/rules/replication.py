@@ -207,17 +207,16 @@ class Conditions:
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
         self.processors = list(processors)  # alive as long as this is: `of` finds it by their ids
-        ranges = {
-            number: found
-            for one in processors
-            for number, found in zip(one.conditions, one.ranges, strict=True)
-        }
+        ranges = {number: found for one in processors for number, found in zip(one.conditions, one.ranges, strict=True)}
         self.numbers = np.array(sorted(ranges), np.int64)
         is_indexed = np.array([ranges[number] is not None for number in self.numbers.tolist()], np.bool_)
         self.evaluated = self.numbers[~is_indexed]
         self.needs_all = any(one.needs_all for one in processors)
         self._evaluated_places = np.flatnonzero(~is_indexed)
-        indexed = [ranges[number] or () if is_in else () for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)]
+        indexed = [
+            ranges[number] or () if is_in else ()
+            for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)
+        ]
         schema = processors[0].pattern.scope.schema if processors else pa.schema([])
         self._event_columns = [f"e:{name}" for name in schema.names]
         self._index = ConditionIndex(schema, indexed)
