@@ -61,7 +61,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A resolved expression and those of its literals whose numbers may differ, with their places among all numbers of the text."""
+    """An expression and those of its literals whose numbers may differ, with their places among the numbers of the text."""
 
     of: Resolved
     literals: tuple[exp.Expr, ...]

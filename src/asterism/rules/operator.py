@@ -48,7 +48,7 @@ from asterism.rules.replication import (
     FAILED,
     SELECTOR,
     SINCE,
-    Conditions,
+    RuleConditions,
     CopyFilter,
     copies_of,
     copies_schema,
@@ -363,7 +363,7 @@ class DynamicCepOperator(KeyGroupOperator):
             mine = (np.isin(failed, one.conditions) | (failed == one.number)) & sees[failed_rows]
             if mine.any():
                 # The key may fail for an event that the processor does not require.
-                mine[mine] = Conditions([one]).required(copies.take(pa.array(failed_rows[mine])))
+                mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
             if mine.any():
                 rows, numbers = failed_rows[mine], failed[mine]
                 first = int(np.argmin(times[rows]))

@@ -71,7 +71,7 @@ def copies_of(
     seen = np.zeros(events.num_rows, np.bool_)
     for selector in sorted({one.selector for one in processors}):
         mine = [one for one in processors if one.selector == selector]
-        conditions = Conditions.of(mine)
+        conditions = RuleConditions.of(mine)
         numbers = conditions.evaluated.tolist()
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
         failures = {n: failed[n] for n in numbers if n in failed}
@@ -159,8 +159,10 @@ class CopyFilter:
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
         self.processors = list(processors)
         numbers = dict.fromkeys(one.number for one in processors)
-        self._of = {number: Conditions.of([one for one in processors if one.number == number]) for number in numbers}
-        self._all = Conditions.of(processors)
+        self._of = {
+            number: RuleConditions.of([one for one in processors if one.number == number]) for number in numbers
+        }
+        self._all = RuleConditions.of(processors)
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
@@ -200,7 +202,7 @@ class CopyFilter:
         return copies if wanted.all() else copies.filter(pa.array(wanted))
 
 
-class Conditions:
+class RuleConditions:
     """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
     exchange, by number.
     """
@@ -222,7 +224,7 @@ class Conditions:
         self._index = ConditionIndex(schema, indexed)
 
     @classmethod
-    def of(cls, processors: Sequence[BoundProcessor]) -> Conditions:
+    def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
         """The conditions of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, processors))
         return _CONDITIONS.get(key) or keep(_CONDITIONS, MAX_CONDITIONS, key, cls(processors))
@@ -383,5 +385,5 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
 
 
 MAX_FILTERS, MAX_CONDITIONS = 8, 64
-_CONDITIONS: dict[tuple[int, ...], Conditions] = {}
+_CONDITIONS: dict[tuple[int, ...], RuleConditions] = {}
 _FILTERS: dict[tuple[int, ...], CopyFilter] = {}

@@ -27,7 +27,7 @@ from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundProcessor
-from asterism.rules.replication import SELECTOR, SINCE, Conditions
+from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
 from asterism.rules.sets import keep
 
 ENTRY = "__entry"
@@ -65,7 +65,7 @@ class Shares:
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
         self.matcher = Matcher([one.pattern for one in bound], self.event_schema)
-        self._selectors = {number: _Selected.of(bound, number) for number in {one.number for one in bound}}
+        self._selectors = {number: _OfSelector.of(bound, number) for number in {one.number for one in bound}}
 
     @classmethod
     def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
@@ -182,7 +182,7 @@ class _Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Selected:
+class _OfSelector:
     """The processors of a selector, by index, the tables *patterns* (without their spans) and *uses* of :func:`shares`, and the
     conditions of these processors.
     """
@@ -190,14 +190,14 @@ class _Selected:
     processors: Ints
     patterns: Ints
     uses: Ints
-    conditions: Conditions
+    conditions: RuleConditions
 
     @classmethod
-    def of(cls, bound: Sequence[BoundProcessor], selector: int) -> _Selected:
+    def of(cls, bound: Sequence[BoundProcessor], selector: int) -> _OfSelector:
         from asterism.matching.kernels import BITS, RELEVANT, START_STATE, WINDOW
 
         processors = [number for number, one in enumerate(bound) if one.number == selector]
-        conditions = Conditions.of([bound[number] for number in processors])
+        conditions = RuleConditions.of([bound[number] for number in processors])
         places = {number: place for place, number in enumerate(conditions.numbers.tolist())}
         uses: list[tuple[int, int, int]] = []
         patterns = []
