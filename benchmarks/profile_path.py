@@ -3,17 +3,26 @@
 Drives what Spark's workers run, over the same data: the pack stage (conditions, one chunk per key group) and the stateful
 stage (chunks, state and watermark of one key group a call), with the state in a dictionary. Prints CPU time per event and the
 number of Python function calls per event; far below one of these says that no Python object is made for an event.
+
+With ``--workload W6 --rules 1,100,1000`` it drives so many pattern processors, in a new process each, and prints one JSON line
+per number, which also has the time to read and bind them, and their memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import io
+import json
+import os
 import pstats
+import resource
+import subprocess
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,11 +37,15 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.sets import ProcessorSet
+from asterism.rules.shares import Shares
 from asterism.spark.exchange import pack, results
 from asterism.spark.partitioning import label
-from benchmarks import harness
+from benchmarks import harness, rules
 from benchmarks.gen_data import SIZES
 from benchmarks.workloads import DISORDER, KEY, TIME, WORKLOADS, Workload
 
@@ -45,19 +58,31 @@ Results = list[bytes]
 
 
 class Stages:
-    """The stages, and what they were given and gave."""
+    """The stages, and what they were given and gave.
 
-    def __init__(self, workload: Workload, schema: pa.Schema) -> None:
-        spec = OutputSpec(OutputKind.MATCHES, measures=workload.measures)
-        self.workload = workload
-        self.operator = CepOperator(workload.pattern, schema, keys=[KEY], time=TIME, outputs={OUTPUT: spec})
+    :param kinds: what Spark lets through; None: everything
+    :param first: what arrives before the events
+    """
+
+    def __init__(self, operator: KeyGroupOperator, kinds: Sequence[str] | None, first: Sequence[Arrival] = ()) -> None:
+        self.operator, self.kinds, self.first = operator, kinds, list(first)
         self.stores = {label(group): MemoryStore() for group in range(KEY_GROUPS)}
         self.calls = 0
 
+    @classmethod
+    def of_workload(cls, workload: Workload, schema: pa.Schema) -> Stages:
+        outputs = {OUTPUT: OutputSpec(OutputKind.MATCHES, measures=workload.measures)}
+        return cls(CepOperator(workload.pattern, schema, keys=[KEY], time=TIME, outputs=outputs), workload.kinds)
+
+    @classmethod
+    def of_rules(cls, only: OneSet, schema: pa.Schema) -> Stages:
+        operator = DynamicCepOperator(schema, keys=[KEY], time=TIME, source=only)
+        return cls(operator, None, [Arrival(PROCESSORS, prepared_set(only.stored))])
+
     def relevant(self, events: pa.Table) -> pa.RecordBatch:
         """What Spark does: the filter and the hash of the key."""
-        if self.workload.kinds is not None:
-            events = events.filter(pc.is_in(events.column("kind"), pa.array(self.workload.kinds)))
+        if self.kinds is not None:
+            events = events.filter(pc.is_in(events.column("kind"), pa.array(self.kinds)))
         mixed = events.column(KEY).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
         names = self.operator.inputs[EVENTS].schema.names
@@ -82,18 +107,35 @@ class Stages:
                 )
                 for latest, chunk in chunks.get(group, [])
             ]
+            arrivals = [*(self.first if store.read_header() is None else ()), *arrivals]
             result = self.operator.process(store, arrivals, Now(watermark))
             found += [chunk for _, chunk, _ in results(result.outputs)]
             self.calls += 1
 
 
+class OneSet:
+    """The rules that are in force all the time."""
+
+    def __init__(self, count: int) -> None:
+        self.stored = ProcessorSet(1, tuple(rules.some(count))).to_bytes()
+
+    def retained(self) -> Sequence[ProcessorSet]:
+        return [ProcessorSet.from_bytes(self.stored)]
+
+    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
+        raise AssertionError("no rule is replaced")
+
+
+def schema_of(files: list[Path]) -> pa.Schema:
+    schema = pq.read_schema(files[0])
+    return schema.set(schema.names.index(TIME), pa.field(TIME, pa.timestamp("us", "UTC")))  # as Spark hands it over
+
+
 def drive(
-    workload: Workload, files: list[Path], batches: int, around: Callable[[str, Callable[[], None]], None]
+    path: Stages, files: list[Path], batches: int, around: Callable[[str, Callable[[], None]], None]
 ) -> tuple[Stages, Results]:
     """The stream in so many micro-batches, each stage called through *around*."""
-    schema = pq.read_schema(files[0])
-    schema = schema.set(schema.names.index(TIME), pa.field(TIME, pa.timestamp("us", "UTC")))  # as Spark hands it over
-    path = Stages(workload, schema)
+    schema = schema_of(files)
     found: Results = []
     for part in np.array_split(np.array(files, dtype=object), batches):
         chunks: Chunks = defaultdict(list)
@@ -106,16 +148,76 @@ def drive(
     return path, found
 
 
-def check(path: Stages, found: Results, size: str) -> None:
-    workload = path.workload
+def matches_of(path: Stages, found: Results) -> pa.Table:
     schema = path.operator.output_schemas[OUTPUT]
-    matches = pa.concat_tables([batch_from_bytes(chunk, schema) for chunk in found])
-    answer = (
-        matches.num_rows,
-        harness.checksum(workload.tag, workload.times(matches)),
-    )
-    if answer != harness.expected(size, workload.name):
-        raise SystemExit(f"WRONG: {workload.name}: {answer}, expected {harness.expected(size, workload.name)}")
+    return pa.concat_tables([schema.empty_table(), *(batch_from_bytes(chunk, schema) for chunk in found)])
+
+
+def check(name: str, answer: tuple[int, str], size: str) -> None:
+    if answer != harness.expected(size, name):
+        raise SystemExit(f"WRONG: {name}: {answer}, expected {harness.expected(size, name)}")
+
+
+def resident() -> float:
+    """The resident memory of this process in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def profile_rules(count: int, size: str, files: list[Path], batches: int, top: int) -> None:
+    """Print what so many rules cost."""
+    schema, events, first = schema_of(files), SIZES[size][0], OneSet(1)
+    drive(Stages.of_rules(first, schema), files[:1], 1, lambda stage, work: work())  # warms up
+    only = OneSet(count)
+    gc.collect()
+    memory, begin = resident(), time.process_time()
+    processors = only.retained()[0].processors
+    read, begin = time.process_time() - begin, time.process_time()
+    path = Stages.of_rules(only, schema)
+    assert isinstance(path.operator, DynamicCepOperator)
+    bound = [path.operator.compiler.bind(one) for one in processors]
+    bind, begin = time.process_time() - begin, time.process_time()
+    Shares.of(bound).matcher.linked  # noqa: B018 - makes the tables
+    link = time.process_time() - begin
+    memory = resident() - memory
+    seconds = dict.fromkeys(STAGE_NAMES, 0.0)
+
+    def timed(stage: str, work: Callable[[], Any]) -> None:
+        begin = time.process_time()
+        work()
+        seconds[stage] += time.process_time() - begin
+
+    path, found = drive(path, files, batches, timed)
+    matches = matches_of(path, found)
+    answer = rules.answer(matches)
+    if count == len(rules.rules()):
+        check("W6", answer, size)
+    record = {
+        "rules": count,
+        "events": events,
+        "read_s": round(read, 3),
+        "bind_s": round(bind, 3),
+        "link_s": round(link, 3),
+        "kb_per_rule": round(memory * 1e3 / count, 1),
+        **{f"{stage}_us_per_event": round(taken * 1e6 / events, 3) for stage, taken in seconds.items()},
+        "us_per_event": round(sum(seconds.values()) * 1e6 / events, 3),
+        "matches": answer[0],
+        "checksum": answer[1],
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
+    }
+    print(json.dumps(record), flush=True)
+    if top:
+        profiles = {stage: cProfile.Profile() for stage in STAGE_NAMES}
+        drive(Stages.of_rules(only, schema), files, batches, lambda stage, work: profiles[stage].runcall(work))
+        for stage, profile in profiles.items():
+            print(f"==== {stage}\n{_table(profile, top)[0]}\n")
+
+
+def _table(profile: cProfile.Profile, top: int) -> tuple[str, int]:
+    """The functions that take most time, and the number of calls."""
+    out = io.StringIO()
+    stats = pstats.Stats(profile, stream=out).strip_dirs().sort_stats("tottime")
+    stats.print_stats(top)
+    return out.getvalue().strip(), stats.total_calls  # type: ignore[attr-defined]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -126,12 +228,21 @@ def main(arguments: list[str] | None = None) -> None:
     cli.add_argument(
         "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
     )
-    cli.add_argument("--workload", choices=list(WORKLOADS), default="W2")
+    cli.add_argument("--workload", choices=[*WORKLOADS, "W6"], default="W2")
+    cli.add_argument("--rules", default="1,10,100,1000", help="the numbers of rules, for W6")
     cli.add_argument("--batches", type=int, default=4)
-    cli.add_argument("--top", type=int, default=25, help="functions to show")
+    cli.add_argument("--top", type=int, help="functions to show; default: 25, for W6 none")
     args = cli.parse_args(arguments)
 
     files = sorted((harness.data_folder(args.size, args.data) / "parquet").glob("*.parquet"))
+    if args.workload == "W6":
+        counts = args.rules.split(",")
+        if len(counts) == 1:
+            profile_rules(int(counts[0]), args.size, files, args.batches, args.top or 0)
+        for count in counts if len(counts) > 1 else ():
+            given = sys.argv[1:] if arguments is None else arguments
+            subprocess.run([sys.executable, "-m", "benchmarks.profile_path", *given, "--rules", count], check=True)
+        return
     workload = WORKLOADS[args.workload]
     events = SIZES[args.size][0]
 
@@ -142,21 +253,23 @@ def main(arguments: list[str] | None = None) -> None:
         work()
         seconds[stage] += time.process_time() - begin
 
+    def new() -> Stages:
+        return Stages.of_workload(workload, schema_of(files))
+
     profiles = {stage: cProfile.Profile() for stage in STAGE_NAMES}
     drive(
-        workload, files, args.batches, lambda stage, work: work()
-    )  # warms up: the kernel is compiled, or read from its cache
-    path, found = drive(workload, files, args.batches, timed)
-    check(path, found, args.size)
-    drive(workload, files, args.batches, lambda stage, work: profiles[stage].runcall(work))
+        new(), files, args.batches, lambda stage, work: work()
+    )  # warms up: kernels are compiled or read from the cache
+    path, found = drive(new(), files, args.batches, timed)
+    matches = matches_of(path, found)
+    check(workload.name, (matches.num_rows, harness.checksum(workload.tag, workload.times(matches))), args.size)
+    drive(new(), files, args.batches, lambda stage, work: profiles[stage].runcall(work))
     for stage, profile in profiles.items():
-        out = io.StringIO()
-        stats = pstats.Stats(profile, stream=out).strip_dirs().sort_stats("tottime")
-        stats.print_stats(args.top)
-        print(f"==== {stage}\n{out.getvalue().strip()}\n")
+        table, calls = _table(profile, 25 if args.top is None else args.top)
+        print(f"==== {stage}\n{table}\n")
         print(
             f"{workload.name} {stage}: {seconds[stage] * 1e9 / events:,.0f} ns of CPU per event,"
-            f" {stats.total_calls / events:.4f} Python function calls per event\n"  # type: ignore[attr-defined]
+            f" {calls / events:.4f} Python function calls per event\n"
         )
     print(
         f"{workload.name}: {path.calls:,} calls of the stateful stage, {seconds['process'] * 1e6 / path.calls:,.0f} µs each"

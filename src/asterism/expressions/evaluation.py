@@ -31,6 +31,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.ranges import Ranges, ranges_of
 from asterism.expressions.translation import Translator
 from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
@@ -217,6 +218,8 @@ class Vectorized:
     sources: list[str] = field(default_factory=list)
     """the expressions as written by the user, for messages"""
     costs: list[Cost] = field(default_factory=list)
+    ranges: list[Ranges | None] = field(default_factory=list)
+    """the expressions as ranges of columns, for conditions that consist of them"""
 
     @property
     def zone(self) -> str:
@@ -235,11 +238,12 @@ class Vectorized:
     def add_value(self, value: Sql, text: str) -> int:
         """:meth:`add` for an expression that is already translated."""
         if value.text not in self.texts:
-            data_type = self._type(value, text)
+            data_type = self.type_of_value(value, text)
             self._check_cost(value, text)
             if plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
             self.costs.append(value.cost)
+            self.ranges.append(ranges_of(value))
             self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
@@ -253,6 +257,7 @@ class Vectorized:
             self.types.append(other.types[number])
             self.sources.append(other.sources[number])
             self.costs.append(other.costs[number])
+            self.ranges.append(other.ranges[number])
         return self.texts.index(text)
 
     def alone(self, number: int) -> Vectorized:
@@ -308,9 +313,10 @@ class Vectorized:
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
-        return self._type(self.translate(node, text), text)
+        return self.type_of_value(self.translate(node, text), text)
 
-    def _type(self, value: Sql, text: str) -> pa.DataType:
+    def type_of_value(self, value: Sql, text: str) -> pa.DataType:
+        """:meth:`type_of` for an expression that is already translated."""
         plain = plain_column(value.text)
         if plain is not None:
             return self.schema.field(plain).type

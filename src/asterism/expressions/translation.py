@@ -346,7 +346,8 @@ def _floating(digits: str, data_type: pa.DataType) -> Sql:
     exponent = digits.lower().partition("e")[2]
     if len(exponent) > 5 or len(digits) > 1000 or abs(decimal.Decimal(digits)) > _LARGEST[data_type]:
         raise UnsupportedError(f"{digits:.60} does not fit into a {name_of(data_type)}")
-    return Sql(f"CAST('{digits}' AS {duckdb_type(data_type)})", data_type, ())
+    number = float(digits) if data_type == DOUBLE else None
+    return Sql(f"CAST('{digits}' AS {duckdb_type(data_type)})", data_type, (), number=number)
 
 
 def _is_suffixed(node: exp.Expr) -> bool:

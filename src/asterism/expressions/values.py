@@ -122,8 +122,8 @@ class Sql:
     """the value of a literal"""
     strict: bool = False
     """whether it is NULL if everything that it reads is NULL"""
-    number: int | None = None
-    """for a date or time literal: days or microseconds since 1970"""
+    number: int | float | None = None
+    """for a date or time literal: days or microseconds since 1970; for a DOUBLE literal that is not a decimal: its value"""
     operation: Operation | None = None
     """the operation that makes it, if it can also be computed by other means than DuckDB"""
     node: exp.Expr | None = field(default=None, compare=False)

@@ -20,6 +20,7 @@ from asterism.columns.groups import mask_of
 from asterism.errors import (
     AsterismError,
     ColumnNotFoundError,
+    ExpressionError,
     ExpressionSyntaxError,
     ExpressionTypeError,
     InvalidEventError,
@@ -28,12 +29,15 @@ from asterism.errors import (
 )
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
+from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, parse
+from asterism.expressions.templates import Resolved, resolved
+from asterism.expressions.values import UnsupportedError
 from asterism.matching.condition_programs import add_condition
 from asterism.matching.instructions import Kind as ValueKind
 from asterism.matching.instructions import Programs, kind_of
 from asterism.matching.plan import MatchPlan
-from asterism.matching.tables import BITS_PER_WORD, Evaluation, tables_of
+from asterism.matching.tables import BITS_PER_WORD, Evaluation, longest_match, tables_of
 from asterism.patterns.conditions import Condition, IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -108,27 +112,50 @@ class BoundPattern:
             self.per_event.append(number)
             return -1, self.programs.add_call(len(self.per_event) - 1)
         assert isinstance(condition, SqlCondition)
-        tree = parse(condition.text)
-        if isinstance(tree, exp.Alias):
-            raise ExpressionSyntaxError.at("a condition cannot have a name", condition.text)
-        parts = conjuncts(self.scope.resolve(tree, condition.text))
-        pure = [part for part in parts if not has_aggregate(part)]
-        iterative = [part for part in parts if has_aggregate(part)]
+        replaced = False
+        try:
+            with resolved(self.scope, self.vectorized.zone, condition.text) as found:
+                replaced = found.replaced
+                return self._bind_sql(found, condition.text)
+        except ExpressionError:
+            if not replaced:
+                raise
+        # The positions in the message must be those in this text.
+        return self._bind_sql(Resolved.of(self.scope, condition.text), condition.text)
+
+    def _bind_sql(self, condition: Resolved, text: str) -> tuple[int, int]:
+        if isinstance(condition.tree, exp.Alias):
+            raise ExpressionSyntaxError.at("a condition cannot have a name", text)
+        pure = condition.pure
         bit = program = -1
         if pure:
-            for part in pure:
-                # A single conjunct is added at once, since the type alone would need a second translation.
-                found = (
-                    self.vectorized.types[self.vectorized.add(part, condition.text)]
-                    if len(pure) == 1
-                    else self.vectorized.type_of(part, condition.text)
-                )
-                if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
-                    raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {found}", condition.text)
-            bit = self._bit(self.vectorized.add(_joined(pure), condition.text))
-        if iterative:
-            program = add_condition(self.programs, _joined(iterative), condition.text)
+            values = []
+            for place, part in enumerate(pure):
+                value = condition.values.get(place)
+                if value is None:
+                    value = self.vectorized.translate(part, text)
+                    if not condition.replaced:
+                        condition.values[place] = value
+                values.append(value)
+            joined = values[0]
+            if len(values) > 1:
+                for part, value in zip(pure, values, strict=True):
+                    self._check_boolean(part, self.vectorized.type_of_value(value, text), text)
+                try:
+                    joined = conjunction(values)
+                except UnsupportedError:
+                    joined = self.vectorized.translate(_joined(pure), text)  # raises an error with the position
+            source = self.vectorized.add_value(joined, text)
+            if len(values) == 1:
+                self._check_boolean(pure[0], self.vectorized.types[source], text)
+            bit = self._bit(source)
+        if condition.iterative:
+            program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program
+
+    def _check_boolean(self, part: exp.Expr, found: pa.DataType, text: str) -> None:
+        if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
+            raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {found}", text)
 
     def _bit(self, source: int | PythonCondition) -> int:
         if source not in self._bits:
@@ -206,6 +233,11 @@ class BoundPattern:
             and bool(self._bits)
             and self.evaluation.can_skip_events(self.nfa.states)
         )
+
+    @cached_property
+    def longest_match(self) -> int | None:
+        """See :func:`~asterism.matching.tables.longest_match`."""
+        return longest_match(self.nfa)
 
     def sees(self, events: pa.Table) -> Mask:
         """A mask of the prepared events that are visible to the pattern."""

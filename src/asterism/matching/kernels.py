@@ -28,7 +28,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from asterism.columns.compiled import compiled, entry
+from asterism.columns.compiled import compiled, entry, uncounted
 from asterism.matching.instructions import Func, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
@@ -162,10 +162,10 @@ RUNS, BEGAN, EARLIEST, RELEVANT_MASK, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS
 mask of their relevant conditions; the number of partial matches dropped by the limit; the time and state of a failure (-1: no
 state); the event before which a slice ended; what there was not enough room for.
 """
-NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS = range(5)
+NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS, NO_NEW_RUNS, NO_NEW_WAITING, NO_NEW_TIMERS = range(8)
 
 
-@compiled
+@uncounted
 def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) -> None:
     """Add a row. The caller ensures that there is room."""
     at = size
@@ -180,14 +180,14 @@ def push(heaps: Any, plane: int, size: int, first: int, node: int, last: int) ->
     heaps[plane, at, 2] = last
 
 
-@compiled
+@uncounted
 def move(heaps: Any, plane: int, source: int, target: int) -> None:
     heaps[plane, target, 0] = heaps[plane, source, 0]
     heaps[plane, target, 1] = heaps[plane, source, 1]
     heaps[plane, target, 2] = heaps[plane, source, 2]
 
 
-@compiled
+@uncounted
 def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
     first, node, last = heaps[plane, at, 0], heaps[plane, at, 1], heaps[plane, at, 2]
     while at < size >> 1:
@@ -203,7 +203,7 @@ def sift_down(heaps: Any, plane: int, size: int, at: int) -> None:
     heaps[plane, at, 2] = last
 
 
-@compiled
+@uncounted
 def drop_head(heaps: Any, plane: int, size: int) -> int:
     """Remove row 0. Returns the new size."""
     size -= 1
@@ -213,7 +213,7 @@ def drop_head(heaps: Any, plane: int, size: int) -> int:
     return size
 
 
-@compiled
+@uncounted
 def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
     """Remove the rows whose first event is in [lowest, highest]. Returns the new size."""
     kept = 0
@@ -299,7 +299,7 @@ def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: 
     return total
 
 
-@compiled
+@uncounted
 def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, top: int) -> None:
     """Push the value of an aggregate over the events of a stage, in order of acceptance, at *top*."""
     func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
@@ -382,7 +382,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (np.isnan(a) and np.isnan(b))
 
 
-@compiled
+@uncounted
 def is_in(ops: Any, at: int, x: int) -> bool:
     """Whether a value is in the sorted table of the IN at *at*."""
     floating = ops[at, 4] == 1
@@ -505,7 +505,7 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
     return 1 if (work[NULLS, 0] == 0 and work[VALUES, 0] == 1) else 0
 
 
-@compiled
+@uncounted
 def holds(
     guards: Any, conditions: Any, ops: Any, bits: Any, values: Any, guard: int, event: int, nodes: Any, node: int, work: Any
 ) -> int:  # fmt: skip
@@ -526,7 +526,7 @@ def holds(
 # ------------------------------------------------------------------------------------------------ one event
 
 
-@compiled
+@uncounted
 def follow(
     states: Any, edges: Any, word: int, state: int, since: int, only_proceed: bool, work: Any
 ) -> tuple[int, int, int]:
@@ -566,7 +566,7 @@ def follow(
     return found, reached, OK
 
 
-@compiled
+@uncounted
 def follow_guards(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, bits: Any, values: Any,
     state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any,
@@ -612,7 +612,7 @@ def follow_guards(
     return found, reached, OK
 
 
-@compiled
+@uncounted
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
     start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
@@ -697,7 +697,7 @@ def step(
 # ------------------------------------------------------------------------------------------------ finished matches
 
 
-@compiled
+@uncounted
 def settle(
     automaton: Any, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any, work: Any
 ) -> int:
@@ -785,7 +785,7 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
 # ------------------------------------------------------------------------------------------------ time
 
 
-@compiled
+@uncounted
 def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
     """Determine the earliest deadline of the partial matches, and the events that matter to them."""
     earliest = NEVER
@@ -802,7 +802,7 @@ def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: 
     count[EARLIEST], count[RELEVANT_MASK] = earliest, relevant
 
 
-@compiled
+@uncounted
 def is_relevant(mask: int, bits: Any, event: int) -> bool:
     """Whether an event matters to partial matches with this mask of relevant conditions."""
     seen = bits[event, 0]
@@ -811,7 +811,7 @@ def is_relevant(mask: int, bits: Any, event: int) -> bool:
     return mask < 0 or seen & mask != 0
 
 
-@compiled
+@uncounted
 def expire(
     states: Any,
     window: int,
@@ -864,7 +864,7 @@ def expire(
 # ------------------------------------------------------------------------------------------------ one key, all keys
 
 
-@compiled
+@uncounted
 def advance_key(
     tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
     heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
@@ -951,6 +951,23 @@ def grown(rows: Any, needed: int) -> Any:
     return larger
 
 
+# Loops over a few elements, because copies of slices take as long as everything else for a key with a few events.
+
+
+@uncounted
+def copy_to_heap(rows: Any, begin: int, size: int, heaps: Any, plane: int) -> None:
+    for row in range(size):
+        for column in range(3):
+            heaps[plane, row, column] = rows[begin + row, column]
+
+
+@uncounted
+def copy_from_heap(heaps: Any, plane: int, size: int, rows: Any, begin: int) -> None:
+    for row in range(size):
+        for column in range(3):
+            rows[begin + row, column] = heaps[plane, row, column]
+
+
 @compiled
 def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: Any) -> Any:
     """Append the rows of the keys from *first* to *last* unchanged. Returns the new rows, possibly in a larger array."""
@@ -962,50 +979,26 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
     return new_rows
 
 
-@entry
-def advance_keys(
-    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
+@uncounted
+def advance_some(
+    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, first: int, begins_at: int,
+    resume_event: int, resume_began: int, base_nodes: int,
     run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Process a slice of the new events of each key and advance its time.
+    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
+    new_run_at: Any, new_runs: Any, new_waiting_at: Any, new_waiting: Any, new_timer_at: Any, new_timers: Any,
+) -> int:  # fmt: skip
+    """:func:`advance_keys` from the key *first* on, in arrays of fixed sizes.
 
-    The partial matches, waiting matches and timers of key *k* are the rows from ``*_at[k]`` to ``*_at[k + 1]``. Returns the
-    same arrays, with the matches, the timed-out partial matches and the number of partial matches dropped by the limit.
-
-    The call begins at *resume*. After about *most* matches, timed-out partial matches and new nodes it stops and stores in
-    *resume* where the next call continues: at key ``len(horizon)`` if everything is done.
-
-    Failures are stored in ``keys.failures``; the returned arrays must then be discarded. With *go_on*, the earliest failure
-    of every pattern is found, otherwise only the first one encountered.
+    Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus this key, to continue there.
     """
-    states, edges = tables.states, tables.edges
-    automata, times, bits = tables.automata, events.times, events.bits
+    automata, times, bits, states = tables.automata, events.times, events.bits, tables.states
     automaton, event_at, horizon, next_deadline, failures = keys
-    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     n_keys = len(horizon)
-    heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
-    out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
-    count = np.zeros(COUNTS, np.int64)
-    base_nodes = count[N_NODES] = n_nodes
-    new_run_at, new_waiting_at, new_timer_at = (
-        np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
-    )  # fmt: skip
-    new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
-    new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
-    begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
-    new_runs = copy_rows(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
-    new_waiting = copy_rows(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
-    new_timers = copy_rows(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
-    ends_at = n_keys
-    resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
-
-    for key in range(begins_at, n_keys):
-        if key > begins_at:
-            began = -1
-            if count[N_OUT] + count[N_LOST] + count[N_NODES] - base_nodes >= most:
-                ends_at = key
-                resume[RESUME_EVENT] = event_at[key]
-                break
+    for key in range(first, n_keys):
+        began = resume_began if key == begins_at else -1
+        if key > begins_at and count[N_OUT] + count[N_LOST] + count[N_NODES] - base_nodes >= most:
+            resume[RESUME_EVENT] = event_at[key]
+            return key
         pattern = automaton[key]
         start = automata[pattern, START_STATE]
         begin, end, until = event_at[key], event_at[key + 1], horizon[key]
@@ -1027,44 +1020,52 @@ def advance_keys(
                 new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
                 continue
         n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
-        error = NO_ROOM
-        while error == NO_ROOM:
-            count[RUNS] = count[N_DONE] = 0
-            count[STATE] = -1
-            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
-            n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
-            if max(n_runs + 1, n_waiting) > heaps.shape[1]:
-                heaps = np.empty((4, 2 * max(n_runs + 1, n_waiting), 3), np.int64)
-            heaps[0, :n_runs] = run_rows[run_at[key] : run_at[key + 1]]
-            heaps[WAITING, :n_waiting] = waiting_rows[waiting_at[key] : waiting_at[key + 1]]
-            if n_runs == 0:  # a key without state is in the start state
-                push(heaps, 0, 0, NO_EVENT, -1, start)
+        n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
+        n_timers = timer_at[key + 1] - timer_at[key]
+        if max(n_runs + 1, n_waiting) > heaps.shape[1]:
+            count[SHORT] = NO_HEAP
+            return -1 - key
+        if n_timers >= len(timers):
+            count[SHORT] = NO_TIMERS
+            return -1 - key
+        count[RUNS] = count[N_DONE] = 0
+        count[STATE] = -1
+        copy_to_heap(run_rows, run_at[key], n_runs, heaps, 0)
+        copy_to_heap(waiting_rows, waiting_at[key], n_waiting, heaps, WAITING)
+        if n_runs == 0:  # a key without state is in the start state
+            push(heaps, 0, 0, NO_EVENT, -1, start)
+            n_runs = 1
+        for timer in range(n_timers):
+            timers[timer, 0] = timer_rows[timer_at[key] + timer, 0]
+        count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
+        error = advance_key(
+            tables, events, automata[pattern], key, begin, end, until, began, base_nodes + most,
+            heaps, count, nodes, timers, out, lost, work,
+        )  # fmt: skip
+        runs, n_runs = count[RUNS], count[N_RUNS]
+        if error in (OK, SLICE_FULL):
+            # After a slice, the key continues with the next one.
+            if n_runs == 1 and heaps[runs, 0, 2] == start:
+                n_runs = 0
+            elif n_runs == 0 and tables.flink:
+                # Not even the start state is left. A row in the final state, which has no effect, records this.
+                heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
                 n_runs = 1
-            n_timers = timer_at[key + 1] - timer_at[key]
-            timers = grown(timers, n_timers + 1)
-            timers[:n_timers] = timer_rows[timer_at[key] : timer_at[key + 1]]
-            count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
-            error = advance_key(
-                tables, events, automata[pattern], key, begin, end, until, began, base_nodes + most,
-                heaps, count, nodes, timers, out, lost, work,
-            )  # fmt: skip
-            if error == NO_ROOM:
-                if count[SHORT] == NO_HEAP:
-                    heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
-                elif count[SHORT] == NO_NODES:
-                    nodes = grown(nodes, 2 * len(nodes))
-                elif count[SHORT] == NO_OUT:
-                    out = grown(out, 2 * len(out))
-                elif count[SHORT] == NO_LOST:
-                    lost = grown(lost, 2 * len(lost))
-                else:
-                    timers = grown(timers, 2 * len(timers))
+            if new_run_at[key] + n_runs > len(new_runs):
+                count[SHORT], error = NO_NEW_RUNS, NO_ROOM
+            elif new_waiting_at[key] + count[N_WAITING] > len(new_waiting):
+                count[SHORT], error = NO_NEW_WAITING, NO_ROOM
+            elif new_timer_at[key] + count[N_TIMERS] > len(new_timers):
+                count[SHORT], error = NO_NEW_TIMERS, NO_ROOM
+        if error == NO_ROOM:
+            count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
+            return -1 - key
         if error != OK and error != SLICE_FULL:
             if failures[pattern, FAILED_HOW] == OK or count[TIME] < failures[pattern, FAILED_AT]:
                 failures[pattern, FAILED_AT], failures[pattern, FAILED_HOW] = count[TIME], error
                 failures[pattern, FAILED_KEY], failures[pattern, FAILED_STATE] = key, count[STATE]
             if not go_on:
-                break
+                return n_keys
             count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
             new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
             new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
@@ -1072,23 +1073,13 @@ def advance_keys(
 
         if error == SLICE_FULL:
             until = NO_ADVANCE
-        runs, n_runs = count[RUNS], count[N_RUNS]
-        if n_runs == 1 and heaps[runs, 0, 2] == start:
-            n_runs = 0
-        elif n_runs == 0 and tables.flink:
-            # Not even the start state is left. A row in the final state, which has no effect, records this.
-            heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
-            n_runs = 1
         at = new_run_at[key]
-        new_runs = grown(new_runs, at + n_runs)
-        new_runs[at : at + n_runs] = heaps[runs, :n_runs]
+        copy_from_heap(heaps, runs, n_runs, new_runs, at)
         new_run_at[key + 1] = at + n_runs
         at = new_waiting_at[key]
-        new_waiting = grown(new_waiting, at + count[N_WAITING])
-        new_waiting[at : at + count[N_WAITING]] = heaps[WAITING, : count[N_WAITING]]
+        copy_from_heap(heaps, WAITING, count[N_WAITING], new_waiting, at)
         new_waiting_at[key + 1] = at + count[N_WAITING]
         at = new_timer_at[key]
-        new_timers = grown(new_timers, at + count[N_TIMERS])
         next_deadline[key] = NEVER if tables.flink or n_runs == 0 else count[EARLIEST]
         for timer in range(count[N_TIMERS]):
             moment = timers[timer, 0]
@@ -1098,8 +1089,71 @@ def advance_keys(
                 next_deadline[key] = min(next_deadline[key], moment)
         new_timer_at[key + 1] = at
         if error == SLICE_FULL:
-            ends_at, resume[RESUME_EVENT], resume[RESUME_BEGAN] = key, count[EVENT], count[BEGAN]
-            break
+            resume[RESUME_EVENT], resume[RESUME_BEGAN] = count[EVENT], count[BEGAN]
+            return key
+    return n_keys
+
+
+@entry
+def advance_keys(
+    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
+    run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Process a slice of the new events of each key and advance its time.
+
+    The partial matches, waiting matches and timers of key *k* are the rows from ``*_at[k]`` to ``*_at[k + 1]``. Returns the
+    same arrays, with the matches, the timed-out partial matches and the number of partial matches dropped by the limit.
+
+    The call begins at *resume*. After about *most* matches, timed-out partial matches and new nodes it stops and stores in
+    *resume* where the next call continues: at key ``len(horizon)`` if everything is done.
+
+    Failures are stored in ``keys.failures``; the returned arrays must then be discarded. With *go_on*, the earliest failure
+    of every pattern is found, otherwise only the first one encountered.
+    """
+    states, edges, horizon = tables.states, tables.edges, keys.horizon
+    work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
+    n_keys = len(horizon)
+    heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
+    out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
+    count = np.zeros(COUNTS, np.int64)
+    base_nodes = count[N_NODES] = n_nodes
+    new_run_at, new_waiting_at, new_timer_at = (
+        np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
+    )  # fmt: skip
+    new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
+    new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
+    begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
+    new_runs = copy_rows(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
+    new_waiting = copy_rows(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
+    new_timers = copy_rows(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
+    resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
+    key, ends_at = begins_at, -1
+    while ends_at < 0:
+        ends_at = advance_some(
+            tables, events, keys, resume, most, go_on, key, begins_at, resume_event, began, base_nodes,
+            run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
+            heaps, count, nodes, timers, out, lost, work,
+            new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers,
+        )  # fmt: skip
+        if ends_at < 0:
+            key = -1 - ends_at
+            short = count[SHORT]
+            if short == NO_HEAP:
+                heaps = np.empty((4, 2 * heaps.shape[1], 3), np.int64)
+            elif short == NO_NODES:
+                nodes = grown(nodes, 2 * len(nodes))
+            elif short == NO_OUT:
+                out = grown(out, 2 * len(out))
+            elif short == NO_LOST:
+                lost = grown(lost, 2 * len(lost))
+            elif short == NO_TIMERS:
+                timers = grown(timers, 2 * len(timers))
+            elif short == NO_NEW_RUNS:
+                new_runs = grown(new_runs, 2 * len(new_runs))
+            elif short == NO_NEW_WAITING:
+                new_waiting = grown(new_waiting, 2 * len(new_waiting))
+            else:
+                new_timers = grown(new_timers, 2 * len(new_timers))
 
     resume[RESUME_KEY] = ends_at
     rest = ends_at if resume[RESUME_BEGAN] < 0 else ends_at + 1  # the first key whose state is unchanged

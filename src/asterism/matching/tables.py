@@ -12,7 +12,19 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import micros
 from asterism.matching.instructions import Programs
 from asterism.matching.plan import MatchPlan
-from asterism.patterns.automaton import Action, Always, Both, Edge, Either, Guard, NfaState, NfaStateKind, Not, Test
+from asterism.patterns.automaton import (
+    Action,
+    Always,
+    Both,
+    Edge,
+    Either,
+    Guard,
+    Nfa,
+    NfaState,
+    NfaStateKind,
+    Not,
+    Test,
+)
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
 
@@ -165,6 +177,32 @@ class Evaluation:
             if item[0].kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
         ]
         return all(summary.relevant_conditions(state) >= 0 for state, summary in waiting)
+
+
+def longest_match(nfa: Nfa) -> int | None:
+    """The number of visible events for which a partial match can live at most, after the one with which it began; None: there is
+    no such number, because it can stay in a state.
+    """
+    sources: dict[NfaState, list[NfaState]] = {state: [] for state in nfa.states}
+    open_edges = dict.fromkeys(nfa.states, 0)
+    for state in nfa.states:
+        if state is not nfa.start and state.kind not in (NfaStateKind.STOP, NfaStateKind.FINAL):
+            open_edges[state] = len(state.edges)
+            for edge in state.edges:
+                sources[edge.target].append(state)
+    open_edges[nfa.start] = 1  # a partial match that returns there can live on
+    longest: dict[NfaState, int] = {}
+    todo = [state for state, count in open_edges.items() if not count]
+    while todo:
+        state = todo.pop()
+        is_end = state.kind in (NfaStateKind.STOP, NfaStateKind.FINAL)
+        ways = (longest[e.target] + (e.action is not Action.PROCEED) for e in (() if is_end else state.edges))
+        longest[state] = max(ways, default=0)
+        for source in sources[state]:
+            open_edges[source] -= 1
+            if not open_edges[source]:
+                todo.append(source)
+    return None if len(longest) < len(nfa.states) - 1 else max(longest.values())
 
 
 @dataclass(slots=True)

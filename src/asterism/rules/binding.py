@@ -19,6 +19,7 @@ from asterism.errors import ExpressionError, PatternProcessorError
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
+from asterism.expressions.ranges import Ranges
 from asterism.matching.binding import BoundPattern
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
@@ -62,6 +63,7 @@ class BoundProcessor:
     :param selector: the key expressions; *number* is their hash
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
         have the same number
+    :param ranges: for each of them its ranges, if it consists of ranges of columns
     :param needs_all: whether the processor must see events that satisfy none of its conditions
     """
 
@@ -71,6 +73,7 @@ class BoundProcessor:
     selector: tuple[str, ...]
     number: int
     conditions: tuple[int, ...]
+    ranges: tuple[Ranges | None, ...]
     needs_all: bool
 
     def stages_with(self, number: int) -> str:
@@ -159,8 +162,9 @@ class ProcessorCompiler:
             kept_columns=tuple(self.schema.names),
         )
         conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
+        ranges = tuple(pattern.vectorized.ranges[source] for source in pattern.bit_sources)
         return BoundProcessor(
-            processor, pattern, outputs, selector, number_of(*selector), conditions, not pattern.relevant_only
+            processor, pattern, outputs, selector, number_of(*selector), conditions, ranges, not pattern.relevant_only
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:

@@ -1,4 +1,5 @@
-"""Compiled loops that determine which events each pattern sees, for :mod:`asterism.rules.shares`."""
+"""Compiled loops that determine which events each pattern sees, for :mod:`asterism.rules.shares`, and which conditions an event
+satisfies, for :mod:`asterism.rules.condition_index`."""
 
 from __future__ import annotations
 
@@ -6,20 +7,138 @@ from typing import Any
 
 import numpy as np
 
-from asterism.columns.compiled import entry
+from asterism.columns.compiled import entry, uncounted
 
-FIRST_USE, END_USE, NEEDS_ALL, SINCE_SET, BEGINS, UNTIL = range(6)  # columns of patterns
-CONDITION, BIT = range(2)  # columns of asks
+FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, SINCE_SET, BEGINS, UNTIL = range(9)  # columns of patterns
+CONDITION, BIT, STARTS = range(3)  # columns of uses
+EQUAL, ORDERED, FROM_ABOVE, FIRST_BUCKET, END_BUCKET = range(5)  # columns of groups
+VALUE, FIRST_ENTRY, END_ENTRY = range(3)  # columns of buckets
+BOUND, NUMBER, FIRST_TEST, END_TEST = range(4)  # columns of entries
 WORD_BITS = 63
+NEVER, BEFORE = 2**63 - 1, -(2**63)
+
+
+# ------------------------------------------------------------------------------------------------ conditions of an event
+#
+# *values* has a row for each column, and *nulls* says which values are NULL. A row of *groups* is for the conditions that require
+# a value of the column EQUAL (-1: of none), and of the column ORDERED (-1: none) values from a bound on, or with FROM_ABOVE up to
+# a bound. *buckets* are the conditions of a group that require the same value, in ascending order of the values. *entries* are
+# these conditions in ascending order of their bounds, which are inverted in a group that is FROM_ABOVE. *tests* are further
+# ranges: a column, the first value and the last value.
+
+
+@uncounted
+def find_bucket(buckets: Any, low: int, end: int, value: int) -> int:
+    """The bucket of a value, or -1."""
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if buckets[middle, VALUE] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and buckets[low, VALUE] == value else -1
+
+
+@uncounted
+def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, event: int) -> bool:
+    for at in range(begin, end):
+        column = tests[at, 0]
+        if nulls[column, event] or not tests[at, 1] <= values[column, event] <= tests[at, 2]:
+            return False
+    return True
+
+
+@uncounted
+def entries_of(
+    groups: Any, group: int, buckets: Any, entries: Any, values: Any, nulls: Any, event: int
+) -> tuple[int, int]:
+    """The entries of a group whose value and bound an event satisfies."""
+    bucket = groups[group, FIRST_BUCKET]
+    column = groups[group, EQUAL]
+    if column >= 0:
+        if nulls[column, event]:
+            return 0, 0
+        bucket = find_bucket(buckets, bucket, groups[group, END_BUCKET], values[column, event])
+        if bucket < 0:
+            return 0, 0
+    begin, end = buckets[bucket, FIRST_ENTRY], buckets[bucket, END_ENTRY]
+    column = groups[group, ORDERED]
+    if column < 0:
+        return begin, end
+    if nulls[column, event]:
+        return 0, 0
+    value = values[column, event]
+    if groups[group, FROM_ABOVE] == 1:
+        value = ~value
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) >> 1
+        if entries[middle, BOUND] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return begin, low
 
 
 @entry
-def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
+def meets_any(values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, tests: Any) -> Any:
+    """Which events satisfy any condition."""
+    found = np.zeros(nulls.shape[1], np.bool_)
+    for event in range(len(found)):
+        for group in range(len(groups)):
+            begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
+            at = begin
+            while at < end and not found[event]:
+                found[event] = holds_all(tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event)
+                at += 1
+            if found[event]:
+                break
+    return found
+
+
+@entry
+def met_conditions(
+    values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, tests: Any, count: int
+) -> tuple[Any, Any]:
+    """For each event the numbers of the conditions that it satisfies, of *count* conditions, as offsets and values."""
+    n_events = nulls.shape[1]
+    offsets = np.zeros(n_events + 1, np.int64)
+    found = np.empty(max(4 * n_events, 64), np.int32)
+    last = np.full(count, -1, np.int64)  # the last event that satisfies a condition, which may have several entries
+    put = 0
+    for event in range(n_events):
+        for group in range(len(groups)):
+            begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
+            if put + end - begin > len(found):
+                larger = np.empty(max(put + end - begin, 2 * len(found)), np.int32)
+                larger[:put] = found[:put]
+                found = larger
+            for at in range(begin, end):
+                number = entries[at, NUMBER]
+                if last[number] != event and holds_all(
+                    tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event
+                ):
+                    last[number] = event
+                    found[put] = number
+                    put += 1
+        offsets[event + 1] = put
+    return offsets, found[:put]
+
+
+# ------------------------------------------------------------------------------------------------ events of a pattern
+
+
+@entry
+def by_condition(indexed_at: Any, indexed: Any, met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     """For each of *count* conditions, the ascending positions of the events that satisfy it, as offsets and values.
 
-    Event *i* satisfies ``met[met_at[i]:met_at[i + 1]]``; negative numbers are conditions that no pattern uses.
+    Event *i* satisfies the conditions ``indexed[indexed_at[i]:indexed_at[i + 1]]`` and ``met[met_at[i]:met_at[i + 1]]``. Negative
+    numbers are conditions that no pattern uses.
     """
     at = np.zeros(count + 1, np.int64)
+    for condition in indexed:
+        at[condition + 1] += 1
     for condition in met:
         if condition >= 0:
             at[condition + 1] += 1
@@ -28,6 +147,10 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     free = at[:-1].copy()
     positions = np.empty(at[-1], np.int64)
     for event in range(len(met_at) - 1):
+        for place in range(indexed_at[event], indexed_at[event + 1]):
+            condition = indexed[place]
+            positions[free[condition]] = event
+            free[condition] += 1
         for place in range(met_at[event], met_at[event + 1]):
             condition = met[place]
             if condition >= 0:
@@ -36,58 +159,164 @@ def by_condition(met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
     return at, positions
 
 
+@uncounted
+def first_from(positions: Any, low: int, end: int, position: int) -> int:
+    """The first index from *low* to *end* whose position is not less than *position*."""
+    step = 1
+    high = low
+    while high < end and positions[high] < position:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, end)
+    while low < high:
+        middle = (low + high) >> 1
+        if positions[middle] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @entry
 def shares(
-    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, words: int
-) -> tuple[Any, Any, Any]:
-    """For one pattern after another, the events that it sees: their positions, their condition bits, and the number of
-    events.
+    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
+    state_keys: Any, words: int,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """For one pattern after another, the events that may matter to it.
 
-    *patterns* has a row for each pattern: the range of its uses, whether it needs events that satisfy none of them, the set
-    that added it, and the times for which it is in force. *uses* are pairs (condition, bit). A pattern sees an event if it
-    arrived since that set and its time is within those times.
+    Events are sorted by key and time: *keys* has the key of each event, and *key_at* where the events of each key begin. The
+    events that satisfy a condition are ``positions[at[condition]:at[condition + 1]]``. The keys for which a pattern has partial
+    matches are ``state_keys[state_at[pattern]:state_at[pattern + 1]]``, ascending.
+
+    *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
+    events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
+    for which it lives (0: no maximum); the set that added the pattern; and the times for which it is in force. *uses* are
+    triples: condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that
+    set and its time is within those times.
+
+    An event matters if it can begin a partial match, or if there may be one. Returns the positions of these events, their
+    condition bits, their positions among the events of their key and time that the pattern sees, and for each pattern and key
+    with such events a row: pattern, key, and where they begin.
     """
-    n_events = len(times)
-    room = 0
-    for pattern in range(len(patterns)):
-        if patterns[pattern, NEEDS_ALL]:
-            room += n_events
-        else:
-            for use in range(patterns[pattern, FIRST_USE], patterns[pattern, END_USE]):
-                condition = uses[use, CONDITION]
-                room += at[condition + 1] - at[condition]
-    seen, bits = np.empty(room, np.int64), np.zeros((room, words), np.int64)
-    counts = np.zeros(len(patterns), np.int64)
+    seen, bits, alike = np.empty(1024, np.int64), np.empty((1024, words), np.int64), np.empty(1024, np.int64)
+    runs = np.empty((256, 3), np.int64)
     heads = np.empty(len(uses), np.int64)
-    put = 0
+    put = n_runs = 0
     for pattern in range(len(patterns)):
-        begin, end = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
-        for use in range(begin, end):
-            heads[use] = at[uses[use, CONDITION]]
-        before = put
-        event = -1
+        end, n_new = -1, 0
+        while end < 0:
+            end, n_new = share(
+                patterns, uses, at, positions, since, times, keys, key_at, state_at, state_keys,
+                pattern, heads, seen, bits, alike, put, runs, n_runs,
+            )  # fmt: skip
+            if end < 0 and n_new == len(runs):
+                more = np.empty((2 * len(runs), 3), np.int64)
+                more[:n_runs] = runs[:n_runs]
+                runs = more
+            elif end < 0:
+                more_seen, more_alike = np.empty(2 * len(seen), np.int64), np.empty(2 * len(seen), np.int64)
+                more_bits = np.empty((2 * len(seen), words), np.int64)
+                more_seen[:put], more_alike[:put], more_bits[:put] = seen[:put], alike[:put], bits[:put]
+                seen, alike, bits = more_seen, more_alike, more_bits
+        put, n_runs = end, n_new
+    return seen[:put], bits[:put], alike[:put], runs[:n_runs]
+
+
+@uncounted
+def share(
+    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
+    state_keys: Any, pattern: int, heads: Any, seen: Any, bits: Any, alike: Any, put: int, runs: Any, n_runs: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Add the events that may matter to a *pattern*. Returns the number of events, or -1 if there is not enough room, and the
+    number of rows of *runs*.
+    """
+    first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
+    needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
+    most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]
+    since_set, begins, until = patterns[pattern, SINCE_SET], patterns[pattern, BEGINS], patterns[pattern, UNTIL]
+    n_events = len(times)
+    for use in range(first_use, end_use):
+        heads[use] = at[uses[use, CONDITION]]
+    state = state_at[pattern]
+    event = 0
+    run_key = last_key = -1
+    last_time = count = 0
+    while event < n_events:
+        # The next event that can begin a partial match, and the next key that has one already.
+        start = event if always else n_events
+        for use in range(first_use, end_use):
+            if uses[use, STARTS] == 1:
+                end = at[uses[use, CONDITION] + 1]
+                heads[use] = first_from(positions, heads[use], end, event)
+                if heads[use] < end:
+                    start = min(start, positions[heads[use]])
+        while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= event:
+            state += 1
+        left, deadline = 0, BEFORE
+        begin = start
+        if state < state_at[pattern + 1]:
+            in_state = max(event, key_at[state_keys[state]])
+            if in_state <= start:
+                begin = start = in_state
+                left, deadline = most_events, NEVER
+                if window > 0:
+                    deadline = times[begin] + window
+        if begin >= n_events:
+            break
+        key = keys[start]
+        end_of_key = key_at[key + 1]
+        if state < state_at[pattern + 1] and state_keys[state] == key:
+            state += 1
+        # Events of the same time count for the position of the first one.
+        while begin > event and keys[begin - 1] == key and times[begin - 1] == times[start]:
+            begin -= 1
+        for use in range(first_use, end_use):
+            heads[use] = first_from(positions, heads[use], at[uses[use, CONDITION] + 1], begin)
+        event = begin
         while True:
-            if patterns[pattern, NEEDS_ALL]:
-                event += 1
-            else:
-                event = n_events
-                for use in range(begin, end):
+            # The next event that the pattern sees.
+            if not needs_all:
+                event = end_of_key
+                for use in range(first_use, end_use):
                     if heads[use] < at[uses[use, CONDITION] + 1]:
                         event = min(event, positions[heads[use]])
-            if event >= n_events:
+            if event >= end_of_key:
+                event = end_of_key
                 break
-            wanted = (
-                since[event] >= patterns[pattern, SINCE_SET]
-                and patterns[pattern, BEGINS] <= times[event] < patterns[pattern, UNTIL]
-            )
-            for use in range(begin, end):
+            starts = always
+            for use in range(first_use, end_use):
+                if uses[use, STARTS] == 1 and heads[use] < at[uses[use, CONDITION] + 1]:
+                    starts |= positions[heads[use]] == event
+            wanted = since[event] >= since_set and begins <= times[event] < until
+            if starts:
+                if wanted:
+                    left, deadline = most_events, NEVER
+                    if window > 0:
+                        deadline = times[event] + window
+            elif event >= start:
+                if left <= 0 or times[event] >= deadline:
+                    break
+                left -= wanted
+            if wanted:
+                if put == len(seen) or n_runs == len(runs):
+                    return -1, n_runs
+                if last_key != key or last_time != times[event]:
+                    last_key, last_time, count = key, times[event], 0
+                seen[put], alike[put] = event, count
+                count += 1
+                for word in range(bits.shape[1]):
+                    bits[put, word] = 0
+                if run_key != key:
+                    runs[n_runs, 0], runs[n_runs, 1], runs[n_runs, 2] = pattern, key, put
+                    n_runs += 1
+                    run_key = key
+            for use in range(first_use, end_use):
                 if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
                     heads[use] += 1
                     if wanted:
                         bit = uses[use, BIT]
                         bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
-            if wanted:
-                seen[put] = event
-                put += 1
-        counts[pattern] = put - before
-    return seen[:put], bits[:put], counts
+            put += wanted
+            event += 1
+    return put, n_runs

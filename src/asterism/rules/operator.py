@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -46,9 +46,9 @@ from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.replication import (
     FAILED,
-    MET,
     SELECTOR,
     SINCE,
+    RuleConditions,
     CopyFilter,
     copies_of,
     copies_schema,
@@ -355,19 +355,15 @@ class DynamicCepOperator(KeyGroupOperator):
         failed_rows, failed = flattened(copies.column(FAILED))
         if not len(failed):
             return []
-        met_rows, met = flattened(copies.column(MET))
         times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
         selectors = copies.column(SELECTOR).to_numpy()
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            uses_failed = np.isin(failed, one.conditions)
-            if not one.needs_all:
+            mine = (np.isin(failed, one.conditions) | (failed == one.number)) & sees[failed_rows]
+            if mine.any():
                 # The key may fail for an event that the processor does not require.
-                wanted = np.zeros(len(times), np.bool_)
-                wanted[failed_rows[uses_failed]] = wanted[met_rows[np.isin(met, one.conditions)]] = True
-                sees &= wanted
-            mine = (uses_failed | (failed == one.number)) & sees[failed_rows]
+                mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
             if mine.any():
                 rows, numbers = failed_rows[mine], failed[mine]
                 first = int(np.argmin(times[rows]))
@@ -452,12 +448,13 @@ class DynamicCepOperator(KeyGroupOperator):
         schema = self.output_schemas[name]
         entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
         used, place = np.unique(found.key, return_inverse=True)
-        keys = [key_values(text) for text in step.keys.column(KEY).take(pa.array(used)).to_pylist()]
+        texts = pc.dictionary_encode(one_chunk(step.keys.column(KEY).take(pa.array(used))))  # rules share keys
+        keys = pa.array([key_values(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string()))
         seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
         columns = [
             pa.array([one.processor.id for one in bound]).take(entries),
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
-            pa.array(keys, pa.list_(pa.string())).take(pa.array(place)),
+            keys.take(texts.indices.take(pa.array(place))),
             *times_of(self.time, step, found),
             match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
         ]

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import KEY_HASH, mask_of
+from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
 from asterism.columns.hashing import hash_strings
 from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.rules.binding import NO_KEY, BoundProcessor, ProcessorCompiler
+from asterism.rules.condition_index import ConditionIndex
 from asterism.rules.sets import keep
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
 """Columns of copies besides KEY: the number of the selector; the set in force at arrival; whether it is the first copy of its
-event; the numbers of the conditions that the event satisfies, and of those that could not be computed (the number of the
-selector if the key could not). The first copy has the numbers of all conditions, of any selector, because it alone determines
-whether an event is late.
+event; the numbers of the conditions that the event satisfies, except for those in an index, and of those that could not be
+computed (the number of the selector if the key could not). The first copy has the numbers of all conditions, of any selector,
+because it alone determines whether an event is late.
 """
 MAX_FAILURES = 16
 """The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
@@ -66,18 +66,19 @@ def copies_of(
         parts.append(_timeless(events.filter(pa.array(timeless)), schema))
         timed = pa.array(~timeless)
         events, times = events.filter(timed), times.filter(timed)
-    met, failed = _conditions(events, processors)
+    met, failed = _evaluated(events, processors)
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     for selector in sorted({one.selector for one in processors}):
         mine = [one for one in processors if one.selector == selector]
-        numbers = sorted({number for one in mine for number in one.conditions})
+        conditions = RuleConditions.of(mine)
+        numbers = conditions.evaluated.tolist()
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
         failures = {n: failed[n] for n in numbers if n in failed}
-        if any(one.needs_all for one in mine):
+        if conditions.needs_all:
             wanted = np.ones(events.num_rows, np.bool_)
         else:
-            wanted = np.diff(own_met[0]) > 0
+            wanted = (np.diff(own_met[0]) > 0) | conditions.indexed_by(events.columns)
             for mask in failures.values():
                 wanted |= mask
         rows = np.flatnonzero(wanted)
@@ -157,10 +158,11 @@ class CopyFilter:
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
         self.processors = list(processors)
+        numbers = dict.fromkeys(one.number for one in processors)
         self._of = {
-            one.number: _Requirement.of([p for p in processors if p.number == one.number]) for one in processors
+            number: RuleConditions.of([one for one in processors if one.number == number]) for number in numbers
         }
-        self._all = _Requirement.of(processors)
+        self._all = RuleConditions.of(processors)
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
@@ -179,20 +181,16 @@ class CopyFilter:
         failed_rows, failed = flattened(copies.column(FAILED))
         wanted = np.zeros(copies.num_rows, np.bool_)
         used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
-        for selector, question in self._of.items():
+        for selector, conditions in self._of.items():
             mine = selectors == selector
             of_met, of_failed = mine[met_rows], mine[failed_rows]
-            used_met[of_met] = np.isin(met[of_met], question.conditions)
-            fails = np.isin(failed[of_failed], question.conditions)
-            used_failed[of_failed] |= fails
-            wanted[mine] = question.needs_all
-            wanted[failed_rows[of_failed][fails]] = True
-        wanted[met_rows[used_met]] = True
+            used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
+            used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
+            wanted[mine] = conditions.required(copies.filter(pa.array(mine)))
         if late.any():
-            needed = np.full(copies.num_rows, self._all.needs_all) | (times == NO_TIME)
-            needed[met_rows[np.isin(met, self._all.conditions)]] = True
-            needed[failed_rows[np.isin(failed, self._all.conditions)]] = True
-            wanted = np.where(late, needed & copies.column(FIRST).to_numpy(), wanted)
+            needed = np.zeros(copies.num_rows, np.bool_)
+            needed[late] = self._all.required(copies.filter(pa.array(late)))
+            wanted = np.where(late, (needed | (times == NO_TIME)) & copies.column(FIRST).to_numpy(), wanted)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
             FIRST: pa.array(late),
@@ -204,17 +202,63 @@ class CopyFilter:
         return copies if wanted.all() else copies.filter(pa.array(wanted))
 
 
-@dataclass(frozen=True, slots=True)
-class _Requirement:
-    """The events that processors require: all, or those that satisfy one of these conditions or for which one of them fails."""
+class RuleConditions:
+    """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
+    exchange, by number.
+    """
 
-    needs_all: bool
-    conditions: Ints
+    def __init__(self, processors: Sequence[BoundProcessor]) -> None:
+        self.processors = list(processors)  # alive as long as this is: `of` finds it by their ids
+        ranges = {number: found for one in processors for number, found in zip(one.conditions, one.ranges, strict=True)}
+        self.numbers = np.array(sorted(ranges), np.int64)
+        is_indexed = np.array([ranges[number] is not None for number in self.numbers.tolist()], np.bool_)
+        self.evaluated = self.numbers[~is_indexed]
+        self.needs_all = any(one.needs_all for one in processors)
+        self._evaluated_places = np.flatnonzero(~is_indexed)
+        indexed = [
+            ranges[number] or () if is_in else ()
+            for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)
+        ]
+        schema = processors[0].pattern.scope.schema if processors else pa.schema([])
+        self._event_columns = [f"e:{name}" for name in schema.names]
+        self._index = ConditionIndex(schema, indexed)
 
     @classmethod
-    def of(cls, processors: Sequence[BoundProcessor]) -> _Requirement:
-        numbers = {number for one in processors for number in one.conditions}
-        return cls(any(one.needs_all for one in processors), np.array(sorted(numbers), np.int64))
+    def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
+        """The conditions of these processors. The most recent ones are cached for the lifetime of the process."""
+        key = tuple(map(id, processors))
+        return _CONDITIONS.get(key) or keep(_CONDITIONS, MAX_CONDITIONS, key, cls(processors))
+
+    def indexed_by(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
+        """The events, by their columns, that satisfy a condition in the index."""
+        return self._index.meets_any(columns)
+
+    def required(self, copies: pa.Table) -> Mask:
+        """The copies that the processors require: all, or those that satisfy a condition or for which one of them fails."""
+        if self.needs_all:
+            return np.ones(copies.num_rows, np.bool_)
+        if not self.processors:
+            return np.zeros(copies.num_rows, np.bool_)
+        found = self._index.meets_any(copies.select(self._event_columns).columns)
+        for name in (MET, FAILED):
+            rows, numbers = flattened(copies.column(name))
+            found[rows[np.isin(numbers, self.evaluated)]] = True
+        return found
+
+    def by_condition(self, copies: pa.Table) -> tuple[Ints, Ints]:
+        """For each condition the ascending positions of the copies that satisfy it, as offsets and values."""
+        from asterism.rules.kernels import by_condition
+
+        lists = copies.column(MET).combine_chunks()
+        met_at = offsets_of(pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
+        met = lists.flatten().to_numpy(zero_copy_only=False)
+        if len(self.evaluated):
+            at = np.minimum(np.searchsorted(self.evaluated, met), len(self.evaluated) - 1)
+            met = np.where(self.evaluated[at] == met, self._evaluated_places[at], -1)
+        else:
+            met_at, met = np.zeros_like(met_at), np.empty(0, np.int64)
+        indexed = self._index.met(copies.select(self._event_columns).columns)
+        return by_condition(*indexed, met_at, met, len(self.numbers))
 
 
 def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
@@ -225,15 +269,15 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 # ---------------------------------------------------------------------------------------------------- conditions, keys
 
 
-def _conditions(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
-    """For each condition, by its number, the events that satisfy it; for each condition that fails, the events for which it
-    does.
+def _evaluated(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
+    """For each condition that is not in an index, by its number, the events that satisfy it; for each condition that fails, the
+    events for which it does.
     """
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
     for one in processors:
-        for number, source in zip(one.conditions, one.pattern.bit_sources, strict=True):
-            if number not in numbers:
+        for number, source, ranges in zip(one.conditions, one.pattern.bit_sources, one.ranges, strict=True):
+            if ranges is None and number not in numbers:
                 numbers[number] = union.adopt(one.pattern.vectorized, source)
     try:
         values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
@@ -340,5 +384,6 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     return InvalidEventError(f"{what} could not be computed", "It fails on many events.")
 
 
-MAX_FILTERS = 8
+MAX_FILTERS, MAX_CONDITIONS = 8, 64
+_CONDITIONS: dict[tuple[int, ...], RuleConditions] = {}
 _FILTERS: dict[tuple[int, ...], CopyFilter] = {}

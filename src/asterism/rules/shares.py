@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import offsets_of, positions_among_equals
+from asterism.columns.groups import offsets_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
 from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
+from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundProcessor
-from asterism.rules.replication import MET, SELECTOR, SINCE
+from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
 from asterism.rules.sets import keep
 
 ENTRY = "__entry"
@@ -63,19 +65,7 @@ class Shares:
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
         self.matcher = Matcher([one.pattern for one in bound], self.event_schema)
-        self.conditions = np.unique(np.array([n for one in bound for n in one.conditions], np.int64))
-        self._selectors = {number: self._questions(bound, number) for number in {one.number for one in bound}}
-
-    def _questions(self, bound: Sequence[BoundProcessor], selector: int) -> tuple[Ints, Ints, Ints]:
-        """The processors of a selector, and the tables *patterns* (without their spans) and *uses* of :func:`shares`."""
-        mine = [number for number, one in enumerate(bound) if one.number == selector]
-        uses: list[tuple[int, int]] = []
-        patterns = []
-        for one in (bound[number] for number in mine):
-            conditions = np.searchsorted(self.conditions, one.conditions).tolist()
-            patterns.append((len(uses), len(uses) + len(conditions), int(one.needs_all), 0, 0, 0))
-            uses += zip(conditions, range(len(conditions)), strict=True)
-        return np.array(mine, np.int64), np.array(patterns, np.int64), np.array(uses, np.int64).reshape(-1, 2)
+        self._selectors = {number: _OfSelector.of(bound, number) for number in {one.number for one in bound}}
 
     @classmethod
     def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
@@ -105,15 +95,13 @@ class Shares:
         codes = texts.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         n_codes = max(len(texts.dictionary), 1)
         state_codes, new_codes = codes[: page.keys.num_rows], codes[page.keys.num_rows :]
-        rows, bits, entries = self._shares(copies, new_codes, times, spans)
+        state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
+        seen = self._seen(copies, new_codes, times, spans, np.sort(state_keys), n_codes)
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
-        state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
-        pairs = entries * n_codes + new_codes[rows]
-        begins = np.flatnonzero(np.diff(pairs, prepend=-1))
-        known = _places(state_keys, pairs[begins])
+        known = _places(state_keys, seen.keys)
         others = np.setdiff1d(np.arange(len(state_keys)), known)
-        keys = np.concatenate([pairs[begins], state_keys[others]])
+        keys = np.concatenate([seen.keys, state_keys[others]])
         entry_of_key, code_of_key = keys // n_codes, keys % n_codes
         until = np.array([span.until for span in spans], np.int64)
         ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
@@ -123,38 +111,124 @@ class Shares:
             pattern=entry_of_key,
             kept=(until > horizon)[entry_of_key],
             horizon=ends[entry_of_key],
-            begins=np.concatenate([begins, np.full(len(others) + 1, len(rows))]),
+            begins=np.concatenate([seen.begins, np.full(len(others) + 1, len(seen.rows))]),
             table=copies,
-            rows=rows,
-            bits=bits,
-            positions=positions_among_equals(pairs, times[rows], np.ones(len(rows), np.bool_)),
+            rows=seen.rows,
+            bits=seen.bits,
+            positions=seen.positions,
         )
 
-    def _shares(self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
-        """By processor and key, the events that each processor sees: their rows, their bits and the index of the processor."""
-        from asterism.rules.kernels import BEGINS, SINCE_SET, UNTIL, by_condition, shares
+    def _seen(
+        self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span], state_keys: Ints, n_codes: int
+    ) -> _Seen:
+        """The events that may matter to each processor and key.
+
+        :param codes: of the keys of *copies*
+        :param state_keys: the keys that have partial matches, ascending: the index of the processor times *n_codes* plus the code
+        """
+        from asterism.rules.kernels import BEGINS, SINCE_SET, UNTIL, shares
 
         limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
         selectors = copies.column(SELECTOR).to_numpy()
         since = copies.column(SINCE).to_numpy()
-        met = copies.column(MET).combine_chunks()
-        words = self.matcher.words
-        found = [(np.empty(0, np.int64), np.empty((0, words), np.int64), np.empty(0, np.int64))]
+        found = [_Seen.none(self.matcher.words)]
         for selector in np.unique(selectors).tolist():
             if selector not in self._selectors:
                 continue  # of a removed processor
-            mine, patterns, uses = self._selectors[selector]
+            selected = self._selectors[selector]
+            mine, patterns = selected.processors, selected.patterns
             rows = np.flatnonzero(selectors == selector)
             rows = rows[np.argsort(codes[rows], kind="stable")]
-            lists = met.take(pa.array(rows))
-            met_at = offsets_of(pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
-            numbers = lists.flatten().to_numpy(zero_copy_only=False)
-            at, positions = by_condition(met_at, _places(self.conditions, numbers), len(self.conditions))
+            at, positions = selected.conditions.by_condition(copies.take(pa.array(rows)))
             patterns[:, [SINCE_SET, BEGINS, UNTIL]] = limits[mine]
-            seen, bits, counts = shares(patterns, uses, at, positions, since[rows], times[rows], words)
-            found.append((rows[seen], bits, np.repeat(mine, counts)))
-        rows, bits, entries = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return rows, bits, entries
+            state_at = np.searchsorted(state_keys, [mine * n_codes, (mine + 1) * n_codes])
+            of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
+            own_at = offsets_of(np.diff(state_at, axis=0)[0])
+            own_state = state_keys[of_state + np.arange(own_at[-1]) - np.repeat(own_at[:-1], np.diff(own_at))] % n_codes
+            seen, bits, alike, runs = shares(
+                patterns,
+                selected.uses,
+                at,
+                positions,
+                since[rows],
+                times[rows],
+                codes[rows],
+                np.searchsorted(codes[rows], np.arange(n_codes + 1)),
+                own_at,
+                own_state,
+                self.matcher.words,
+            )
+            found.append(_Seen(rows[seen], bits, alike, mine[runs[:, 0]] * n_codes + runs[:, 1], runs[:, 2]))
+        begins = offsets_of([len(one.rows) for one in found])
+        parts = [one._replace(begins=one.begins + begin) for one, begin in zip(found, begins.tolist(), strict=False)]
+        return _Seen(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+class _Seen(NamedTuple):
+    """Events by processor and key: their rows, bits and positions among the events of the same key and time; the keys, and where
+    their events begin.
+    """
+
+    rows: Ints
+    bits: Ints
+    positions: Ints
+    keys: Ints
+    begins: Ints
+
+    @classmethod
+    def none(cls, words: int) -> _Seen:
+        empty = np.empty(0, np.int64)
+        return cls(empty, np.empty((0, words), np.int64), empty, empty, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSelector:
+    """The processors of a selector, by index, the tables *patterns* (without their spans) and *uses* of :func:`shares`, and the
+    conditions of these processors.
+    """
+
+    processors: Ints
+    patterns: Ints
+    uses: Ints
+    conditions: RuleConditions
+
+    @classmethod
+    def of(cls, bound: Sequence[BoundProcessor], selector: int) -> _OfSelector:
+        from asterism.matching.kernels import BITS, RELEVANT, START_STATE, WINDOW
+
+        processors = [number for number, one in enumerate(bound) if one.number == selector]
+        conditions = RuleConditions.of([bound[number] for number in processors])
+        places = {number: place for place, number in enumerate(conditions.numbers.tolist())}
+        uses: list[tuple[int, int, int]] = []
+        patterns = []
+        for one in (bound[number] for number in processors):
+            tables = one.pattern.tables
+            starting = int(tables.states[tables.automata[0, START_STATE], RELEVANT])
+            always = starting < 0 or one.pattern.semantics is Semantics.FLINK
+            first_use = len(uses)
+            uses += [
+                (places[condition], bit, starting >> (bit % BITS) & 1) for bit, condition in enumerate(one.conditions)
+            ]
+            most = one.pattern.longest_match
+            patterns.append(
+                (
+                    first_use,
+                    len(uses),
+                    int(one.needs_all),
+                    int(always),
+                    END_OF_TIME if most is None else most,
+                    int(tables.automata[0, WINDOW]),
+                    0,
+                    0,
+                    0,
+                )
+            )
+        return cls(
+            np.array(processors, np.int64),
+            np.array(patterns, np.int64),
+            np.array(uses, np.int64).reshape(-1, 3),
+            conditions,
+        )
 
 
 def _failure(failure: PatternFailure, keys: pa.Table) -> RuleFailure:

@@ -1,0 +1,238 @@
+"""Conditions that only compare columns with constants, as ranges of the values of columns.
+
+``kind = 'buy' AND amount >= 10`` is TRUE where *kind* is in the range from 'buy' to 'buy' and *amount* is in the range from 10
+on. Such conditions cannot fail, and can be looked up in an index instead of being evaluated one by one
+(:mod:`asterism.rules.condition_index`). They are recognized by the operations of a typed value, never by its text; any other
+condition is evaluated by :mod:`asterism.expressions.evaluation`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from asterism.expressions.names import plain_column
+from asterism.expressions.types import (
+    BOOLEAN,
+    DOUBLE,
+    FLOATS,
+    INTEGERS,
+    STRING,
+    is_decimal,
+    is_numeric,
+    is_temporal,
+)
+from asterism.expressions.values import Sql, boolean_constant
+
+MAX_ALTERNATIVES = 64
+"""The maximum number of alternatives of a condition, such as the items of an IN."""
+MAX_DIGITS = 18
+"""The maximum precision of decimals, whose digits are a 64-bit integer."""
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+_INVERSE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TRUE, _FALSE = boolean_constant(True), boolean_constant(False)
+
+
+class Range(NamedTuple):
+    """The values of a column from *low* to *high*, both included; NULL is in no range.
+
+    :param column: the number of the column
+    :param floating: whether its values are compared as doubles
+    :param low: an integer of 64 bits (see :func:`order_of` for doubles), or a string and whether it is excluded; None: no bound
+    """
+
+    column: int
+    floating: bool
+    low: int | tuple[str, bool] | None
+    high: int | tuple[str, bool] | None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it has exactly one value."""
+        return self.low is not None and self.low == self.high
+
+    @property
+    def is_empty(self) -> bool:
+        low, high = self.low, self.high
+        if isinstance(low, tuple) or isinstance(high, tuple):
+            return (
+                isinstance(low, tuple)
+                and isinstance(high, tuple)
+                and (low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1])))
+            )
+        low, high = LOWEST if low is None else low, HIGHEST if high is None else high
+        return low > min(high, HIGHEST) or high < LOWEST
+
+    def and_also(self, other: Range) -> Range:
+        """The values in both ranges, which are of the same column."""
+        lows = [low for low in (self.low, other.low) if low is not None]
+        highs = [high for high in (self.high, other.high) if high is not None]
+        # Of equal strings, the one that is excluded is the narrower bound.
+        low = max(lows, default=None)
+        high = min(highs, key=lambda high: (high[0], not high[1]) if isinstance(high, tuple) else high, default=None)
+        return self._replace(low=low, high=high)
+
+
+Alternative = tuple[Range, ...]
+"""Ranges of different columns; it holds where all of them do."""
+Ranges = tuple[Alternative, ...]
+"""A condition: it is TRUE where one of the alternatives holds."""
+
+
+def order_of(value: float) -> int:
+    """An integer that orders doubles as Spark does: NaN is equal to itself and larger than any other value, and -0.0 is 0.0.
+
+    >>> order_of(-0.0) == order_of(0.0) < order_of(5e-324) < order_of(float("inf")) < order_of(float("nan"))
+    True
+    """
+    bits: int = struct.unpack("<q", struct.pack("<d", math.nan if math.isnan(value) else value + 0.0))[0]
+    return bits if bits >= 0 else bits ^ HIGHEST
+
+
+def ranges_of(value: Sql) -> Ranges | None:
+    """The condition as ranges; None if it is another condition."""
+    if value.raises or value.type != BOOLEAN:
+        return None
+    try:
+        found = [kept for kept in (_merged(each) for each in _alternatives(value, negated=False)) if kept is not None]
+    except _OtherError:
+        return None
+    return tuple(dict.fromkeys(found))
+
+
+class _OtherError(Exception):
+    """The condition is not made of ranges."""
+
+
+def _merged(ranges: Sequence[Range]) -> Alternative | None:
+    """The ranges with one for each column; None if no value is in all of them."""
+    found: dict[tuple[int, bool], Range] = {}
+    for one in ranges:
+        key = one.column, one.floating
+        found[key] = one if key not in found else found[key].and_also(one)
+    return None if any(one.is_empty for one in found.values()) else tuple(found[key] for key in sorted(found))
+
+
+def _alternatives(value: Sql, *, negated: bool) -> list[tuple[Range, ...]]:
+    """The alternatives of which one must hold so that the value is TRUE; *negated*: so that it is FALSE."""
+    if value.operation is None:
+        return [(_of_boolean(value, negated),)]
+    name, operands = value.operation
+    match name:
+        case "NOT":
+            return _alternatives(operands[0], negated=not negated)
+        case "AND" | "BETWEEN" | "OR":
+            parts = [_alternatives(operand, negated=negated) for operand in operands]
+            return _any(parts) if (name == "OR") != negated else _all(parts)
+        case "IN":
+            of, *choices = operands
+            tests = [_comparison("<>" if negated else "=", of, choice) for choice in choices]
+            return _all(tests) if negated else _any(tests)
+        case "IS NOT NULL" if not negated:
+            column, _ = _column(operands[0])
+            return [(column,)]
+        case "IS TRUE" | "IS FALSE" if not negated:
+            return _alternatives(operands[0], negated=name == "IS FALSE")
+        case "IS NOT DISTINCT FROM" if not negated:
+            return _comparison("=", *operands)
+    if name not in _INVERSE:
+        raise _OtherError
+    return _comparison(_INVERSE[name] if negated else name, *operands)
+
+
+def _any(parts: Iterable[list[tuple[Range, ...]]]) -> list[tuple[Range, ...]]:
+    return _limited([alternative for part in parts for alternative in part])
+
+
+def _all(parts: Iterable[list[tuple[Range, ...]]]) -> list[tuple[Range, ...]]:
+    found: list[tuple[Range, ...]] = [()]
+    for part in parts:
+        found = _limited([before + alternative for before in found for alternative in part])
+    return found
+
+
+def _limited(alternatives: list[tuple[Range, ...]]) -> list[tuple[Range, ...]]:
+    if len(alternatives) > MAX_ALTERNATIVES:
+        raise _OtherError
+    return alternatives
+
+
+# ---------------------------------------------------------------------------------------------------- comparisons
+
+
+def _column(value: Sql) -> tuple[Range, int]:
+    """All values of a column that are not NULL, if *value* is the column or a cast of it that keeps the order, and the scale
+    of its integers.
+    """
+    target, source = value, value
+    if value.operation is not None and value.operation.name == "CAST":
+        (source,) = value.operation.operands
+    number = plain_column(source.text)
+    if number is None or source.operation is not None or value.raises:
+        raise _OtherError
+    have, to = source.type, target.type
+    floating = to in FLOATS
+    if is_decimal(have):
+        if have.precision > MAX_DIGITS or not is_decimal(to):
+            raise _OtherError
+        if to.scale < have.scale or to.precision - to.scale < have.precision - have.scale:
+            raise _OtherError
+        return Range(number, False, None, None), have.scale
+    widens = have in INTEGERS and (to in INTEGERS or is_decimal(to) or to == DOUBLE)
+    if have != to and not widens and not (have in FLOATS and to == DOUBLE):
+        raise _OtherError
+    if not (is_numeric(have) or is_temporal(have) or have in (BOOLEAN, STRING)):
+        raise _OtherError
+    return Range(number, floating, None, None), 0
+
+
+def _of_boolean(value: Sql, negated: bool) -> Range:
+    column, _ = _column(value)
+    return column._replace(low=int(not negated), high=int(not negated))
+
+
+def _comparison(operator: str, a: Sql, b: Sql) -> list[tuple[Range, ...]]:
+    """A column compared with a constant. Both have the same type."""
+    if plain_column(a.text) is None and (a.operation is None or a.operation.name != "CAST"):
+        operator, a, b = _MIRRORED[operator], b, a
+    column, scale = _column(a)
+    constant = _constant(b)
+    if isinstance(constant, str):
+        at, beyond = (constant, False), (constant, True)
+        bounds = {"=": (at, at), "<": (None, beyond), "<=": (None, at), ">": (beyond, None), ">=": (at, None)}
+    elif isinstance(constant, float):
+        order = order_of(constant)
+        bounds = _around(Fraction(order))
+    else:
+        bounds = _around(constant * 10**scale)
+    which = ("<", ">") if operator == "<>" else (operator,)
+    return [(column._replace(low=low, high=high),) for low, high in (bounds[one] for one in which)]
+
+
+def _around(value: Fraction) -> dict[str, tuple[Any, Any]]:
+    """By operator, the first and the last of the integers that are equal to a number, less, greater ..."""
+    at, above = math.floor(value), math.ceil(value)
+    return {"=": (above, at), "<": (None, above - 1), "<=": (None, at), ">": (at + 1, None), ">=": (above, None)}
+
+
+def _constant(value: Sql) -> str | float | Fraction:
+    """The value of a literal."""
+    if value.operation is not None or value.nulls != ():
+        raise _OtherError
+    if value.type == STRING and isinstance(value.constant, str):
+        return value.constant
+    if value.type == BOOLEAN and value in (_TRUE, _FALSE):
+        return Fraction(value == _TRUE)
+    if value.number is not None and (value.type == DOUBLE or is_temporal(value.type)):
+        return value.number if isinstance(value.number, float) else Fraction(value.number)
+    if isinstance(value.constant, Decimal):
+        if value.type == DOUBLE:
+            return float(value.constant)
+        if value.type in INTEGERS or is_decimal(value.type):
+            return Fraction(value.constant)
+    raise _OtherError

@@ -1,0 +1,143 @@
+"""Parses expressions that differ only in their numbers once.
+
+Rules are often made from a few templates: ``amount >= 10 AND kind = 'buy'``, ``amount >= 12 AND kind = 'buy'``. Parsing takes
+most of the time to bind a condition. So the syntax tree of an expression is kept, and used again for an expression with the same
+text but other numbers, by replacing the literals in the tree. The conjuncts with such literals are translated anew.
+
+Only the digits of a number may differ, as ``10`` and ``7``, or ``1.5`` and ``20.25``. A number must be an operand of one of a few
+operators, where the parser does not look at its value.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.expressions.names import Scope, has_aggregate
+from asterism.expressions.parsing import MAX_TEXT, conjuncts, parse
+from asterism.expressions.values import Sql
+
+MAX_TEMPLATES = 2_000
+MAX_NUMBERS = 100
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
+_OPERATORS = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In, exp.Neg, exp.Add, exp.Sub, exp.Mul,
+)  # fmt: skip
+_Outline = tuple[pa.Schema, str, tuple[str, ...], tuple[str, ...]]
+"""The schema, its time zone, the stages in scope, and the text between the numbers."""
+
+
+@dataclass(slots=True)
+class Resolved:
+    """A resolved expression as its top-level conjuncts, those that read only the current event and the others."""
+
+    tree: exp.Expr
+    replaced: bool
+    """whether it is the tree of another expression, with its numbers replaced. Positions in it are wrong."""
+    pure: Sequence[exp.Expr]
+    iterative: Sequence[exp.Expr]
+    values: dict[int, Sql]
+    """translated conjuncts, by their places in *pure*"""
+
+    @classmethod
+    def of(cls, scope: Scope, text: str) -> Resolved:
+        """:raises ExpressionError: the expression cannot be parsed, or a name is unknown"""
+        tree = scope.resolve(parse(text), text)
+        parts = conjuncts(tree)
+        return cls(
+            tree,
+            False,
+            [part for part in parts if not has_aggregate(part)],
+            [part for part in parts if has_aggregate(part)],
+            {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """An expression and those of its literals whose numbers may differ, with their places among the numbers of the text."""
+
+    of: Resolved
+    literals: tuple[exp.Expr, ...]
+    places: tuple[int, ...]
+    numbers: tuple[str, ...]
+    """the numbers of the text, of which the others must be the same"""
+
+    def fits(self, numbers: Sequence[str]) -> bool:
+        return all(
+            (_is_plain(new) and ("." in new) == ("." in old)) if place in self.places else new == old
+            for place, (new, old) in enumerate(zip(numbers, self.numbers, strict=True))
+        )
+
+
+@contextmanager
+def resolved(scope: Scope, zone: str, text: str) -> Iterator[Resolved]:
+    """An expression, which must not be used after the block.
+
+    :raises ExpressionError: it cannot be parsed, or a name is unknown
+    """
+    parts = _NUMBER.split(text)  # every second one is a number
+    numbers = parts[1::2]
+    outline = scope.schema, zone, scope.stages, tuple(parts[::2])
+    with _LOCK:
+        template = _TEMPLATES.get(outline)
+        if template is not None and len(text) <= MAX_TEXT and template.fits(numbers):
+            for literal, place in zip(template.literals, template.places, strict=True):
+                literal.set("this", numbers[place])
+            yield template.of
+            return
+    found = Resolved.of(scope, text)
+    yield found
+    if template is None and len(numbers) <= MAX_NUMBERS:
+        with _LOCK:
+            while len(_TEMPLATES) >= MAX_TEMPLATES:
+                del _TEMPLATES[next(iter(_TEMPLATES))]
+            _TEMPLATES[outline] = _template(found, parts)
+
+
+_LOCK = threading.RLock()
+_TEMPLATES: dict[_Outline, _Template] = {}
+
+
+def _template(found: Resolved, parts: Sequence[str]) -> _Template:
+    """The template of an expression with a text of these *parts*."""
+    by_place: dict[tuple[int, int], list[exp.Expr]] = {}
+    for node in found.tree.find_all(exp.Literal):
+        end = node.meta.get("end", -1) - _has_suffix(node)
+        by_place.setdefault((node.meta.get("start", -1), end), []).append(node)
+    literals, places, begin = [], [], 0
+    for at, part in enumerate(parts):
+        if at % 2:
+            nodes = by_place.get((begin, begin + len(part) - 1), [])
+            if len(nodes) == 1 and not nodes[0].is_string and nodes[0].this == part and _may_differ(nodes[0]):
+                literals.append(nodes[0])
+                places.append(at // 2)
+        begin += len(part)
+    differing = {id(literal) for literal in literals}
+    fixed = {
+        at: value
+        for at, value in found.values.items()
+        if differing.isdisjoint(id(node) for node in found.pure[at].find_all(exp.Literal))
+    }
+    return _Template(replace(found, replaced=True, values=fixed), tuple(literals), tuple(places), tuple(parts[1::2]))
+
+
+def _may_differ(literal: exp.Expr) -> bool:
+    above = literal.parent.parent if _has_suffix(literal) and literal.parent is not None else literal.parent
+    return _is_plain(str(literal.this)) and isinstance(above, _OPERATORS)
+
+
+def _has_suffix(literal: exp.Expr) -> bool:
+    """Whether it has a letter for its type, as in 5L, which is part of the token."""
+    return isinstance(literal.parent, exp.Cast) and "called" not in literal.parent.meta
+
+
+def _is_plain(number: str) -> bool:
+    """Whether a number cannot be anything else together with what follows it, as in 0x1F."""
+    return number[0] != "0" or number[1:2] == "."
