@@ -99,9 +99,16 @@ def test_together_as_alone(name: str, semantics: Semantics) -> None:
 
 
 def test_conditions_are_evaluated_before_the_exchange_once() -> None:
-    """The copies say which conditions their event meets, and equal conditions have one number."""
-    pattern = Pattern.begin("a").where("name = 'a'").followed_by("b").where("price > 1")
-    other = Pattern.begin("x").where("price > 1").followed_by("y").where("name = 'a'")
+    """Copies have the conditions that their event meets, and equal conditions one number. Those in the index are not listed."""
+    pattern = Pattern.begin("a").where("upper(name) = 'A'").followed_by("b").where("abs(price) > 1")
+    other = (
+        Pattern.begin("x")
+        .where("abs(price) > 1")
+        .followed_by("y")
+        .where("upper(name) = 'A'")
+        .followed_by("z")
+        .where("id = 7")
+    )
     only = ProcessorSet(1, (PatternProcessor("p", 1, pattern), PatternProcessor("q", 1, other)))
     operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only))
     events = pa.table([[1, 2, 3], [1, 2, 3], ["a", "b", "a"], [0.0, 0.0, 2.0], [0, 0, 0]], schema=SCHEMA)
