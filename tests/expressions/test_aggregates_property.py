@@ -88,6 +88,7 @@ EXACT = [
     "get(collect_list(s), 0)",
     "1",
     *(f"collect_list({name})" for name in ANY),
+    "array_agg(i)",
     "collect_list(i) FILTER (WHERE b)",
     *(f"percentile({name}, {share})" for name, share in zip(NUMBERS, SHARES, strict=True)),
     *(f"median({name})" for name in SMALL),

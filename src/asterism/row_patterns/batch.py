@@ -20,7 +20,7 @@ from asterism.expressions.types import BIGINT, STRING
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
-from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, Resolved, RowValue
+from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
@@ -116,7 +116,7 @@ class _Ordered:
         return pa.array(at, mask=outside)
 
 
-def _over_leaves(resolved: Resolved, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
+def _over_leaves(resolved: ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
     """The value of an expression, given its leaves."""
     # Without a leaf, a column provides the number of rows.
     table = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})

@@ -26,7 +26,7 @@ from asterism.row_patterns.clause import (
     RowsPerMatch,
     quoted,
 )
-from asterism.row_patterns.resolution import Resolved, Resolver, RowExpressions
+from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions
 
 MAX_ELEMENTS = 10_000
 """The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
@@ -43,7 +43,7 @@ class VariableCondition:
         on the match so far
     """
 
-    resolved: Resolved
+    resolved: ResolvedExpression
     reach: tuple[int, int] | None
 
 
@@ -69,7 +69,7 @@ class CheckedClause:
     rows: RowExpressions
     partition_by: tuple[int, ...]
     order_by: tuple[int, ...]
-    measures: tuple[Resolved, ...]
+    measures: tuple[ResolvedExpression, ...]
     conditions: Mapping[str, VariableCondition]
     within: int | None
     output: pa.Schema
@@ -224,7 +224,7 @@ def _output(
     rows: RowExpressions,
     partition_by: tuple[int, ...],
     order_by: tuple[int, ...],
-    measures: tuple[Resolved, ...],
+    measures: tuple[ResolvedExpression, ...],
 ) -> pa.Schema:
     fields: list[tuple[pa.Field, int]] = []
     taken: set[str] = set()

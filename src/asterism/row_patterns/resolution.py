@@ -96,7 +96,7 @@ Leaf = RowValue | AggregateValue | MatchNumber
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedExpression:
     """An expression of the clause as SQL over its leaves.
 
     :ivar body: number 0 of it is the expression; leaf *n* is its column *n*
@@ -171,11 +171,11 @@ class Resolver:
         self._scope_of_input = Scope(schema)
         self._calls: dict[tuple[str | None, str], tuple[int, pa.DataType]] = {}
 
-    def condition(self, source: ExpressionText) -> Resolved:
+    def condition(self, source: ExpressionText) -> ResolvedExpression:
         """A condition of DEFINE, which cannot know the end of the match."""
         return self._resolved(source, final_allowed=False)
 
-    def measure(self, source: ExpressionText) -> Resolved:
+    def measure(self, source: ExpressionText) -> ResolvedExpression:
         return self._resolved(source, final_allowed=True)
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
@@ -196,7 +196,7 @@ class Resolver:
 
     # ------------------------------------------------------------------------------------------------ expressions
 
-    def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> Resolved:
+    def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
         with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             holder = exp.Paren(this=_parsed(source))
             calls: dict[int, Call] = {}
@@ -230,7 +230,7 @@ class Resolver:
             schema = pa.schema(fields, metadata=self.rows.schema.metadata)
             body = Vectorized(schema)
             body.add(Scope(schema).resolve(holder.this, source.text), source.text)
-            return Resolved(source, tuple(leaves), body)
+            return ResolvedExpression(source, tuple(leaves), body)
 
     def _call(self, call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[Leaf, pa.DataType]:
         name, final = call.name.lower(), False
