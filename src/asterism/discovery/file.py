@@ -102,6 +102,12 @@ class _Content:
         """The content without the text, which has been parsed."""
         return replace(self, text=b"") if self.text else self
 
+    def is_at_rest(self, before: _Content) -> bool:
+        """Whether the file was not written between two reads. A writer that begins with an empty file leaves the same bytes
+        at any two points in time, but not the same times.
+        """
+        return before == self and before.times == self.times
+
     def is_still(self, times: tuple[int, int, int, int]) -> bool:
         return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
 
@@ -164,16 +170,15 @@ class FileDiscoverer(PollingDiscoverer):
         self._closed.wait(AT_REST.total_seconds())
         after = self._read_files(before)
         for _ in range(PATIENCE if self._files is None else 0):  # for the first set, it is worth waiting a moment
-            if before == after:
+            if not _being_written(before, after):
                 break
             self._closed.wait(AT_REST.total_seconds())
             before, after = after, self._read_files(after)
-        if self._files is None and before != after:
+        being_written = _being_written(before, after)
+        if self._files is None and being_written:
             raise PatternProcessorError(f"{self.path} is being written")
-        for name in before.keys() | after.keys() | taken.keys():
+        for name in (before.keys() | after.keys() | taken.keys()) - being_written:  # those are read by the next poll
             content = after.get(name)
-            if content != before.get(name):
-                continue  # it is being written, and is read by the next poll
             if content is None:
                 del files[name]
             elif content != taken.get(name):
@@ -218,6 +223,13 @@ class FileDiscoverer(PollingDiscoverer):
                 raise PatternProcessorError(f"{self.path} has more than {MAX_TOTAL} bytes in its files")
             found[str(path)] = content
         return found
+
+
+def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:
+    """The files that appeared, were removed or were written between two reads."""
+    return (before.keys() ^ after.keys()) | {
+        name for name in before.keys() & after.keys() if not after[name].is_at_rest(before[name])
+    }
 
 
 def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
