@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, mask_of, offsets_of
-from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import ExpressionSyntaxError, InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import sort_keys
 from asterism.expressions.evaluation import Vectorized
@@ -25,6 +25,7 @@ from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
+NO_LIMIT = 2**62
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
 """How many members the groups of running aggregates may have in all: the rows up to each row of ALL ROWS PER MATCH."""
@@ -55,9 +56,22 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
             raise ExpressionSyntaxError.at(problem, clause.clause.text, definition.condition.start, hint)
     if not rows.num_rows:
         return clause.output.empty_table()
-    ordered = _Ordered.of(clause, rows)
-    parts = [_ResultRows(clause, automaton, ordered, found).table() for found in _search(clause, automaton, ordered)]
-    return pa.concat_tables(parts)
+    ordered = OrderedRows.of(clause, rows)
+    return pa.concat_tables(match_ordered(clause, automaton, ordered, Search.of_table(ordered)))
+
+
+def match_ordered(
+    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+) -> Iterator[pa.Table]:
+    """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
+
+    :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
+    """
+    for found in _search(clause, automaton, ordered, search):
+        if len(found.matches) or found.unmatched.any():
+            yield _ResultRows(clause, automaton, ordered, found).table()
+        else:
+            yield clause.output.empty_table()
 
 
 # ---------------------------------------------------------------------------------------------------- rows in order
@@ -72,8 +86,8 @@ def _evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> di
 
 
 @dataclass(slots=True)
-class _Ordered:
-    """The rows by partition, in order.
+class OrderedRows:
+    """Rows by partition, in order.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
     :ivar keys: expressions of PARTITION BY and ORDER BY
@@ -84,12 +98,16 @@ class _Ordered:
     keys: dict[int, pa.Array]
 
     @classmethod
-    def of(cls, clause: CheckedClause, rows: pa.Table) -> _Ordered:
+    def of(cls, clause: CheckedClause, rows: pa.Table, partitions: tuple[Ints, int] | None = None) -> OrderedRows:
+        """
+        :param partitions: for each row the number of its partition, and how many there are. Default: partitions are numbered
+            in the order in which they appear.
+        """
         keys = _evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
-        partition = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
-        codes = np.zeros(rows.num_rows, np.int64)
-        if clause.partition_by:
-            codes, _ = group_codes(partition)
+        if partitions is None:
+            table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
+            partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
+        codes, count = partitions
         sorted_by: list[Ints | Mask] = [codes]
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
@@ -98,7 +116,7 @@ class _Ordered:
             values = np.where(nulls, 0, sort_keys(column))
             sorted_by += [~nulls if nulls_first else nulls, ~values if key.descending else values]
         order = np.lexsort(sorted_by[::-1])
-        offsets = offsets_of(np.bincount(codes))
+        offsets = offsets_of(np.bincount(codes, minlength=count))
         if np.array_equal(order, np.arange(len(order))):
             return cls(rows, offsets, keys)
         taken = pa.array(order)
@@ -135,7 +153,7 @@ class _FoundMatches:
     unmatched: Mask
 
 
-def _bits(clause: CheckedClause, ordered: _Ordered) -> Mask:
+def _bits(clause: CheckedClause, ordered: OrderedRows) -> Mask:
     """For each row and variable, whether its condition holds."""
     conditions = {name: one.resolved for name, one in clause.conditions.items()}
     leaves = {leaf for one in conditions.values() for leaf in one.leaves if isinstance(leaf, RowValue)}
@@ -155,8 +173,8 @@ def _bits(clause: CheckedClause, ordered: _Ordered) -> Mask:
     return bits
 
 
-def _times(clause: CheckedClause, ordered: _Ordered) -> Ints:
-    """The times that WITHIN bounds, in microseconds."""
+def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
+    """The times that WITHIN bounds, in microseconds; zeros without WITHIN."""
     if clause.within is None:
         return np.zeros(ordered.rows.num_rows, np.int64)
     column = ordered.keys[clause.order_by[0]]
@@ -170,10 +188,49 @@ def _times(clause: CheckedClause, ordered: _Ordered) -> Ints:
     return found
 
 
-def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -> Iterator[_FoundMatches]:
+@dataclass(slots=True)
+class Search:
+    """How far the search has come in each partition, and what may still come.
+
+    :ivar progress: see :func:`asterism.row_patterns.kernels.find_matches`
+    :ivar ended: whether no more rows come
+    :ivar horizon: rows that come have later times, in microseconds
+    :ivar max_rows: how many rows of a partition a search may wait with for more
+    :ivar drop: whether a start with which it would wait longer is dropped; otherwise LimitExceededError is raised
+    """
+
+    progress: Ints
+    ended: bool = True
+    horizon: int = END_OF_TIME
+    max_rows: int = NO_LIMIT
+    drop: bool = False
+
+    @classmethod
+    def of_table(cls, ordered: OrderedRows) -> Search:
+        return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64))
+
+
+def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
+    """How many rows before and after a row its conditions read."""
+    return _reach(one.resolved for one in clause.conditions.values())
+
+
+def reach_of_measures(clause: CheckedClause) -> tuple[int, int]:
+    """How many rows before the first and after the last row of a match its measures read, at most."""
+    return _reach(clause.measures)
+
+
+def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
+    steps = [leaf.place.steps for one in expressions for leaf in one.leaves if isinstance(leaf, RowValue)]
+    return max(0, -min(steps, default=0)), max(0, max(steps, default=0))
+
+
+def _search(
+    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
 
-    largest = int(np.diff(ordered.offsets).max())
+    largest = int(np.diff(ordered.offsets).max(initial=0))
     size = 4 * largest * len(automaton.variables)
     if size > MAX_TABLE:
         raise LimitExceededError(
@@ -188,9 +245,9 @@ def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
     }
-    bits, times, meant = _bits(clause, ordered), _times(clause, ordered), _meant(clause, skip.variable)
+    bits, times, meant = _bits(clause, ordered), times_of(clause, ordered), _meant(clause, skip.variable)
     within = -1 if clause.within is None else clause.within
-    position = np.zeros(4, np.int64)
+    position = np.zeros(1, np.int64)
     status = k.MORE
     while status == k.MORE:
         status, matches, labels, unmatched = k.find_matches(
@@ -203,15 +260,45 @@ def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -
             within,
             kinds[skip.to],
             meant,
+            search.progress,
             position,
             MATCHED_ROWS,
+            search.ended,
+            search.horizon,
+            reach_of_conditions(clause)[1],
+            reach_of_measures(clause)[1],
+            search.max_rows,
+            search.drop,
         )
+        if status == k.TOO_LONG:
+            raise _too_long(clause, ordered, search, int(position[0]))
         if status not in (k.OK, k.MORE):
             raise _skip_error(clause, ordered, matches[-1], status == k.NO_ROW_TO_SKIP_TO)
         yield _FoundMatches(matches, labels, unmatched)
 
 
-def _skip_error(clause: CheckedClause, ordered: _Ordered, match: Ints, absent: bool) -> SkipStrategyError:
+def _too_long(clause: CheckedClause, ordered: OrderedRows, search: Search, partition: int) -> LimitExceededError:
+    from asterism.row_patterns import kernels as k
+
+    row = int(ordered.offsets[partition] + search.progress[partition, k.NEXT_START])
+    place = _shown_keys(clause, ordered, row, order=True)
+    return LimitExceededError(
+        f"a match may have more than {search.max_rows:,} rows, and is not decided before (max_rows)",
+        f"The rows from here on: {place}" if place else None,
+        "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
+    )
+
+
+def _shown_keys(clause: CheckedClause, ordered: OrderedRows, row: int, *, order: bool = False) -> str:
+    """The values of PARTITION BY in a row, for messages, and those of ORDER BY."""
+    sources = [*zip(clause.clause.partition_by, clause.partition_by, strict=True)]
+    shown = [(one.expression.text, number) for one, number in sources]
+    if order:
+        shown += [(one.expression.text, n) for one, n in zip(clause.clause.order_by, clause.order_by, strict=True)]
+    return ", ".join(f"{text} = {ordered.keys[number][row].as_py()!r}" for text, number in shown)
+
+
+def _skip_error(clause: CheckedClause, ordered: OrderedRows, match: Ints, absent: bool) -> SkipStrategyError:
     from asterism.row_patterns import kernels as k
 
     skip = clause.clause.skip
@@ -219,10 +306,7 @@ def _skip_error(clause: CheckedClause, ordered: _Ordered, match: Ints, absent: b
     problem = (
         f"it has no row of {name}" if absent else f"{name} is its first row, so the same match would follow for ever"
     )
-    key = ", ".join(
-        f"{one.expression.text} = {ordered.keys[number][int(match[k.START])].as_py()!r}"
-        for one, number in zip(clause.clause.partition_by, clause.partition_by, strict=True)
-    )
+    key = _shown_keys(clause, ordered, int(match[k.START]))
     return SkipStrategyError(
         f"AFTER MATCH SKIP {skip.to.value} {name}: cannot go on after match {match[k.NUMBER]}, because {problem}",
         f"Partition: {key}" if key else None,
@@ -243,7 +327,9 @@ def _meant(clause: CheckedClause, name: str | None) -> Mask:
 class _ResultRows:
     """Items are the rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
 
-    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, found: _FoundMatches) -> None:
+    def __init__(
+        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, found: _FoundMatches
+    ) -> None:
         from asterism.row_patterns import kernels as k
 
         self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
