@@ -49,15 +49,20 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     [{'high': 7, 'low': 4}]
     """
     automaton = compiled_pattern(clause.clause)
+    check_conditions(clause)
+    if not rows.num_rows:
+        return clause.output.empty_table()
+    ordered = OrderedRows.of(clause, rows)
+    return pa.concat_tables(match_ordered(clause, automaton, ordered, Search.of_table(ordered)))
+
+
+def check_conditions(clause: CheckedClause) -> None:
+    """:raises asterism.errors.ExpressionSyntaxError: a condition depends on the match so far"""
     for definition in clause.clause.definitions:
         if clause.conditions[definition.variable].reach is None:
             problem = "a condition that depends on the match so far is not supported here"
             hint = "PREV, NEXT, and columns of the row itself"
             raise ExpressionSyntaxError.at(problem, clause.clause.text, definition.condition.start, hint)
-    if not rows.num_rows:
-        return clause.output.empty_table()
-    ordered = OrderedRows.of(clause, rows)
-    return pa.concat_tables(match_ordered(clause, automaton, ordered, Search.of_table(ordered)))
 
 
 def match_ordered(
@@ -77,7 +82,7 @@ def match_ordered(
 # ---------------------------------------------------------------------------------------------------- rows in order
 
 
-def _evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
+def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
     """Some of the expressions of *values* over rows."""
     some = Vectorized(values.schema)
     own = {number: some.adopt(values, number) for number in numbers}
@@ -103,7 +108,7 @@ class OrderedRows:
         :param partitions: for each row the number of its partition, and how many there are. Default: partitions are numbered
             in the order in which they appear.
         """
-        keys = _evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
         if partitions is None:
             table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
             partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
@@ -157,7 +162,7 @@ def _bits(clause: CheckedClause, ordered: OrderedRows) -> Mask:
     """For each row and variable, whether its condition holds."""
     conditions = {name: one.resolved for name, one in clause.conditions.items()}
     leaves = {leaf for one in conditions.values() for leaf in one.leaves if isinstance(leaf, RowValue)}
-    columns = _evaluated(clause.rows.values, sorted({leaf.number for leaf in leaves}), ordered.rows)
+    columns = evaluated(clause.rows.values, sorted({leaf.number for leaf in leaves}), ordered.rows)
     shifts = {steps: ordered.shifted(steps) for steps in {leaf.place.steps for leaf in leaves} - {0}}
 
     def shifted(leaf: Leaf) -> pa.Array:
@@ -378,7 +383,7 @@ class _ResultRows:
         """The values of all leaves of the measures, for each item."""
         leaves = dict.fromkeys(leaf for one in self._clause.measures for leaf in one.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
-        columns = _evaluated(self._clause.rows.values, sorted(plain), self._ordered.rows)
+        columns = evaluated(self._clause.rows.values, sorted(plain), self._ordered.rows)
         found: dict[Leaf, pa.Array] = {}
         for leaf in leaves:
             if isinstance(leaf, MatchNumber):
@@ -441,7 +446,7 @@ class _ResultRows:
         values = self._clause.rows.values
         read = {values.schema.names[number] for number in columns_of(values.texts[leaf.number])}
         table = self._with_labels(at[there], self._match[there], read)
-        found = _evaluated(values, [leaf.number], table)[leaf.number]
+        found = evaluated(values, [leaf.number], table)[leaf.number]
         places = np.full(len(at), -1)
         places[there] = np.arange(len(there))
         return found.take(pa.array(places, mask=places < 0))
