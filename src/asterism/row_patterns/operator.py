@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, shown
+from asterism.arguments import expect_number, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
@@ -52,6 +52,13 @@ MAX_ROWS = 100_000
 """The default maximum number of rows of a key with which a search waits for more."""
 LARGEST_LIMIT = 10**9
 _PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
+
+
+def check_limit(max_rows: Any, on_limit: Any) -> None:
+    """:raises StreamDefinitionError: these are not a valid limit and behavior"""
+    expect_number(StreamDefinitionError, max_rows, "max_rows", least=1, most=LARGEST_LIMIT)
+    if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
+        raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
 
 
 def event_time_of(clause: CheckedClause) -> str:
@@ -102,10 +109,7 @@ class RowPatternOperator(KeyGroupOperator):
         max_rows: int = MAX_ROWS,
         on_limit: OnLimit = "error",
     ) -> None:
-        expect_number(StreamDefinitionError, max_rows, "max_rows", least=1, most=LARGEST_LIMIT)
-        expect(StreamDefinitionError, on_limit, str, 'on_limit must be "error" or "drop"')
-        if on_limit not in get_args(OnLimit):
-            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
+        check_limit(max_rows, on_limit)
         self.set_pages(pages)
         check_conditions(clause)
         self.clause, self.schema = clause, schema
@@ -116,7 +120,7 @@ class RowPatternOperator(KeyGroupOperator):
         self._margin = max(reach_of_conditions(clause)[0], reach_of_measures(clause)[0])
         self._numbered = _uses_match_number(clause)
         self._anchored = bool((self.automaton.edges[:, 1] & AT_START).any())
-        read = _columns_read(clause)
+        read = columns_read(clause)
         self.row_schema = pa.schema([field for field in schema if field.name in read])
         sent = schema if self.wants_late else self.row_schema
         types = [clause.rows.values.types[number] for number in clause.partition_by]
@@ -279,7 +283,7 @@ def _ranges(begins: Ints, sizes: Ints) -> Ints:
 # ---------------------------------------------------------------------- what a clause reads
 
 
-def _columns_read(clause: CheckedClause) -> set[str]:
+def columns_read(clause: CheckedClause) -> set[str]:
     """The columns of the input that the clause reads or returns."""
     values = clause.rows.values
     names = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
