@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class _Table(click.ParamType[tuple[str, Path]]):
+class _TableFile(click.ParamType[tuple[str, Path]]):
     """The name of a table and a file: events=events.csv."""
 
     name = "name=file"
@@ -39,7 +39,7 @@ class _Table(click.ParamType[tuple[str, Path]]):
     "--table",
     "tables",
     multiple=True,
-    type=_Table(),
+    type=_TableFile(),
     help="A table: its name, and a .csv (with a header), .jsonl or .parquet file, or a folder of such files. Can be repeated.",
 )
 @click.option("--stream", is_flag=True, help="Read the tables as streams, and end them after the existing files.")

@@ -167,7 +167,7 @@ class RowPatternOperator(KeyGroupOperator):
         names = ["k:" + name for name in self.key_schema.names]
         pages = group.load([events], names, horizon)
         stored = [self._page_of(value) for value in pages.stored]
-        page = _Page.concat(stored or [self._page_of(None)])
+        page = _RowPage.concat(stored or [self._page_of(None)])
         keys = pa.table([events.column(name) for name in names], schema=self.key_schema)
         keys = pa.concat_tables([page.keys, keys])
         codes, count = group_codes(keys)
@@ -204,7 +204,7 @@ class RowPatternOperator(KeyGroupOperator):
 
         pages.rewrite(lambda: left.keys, page_of_key[kept], encoded)
 
-    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_Page, Ints, Ints]:
+    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
         """(what remains of the keys, when the first undecided match of each is decided without further rows, which of *keys*
         remain)
         """
@@ -229,22 +229,22 @@ class RowPatternOperator(KeyGroupOperator):
         kept = np.flatnonzero(needed)
         at = _ranges(begins[kept], sizes[kept])
         rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
-        return _Page(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
+        return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
 
-    def _page_of(self, value: bytes | None) -> _Page:
+    def _page_of(self, value: bytes | None) -> _RowPage:
         if value is None:
             nothing = np.zeros((0, len(_PROGRESS)), np.int64)
-            return _Page(self.key_schema.empty_table(), self.row_schema.empty_table(), nothing[:, 0], nothing[:, 1:])
+            return _RowPage(self.key_schema.empty_table(), self.row_schema.empty_table(), nothing[:, 0], nothing[:, 1:])
         keys, rows = tables_from_bytes(value, self._page_schemas)
         numbers = np.column_stack([keys.column("p:" + name).to_numpy() for name in _PROGRESS])
-        return _Page(keys.select(self.key_schema.names), rows, numbers[:, 0], numbers[:, 1:])
+        return _RowPage(keys.select(self.key_schema.names), rows, numbers[:, 0], numbers[:, 1:])
 
 
 # ---------------------------------------------------------------------- state
 
 
 @dataclass(slots=True)
-class _Page:
+class _RowPage:
     """Keys, the rows of each, one key after the other, and the progress of their searches."""
 
     keys: pa.Table
@@ -253,7 +253,7 @@ class _Page:
     progress: Ints
 
     @classmethod
-    def concat(cls, pages: Sequence[_Page]) -> _Page:
+    def concat(cls, pages: Sequence[_RowPage]) -> _RowPage:
         """The keys of all *pages*, which are distinct."""
         return cls(
             pa.concat_tables([page.keys for page in pages]),
@@ -262,11 +262,11 @@ class _Page:
             np.concatenate([page.progress for page in pages]),
         )
 
-    def of(self, keys: Ints) -> _Page:
+    def of(self, keys: Ints) -> _RowPage:
         """A page of some of the keys."""
         at = _ranges(offsets_of(self.sizes)[keys], self.sizes[keys])
         which = pa.array(keys)
-        return _Page(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
+        return _RowPage(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
 
     def to_bytes(self, schemas: Sequence[pa.Schema]) -> bytes:
         numbers = [pa.array(self.sizes), *(pa.array(column) for column in self.progress.T)]

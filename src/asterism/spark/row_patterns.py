@@ -120,8 +120,12 @@ class RowPatternStream:
         check_conditions(self._checked)
         check_limit(options["max_rows"], options["on_limit"])
         check_pages(options["pages"])
-        time = event_time_of(self._checked) if df.isStreaming else None
-        self.stream = KeyedStream(df, time=time, max_out_of_orderness=max_out_of_orderness, idle_after=idle_after)
+        self.stream = KeyedStream(
+            df,
+            time=event_time_of(self._checked) if df.isStreaming else None,
+            max_out_of_orderness=max_out_of_orderness,
+            idle_after=idle_after if df.isStreaming else None,
+        )
 
     # ------------------------------------------------------------------ results
 

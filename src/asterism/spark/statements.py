@@ -97,7 +97,7 @@ def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> Da
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class _FoundClause:
     """A clause from *begin* to *end* in the text; *keyword* is the index of its first token."""
 
     keyword: int
@@ -118,7 +118,7 @@ class _Statement:
     tokens: Sequence[Token]
     opened_by: Sequence[int]
     closed_at: Mapping[int, int]
-    clauses: Sequence[_Clause]
+    clauses: Sequence[_FoundClause]
     replaced: list[tuple[int, int, str]]
 
     @classmethod
@@ -139,10 +139,10 @@ class _Statement:
                 if at + 1 not in closed_at:
                     problem = "the parenthesis after MATCH_RECOGNIZE is not closed"
                     raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
-                clauses.append(_Clause(at, token.start, tokens[closed_at[at + 1]].end + 1))
+                clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(source, tokens, opened_by, closed_at, clauses, [])
 
-    def table_before(self, clause: _Clause) -> tuple[int, int]:
+    def table_before(self, clause: _FoundClause) -> tuple[int, int]:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
         level = self.opened_by[clause.keyword]
         words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
