@@ -155,6 +155,9 @@ def test_wrong_statement(
 def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
     with pytest.raises(StreamDefinitionError, match="must be a DataFrame"):
         sql(f"SELECT * FROM letters MATCH_RECOGNIZE ({AB})", spark, letters=[1])  # type: ignore[arg-type] # that is tested
+    for text, session in ((5, spark), ("SELECT 1", "spark")):
+        with pytest.raises(StreamDefinitionError, match="must be a"):
+            sql(text, session)  # type: ignore[arg-type] # that is tested
     with pytest.raises(StreamDefinitionError, match="there is no output 'timed_out'"):
         match_recognize(letters, AB).run({"timed_out": Collect()})
     with pytest.raises(StreamDefinitionError, match="max_rows must be between"):

@@ -111,7 +111,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         lambda spark, **wrong: sql(
             **{"text": f"SELECT * FROM rows MATCH_RECOGNIZE ({RISE})", "spark": spark, "rows": frame(spark)} | wrong
         ),
-        ["text", "spark", "rows", "max_out_of_orderness", "key_groups", "drain", "max_rows", "on_limit"],
+        ["rows", "max_out_of_orderness", "key_groups", "drain", "max_rows", "on_limit"],
     ),
     "BroadcastStream": (
         lambda spark, **wrong: BroadcastStream(**{"df": frame(spark), "time": "ts"} | wrong),
