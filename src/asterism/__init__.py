@@ -214,3 +214,8 @@ def __getattr__(name: str) -> Value:
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Value) -> None:
+    """``%load_ext asterism`` in a notebook: the cell magic ``%%asterism``, see docs/match_recognize.md."""
+    import_module("asterism.spark.notebooks").load(ipython)

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+import asterism
 from asterism import match_recognize, sql
+from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
@@ -162,3 +166,53 @@ def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
         match_recognize(letters, AB).run({"timed_out": Collect()})
     with pytest.raises(StreamDefinitionError, match="max_rows must be between"):
         match_recognize(letters, AB, max_rows=0)
+
+
+# ---------------------------------------------------------------------- notebooks and shells
+
+
+class Shell:
+    """What of IPython is used."""
+
+    def __init__(self, **variables: Any) -> None:
+        self.user_ns = variables
+        self.magics: dict[str, Any] = {}
+
+    def register_magic_function(self, function: Any, kind: str, name: str) -> None:
+        self.magics[f"{kind} {name}"] = function
+
+
+def test_cells_of_notebooks(spark: SparkSession, letters: DataFrame) -> None:
+    shell = Shell(letters=letters, text=letters, number=5)
+    asterism.load_ipython_extension(shell)
+    cell = shell.magics["cell asterism"]
+    statement = f"SELECT a, b\nFROM letters MATCH_RECOGNIZE ({AB})\n"
+    assert sorted(map(tuple, cell("", statement).collect())) == ANSWER
+    assert cell(" pairs ", statement) is None
+    assert cell("", "SELECT count(*) FROM pairs").collect() == [(3,)]
+    with pytest.raises(StreamDefinitionError, match="not a name for the result: '5'"):
+        cell("5", statement)
+
+
+def test_command_in_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(events(300), tmp_path / "clicks.parquet")
+    statement = f"SELECT * FROM clicks MATCH_RECOGNIZE ({RISE})"
+    found = []
+    for options in ([], ["--stream", "--max-out-of-orderness", "5s"]):
+        out = tmp_path / "out.parquet"
+        arguments = ["sql", statement, "--table", f"clicks={tmp_path / 'clicks.parquet'}", *options, "--out", str(out)]
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, result.output
+        found.append(in_any_order(pq.read_table(out).to_pylist()))
+        assert result.output == f"{len(found[-1])} rows written to {out}\n"
+    assert found[0] == found[1] != []
+
+
+def test_wrong_command(tmp_path: Path) -> None:
+    for table, message in (
+        ("clicks", "is not a table"),
+        ("clicks=nowhere.csv", "there is no file or folder 'nowhere.csv'"),
+    ):
+        result = CliRunner().invoke(main, ["sql", "SELECT 1", "--table", table])
+        assert result.exit_code == 2
+        assert message in result.output
