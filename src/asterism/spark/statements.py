@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.arguments import expect, expect_string, shown
@@ -55,7 +57,8 @@ def sql(
     """
     hint = 'sql("SELECT * FROM trades MATCH_RECOGNIZE (...)", spark, trades=df)'
     expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
-    expect(StreamDefinitionError, spark, SparkSession, "the second argument must be a SparkSession", hint)
+    if not is_session(spark):
+        raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
     for name, df in tables.items():
         expect(StreamDefinitionError, df, DataFrame, f"the table {name!r:.60} must be a DataFrame", hint)
     if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
@@ -88,6 +91,11 @@ def sql(
         frames[f"matches_{number}"] = result.matches
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
     return _run(spark, statement.whole(given), frames)
+
+
+def is_session(value: Any) -> bool:
+    """Whether this is a Spark session. That of Spark Connect is another class, which cannot be imported without its packages."""
+    return isinstance(value, SparkSession) or (is_remote() and callable(getattr(value, "sql", None)))
 
 
 def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
