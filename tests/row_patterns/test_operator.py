@@ -213,6 +213,13 @@ def test_match_is_given_out_when_nothing_can_change_it(text: str, letters: str, 
     assert given_out(f"{text} DEFINE {defined}", letters) == when
 
 
+def test_empty_match_before_rows_that_are_not_known_yet() -> None:
+    text = "ORDER BY ts MEASURES MATCH_NUMBER() AS n PATTERN (^ | B) DEFINE B AS NEXT(c, 2) IS NULL"
+    clause = checked_clause(text, LETTERS)
+    rows = pa.Table.from_pylist([{"ts": 1000 * n, "c": c} for n, c in enumerate("abcde")], LETTERS)
+    assert_as_table(clause, rows, row_by_row)
+
+
 def test_match_waits_for_rows_that_are_read_after_it() -> None:
     assert given_out("PATTERN (A) DEFINE A AS NEXT(c) = 'b'", "abaa", LETTERS) == "0100|0"
     schema = LETTERS

@@ -48,12 +48,15 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()
     [{'high': 7, 'low': 4}]
     """
-    automaton = compiled_pattern(clause.clause)
     check_conditions(clause)
-    if not rows.num_rows:
-        return clause.output.empty_table()
-    ordered = OrderedRows.of(clause, rows)
-    return pa.concat_tables(match_ordered(clause, automaton, ordered, Search.of_table(ordered)))
+    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows)])
+
+
+def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
+    """The result of :func:`match_table` in parts, of a clause whose conditions have been checked."""
+    if rows.num_rows:
+        ordered = OrderedRows.of(clause, rows)
+        yield from match_ordered(clause, compiled_pattern(clause.clause), ordered, Search.of_table(ordered))
 
 
 def check_conditions(clause: CheckedClause) -> None:

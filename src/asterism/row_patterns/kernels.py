@@ -174,7 +174,7 @@ def find_matches(
                         complete = ended or not edges[edge, 1] & AT_END
                         waits = not complete
                         break
-                    if row == frontier and open_end:
+                    if row >= frontier and open_end:
                         waits = True
                         break
                     if row >= until or blocked(edges[edge, 2], bits, begin + row):
