@@ -1,0 +1,156 @@
+"""Runs the search for matches whose conditions depend on the match so far (:mod:`asterism.row_patterns.search_kernels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.errors import LimitExceededError
+from asterism.matching.instructions import STACK
+from asterism.row_patterns.automaton import RowAutomaton
+from asterism.row_patterns.match_conditions import BoundConditions
+
+if TYPE_CHECKING:
+    from asterism.row_patterns.search_kernels import Pattern, Rows, Workspace
+
+MAX_STEPS = 20_000_000
+"""Of the search for one match: edges tried and operations of conditions."""
+ASKED = 2_000  # steps that a condition counts which is computed outside of the kernel
+MAX_WORKSPACE = 2**30  # bytes
+_MEMORY = 2**26  # bytes for failures
+_AT_FIRST = 1024  # rows of a match
+
+Path = tuple[int, int, int, Ints]
+"""(first row, partition, number of the match, states of its rows); the last one is that of the row that is tested."""
+
+
+class MatchSearch:
+    """Finds matches, in order.
+
+    :param decide: computes the condition of the last row of a path
+    :param too_many_steps: makes the error for a search that begins at a row
+    """
+
+    def __init__(
+        self,
+        automaton: RowAutomaton,
+        bound: BoundConditions,
+        offsets: Ints,
+        times: Ints,
+        within: int | None,
+        skip: int,
+        skip_to: Mask,
+        decide: Callable[[Path], bool],
+        too_many_steps: Callable[[int, int], LimitExceededError],
+    ) -> None:
+        from asterism.row_patterns import search_kernels as k
+
+        assert bound.conditions is not None
+        self._pattern: Pattern = k.Pattern(
+            automaton.variables, automaton.edges, automaton.first_edge, -1 if within is None else within, skip, skip_to
+        )
+        self._conditions = bound.conditions
+        self._rows: Rows = k.Rows(offsets, bound.bits, bound.values, times)
+        self._decide, self._too_many_steps = decide, too_many_steps
+        self._largest = int(np.diff(offsets).max())
+        self._work = self._workspace(len(automaton.variables))
+
+    def _workspace(self, states: int) -> Workspace:
+        from asterism.row_patterns import search_kernels as k
+
+        conditions = self._conditions
+        position = np.zeros(k.POSITIONS, np.int64)
+        position[k.DEPTH] = position[k.ANSWER] = -1
+        widths = [
+            sum(2 if kind == k.K_REGISTER else 1 for kind in conditions.keys[begin:end, 0])
+            for begin, end in zip(conditions.first_key, conditions.first_key[1:], strict=False)
+        ]
+        width = k.MEMORY_COLUMNS + max(widths, default=0)
+        places = 1
+        while places * width * 8 < _MEMORY and places < 4 * self._largest * states:
+            places *= 2
+        rows = min(_AT_FIRST, self._largest)
+        return k.Workspace(
+            position=position,
+            ends=np.empty((self._largest, states), np.int32),
+            frames=np.zeros((rows + 2, 2), np.int64),
+            counts=np.zeros(len(conditions.members), np.int64),
+            places=np.zeros((len(conditions.members), rows + 2), np.int64),
+            sums=np.zeros((len(conditions.registers), rows + 3, 2), np.int64),
+            stack=np.zeros(STACK, np.int64),
+            nulls=np.zeros(STACK, np.int64),
+            memory=np.zeros((places if conditions.remembers.any() else 1, width), np.int64),
+            key=np.zeros(width, np.int64),
+            matches=np.zeros((1024, 5), np.int64),
+            labels=np.zeros(2 * _AT_FIRST, np.int32),
+            unmatched=np.zeros(len(self._rows.bits), np.bool_),
+        )
+
+    def run(self, most: int) -> Iterator[tuple[int, Ints, Ints, Mask]]:
+        """(status, matches, labels, unmatched), as :func:`asterism.row_patterns.kernels.find_matches` returns them, until all is
+        found or AFTER MATCH SKIP fails.
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        status = k.MORE
+        while status == k.MORE:
+            status = k.ASK
+            while status in (k.ASK, k.NO_ROOM):
+                status = k.find_matches(self._pattern, self._conditions, self._rows, self._work, most, MAX_STEPS)
+                if status == k.ASK:
+                    self._answer()
+                elif status == k.NO_ROOM:
+                    self._grow()
+            position = self._work.position
+            if status == k.TOO_MANY_STEPS:
+                partition = int(position[k.AT_PARTITION])
+                raise self._too_many_steps(partition, int(self._rows.offsets[partition] + position[k.AT_ROW]))
+            work = self._work
+            matches, labels = work.matches[: position[k.FOUND]].copy(), work.labels[: position[k.USED]].copy()
+            yield status, matches, labels, work.unmatched.copy()
+            position[k.FOUND] = position[k.USED] = 0
+            work.unmatched[:] = False
+
+    def _answer(self) -> None:
+        from asterism.row_patterns import search_kernels as k
+
+        position = self._work.position
+        partition = int(position[k.AT_PARTITION])
+        first = int(self._rows.offsets[partition] + position[k.AT_ROW])
+        states = self._work.frames[1 : position[k.DEPTH] + 2, 0].copy()
+        holds = self._decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
+        position[k.ANSWER] = k.HOLDS if holds else k.FAILS
+        position[k.STEPS] += ASKED
+
+    def _grow(self) -> None:
+        """Make room for longer matches, or for more of them."""
+        from asterism.row_patterns import search_kernels as k
+
+        work = self._work
+        rows = work.position[k.DEPTH] + 2
+        if rows >= len(work.frames):
+            room = min(2 * len(work.frames), self._largest + 2)
+            size = 8 * room * (2 + len(work.places) + 2 * len(work.sums))
+            if size > MAX_WORKSPACE:
+                raise LimitExceededError(
+                    f"a match of more than {len(work.frames):,} rows is too long for conditions on the match so far",
+                    f"The search would need {size:,} bytes (limit {MAX_WORKSPACE:,}).",
+                    "WITHIN, or a pattern whose matches are shorter",
+                )
+            frames = np.zeros((room, 2), np.int64)
+            places = np.zeros((len(work.places), room), np.int64)
+            sums = np.zeros((len(work.sums), room + 1, 2), np.int64)
+            frames[: len(work.frames)] = work.frames
+            places[:, : work.places.shape[1]] = work.places
+            sums[:, : work.sums.shape[1]] = work.sums
+            self._work = work._replace(frames=frames, places=places, sums=sums)
+            return
+        matches, labels = work.matches, work.labels
+        if work.position[k.FOUND] == len(matches):
+            matches = np.concatenate([matches, np.zeros_like(matches)])
+        while work.position[k.USED] + rows > len(labels):
+            labels = np.concatenate([labels, np.zeros_like(labels)])
+        self._work = work._replace(matches=matches, labels=labels)

@@ -1,0 +1,637 @@
+"""The search for matches when conditions depend on the match so far: arrays in, arrays out, compiled once for all patterns.
+
+``docs/decisions/0041-row-patterns.md`` explains it. Ways to match are tried in order of preference, in depth. What conditions can
+read of the rows taken so far is kept in stacks, one entry per row of a *group*, which is a variable, a subset, or all rows:
+the places of these rows, and running counts, sums and extremes (*registers*). To go back is to shorten the stacks.
+
+A condition is a bit per row (its conjuncts over rows near the current one), a program for a stack machine (its other conjuncts;
+:mod:`asterism.matching.instructions` has the operations), or both. What neither can tell, the caller is asked: the search is
+interrupted, and goes on with the answer. All arrays that the search changes belong to the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asterism.columns.compiled import compiled, entry
+from asterism.matching.instructions import Op
+
+ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
+NOWHERE = 2**31 - 1
+"""More than any row number: no match can be completed."""
+PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)  # as in kernels.py
+OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, ASK, NO_ROOM, TOO_MANY_STEPS = range(7)
+START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
+
+FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
+VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
+AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, FILLED, DEPTH, STEPS, LIMIT, FOUND, USED, ANSWER, POSITIONS = range(12)
+"""Of the position of the search; see :class:`Workspace`."""
+
+# What an operand of a program is: columns of operands.
+KIND, GROUP, FROM_LAST, SKIP, DISTANCE, REGISTER = range(6)
+(
+    VALUE_OF_ROW,
+    LABEL_OF_ROW,
+    MATCH_NUMBER,
+    COUNT_OF_GROUP,
+    REGISTER_VALUE,
+    REGISTER_MEAN,
+    REGISTER_ROW,
+    REGISTER_COUNT,
+) = range(8)
+# What a register is: columns of registers.
+R_GROUP, R_FUNCTION, R_SLOT = range(3)
+R_SUM, R_SUM_OF_DOUBLES, R_SMALLEST, R_LARGEST, R_COUNT = range(5)
+# What failures depend on: (kind, group or register, how many rows after the first or before the last).
+K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
+MEMORY_COLUMNS = 3  # state + 1, row, limit; then what the failure depends on
+
+CONST, NULL, SLOT, AGG, TO_FLOAT, TO_FLOAT_BELOW = (
+    int(Op.CONST), int(Op.NULL), int(Op.SLOT), int(Op.AGG), int(Op.TO_FLOAT), int(Op.TO_FLOAT_BELOW),
+)  # fmt: skip
+ADD, SUB, MUL, NEG, ABS = int(Op.ADD), int(Op.SUB), int(Op.MUL), int(Op.NEG), int(Op.ABS)
+ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = (
+    int(Op.ADD_F), int(Op.SUB_F), int(Op.MUL_F), int(Op.DIV_F), int(Op.NEG_F), int(Op.ABS_F),
+)  # fmt: skip
+EQ, LT, LE, EQ_F, LT_F, LE_F = int(Op.EQ), int(Op.LT), int(Op.LE), int(Op.EQ_F), int(Op.LT_F), int(Op.LE_F)
+SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
+    int(Op.SWAP), int(Op.NOT), int(Op.AND), int(Op.OR), int(Op.IS_NULL), int(Op.COALESCE), int(Op.SELECT), int(Op.IN),
+)  # fmt: skip
+
+
+class Pattern(NamedTuple):
+    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP."""
+
+    variables: Any
+    edges: Any
+    first_edge: Any
+    within: int
+    skip: int
+    skip_to: Any
+
+
+class Conditions(NamedTuple):
+    """The conditions, by variable.
+
+    :ivar programs: rows (first operation, the one behind the last) of *operations*
+    :ivar asks: whether the caller must decide, where bit and program do not exclude the row
+    :ivar operations: AGG has the slot of a value in column 4 and the number of an operand in column 3; an operation on integers
+        has the number of bits of its result in column 2
+    :ivar labels: the rank of the name of each variable among all strings
+    :ivar members: groups x variables
+    :ivar keys: what failures of a state depend on: ``keys[first_key[s]:first_key[s + 1]]``
+    :ivar remembers: for each state, whether its failures can be remembered
+    """
+
+    programs: Any
+    asks: Any
+    operations: Any
+    operands: Any
+    registers: Any
+    labels: Any
+    members: Any
+    keys: Any
+    first_key: Any
+    remembers: Any
+
+
+class Rows(NamedTuple):
+    """The input.
+
+    :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
+    :ivar bits: rows x variables: whether the conjuncts over near rows hold; UNKNOWN where they cannot be computed
+    :ivar values: slot *k* in column 2k, and whether it is there in column 2k + 1
+    :ivar times: in order, ascending or descending in each partition
+    """
+
+    offsets: Any
+    bits: Any
+    values: Any
+    times: Any
+
+
+class Workspace(NamedTuple):
+    """What the search changes.
+
+    :ivar position: where the search is: partition, first row of the match, number of matches before it, rows covered by
+        matches, the partition (+ 1) to which *ends* belong, the number of rows taken (-1 before a search), steps of
+        this search, the first row that is too late, the numbers of matches and labels found, the answer (-1: none)
+    :ivar ends: see :func:`fill_ends`
+    :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
+    :ivar counts: of the rows of each group
+    :ivar places: groups x rows: which rows of the match they are
+    :ivar sums: registers x (rows + 1) x (value, number of values; negative if it does not fit)
+    :ivar memory: failures, in places that depend on their contents
+    :ivar unmatched: rows in which no match begins and which are in no match
+    """
+
+    position: Any
+    ends: Any
+    frames: Any
+    counts: Any
+    places: Any
+    sums: Any
+    stack: Any
+    nulls: Any
+    memory: Any
+    key: Any
+    matches: Any
+    labels: Any
+    unmatched: Any
+
+
+# ---------------------------------------------------------------------------------------------------- values
+
+
+@compiled
+def double(bits: int) -> Any:
+    return np.int64(bits).view(np.float64)
+
+
+@compiled
+def bits_of(value: float) -> Any:
+    return np.float64(value).view(np.int64)
+
+
+@compiled
+def less(a: float, b: float) -> bool:
+    """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
+    if np.isnan(a):
+        return False
+    return np.isnan(b) or a < b
+
+
+@compiled
+def same(a: float, b: float) -> bool:
+    return a == b or (np.isnan(a) and np.isnan(b))
+
+
+@compiled
+def fits(wide: float, bits: int) -> bool:
+    """Whether a result, computed as a double, surely fits into an integer; near the ends of 64 bits it is not sure."""
+    if bits <= 32 and bits > 0:
+        return -(2.0 ** (bits - 1)) <= wide < 2.0 ** (bits - 1)
+    return -9.2e18 < wide < 9.2e18
+
+
+@compiled
+def is_in(operations: Any, at: int, x: int) -> bool:
+    """Whether a value is in the sorted table of the IN at *at*."""
+    floating = operations[at, 4] == 1
+    low = at + operations[at, 5]
+    end = low + operations[at, 2]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if less(double(operations[middle, 1]), double(x)) if floating else operations[middle, 1] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and (same(double(operations[low, 1]), double(x)) if floating else operations[low, 1] == x)
+
+
+# ---------------------------------------------------------------------------------------------------- the match so far
+
+
+@compiled
+def take(conditions: Any, rows: Any, work: Any, variables: Any, state: int, depth: int, absolute: int) -> None:
+    """Take a row, which is number *depth* of the match, in a state."""
+    work.frames[depth + 1, 0] = state
+    variable = variables[state]
+    for number in range(len(conditions.registers)):
+        group = conditions.registers[number, R_GROUP]
+        if conditions.members[group, variable]:
+            add(conditions.registers[number], rows.values, work.sums[number], work.counts[group], absolute)
+    for group in range(len(conditions.members)):
+        if conditions.members[group, variable]:
+            work.places[group, work.counts[group]] = depth
+            work.counts[group] += 1
+
+
+@compiled
+def give_back(conditions: Any, work: Any, variable: int) -> None:
+    """Undo :func:`take`."""
+    for group in range(len(conditions.members)):
+        work.counts[group] -= conditions.members[group, variable]
+
+
+@compiled
+def add(register: Any, values: Any, sums: Any, count: int, absolute: int) -> None:
+    """Entry *count* + 1 of a register: with the value of one more row."""
+    function, column = register[R_FUNCTION], 2 * register[R_SLOT]
+    value, number = sums[count, 0], sums[count, 1]
+    state = values[absolute, column + 1]
+    if state == FAILED_VALUE:
+        number = -1
+    elif state == VALID and number >= 0:
+        given = values[absolute, column]
+        if function == R_SUM:
+            total = value + given
+            if not fits(float(value) + float(given), 64):
+                number = -2
+            value = total
+        elif function == R_SUM_OF_DOUBLES:
+            value = bits_of(double(value) + double(given))
+        elif number == 0 and function != R_COUNT:
+            value = absolute
+        elif function == R_SMALLEST:
+            if given < values[value, column]:
+                value = absolute
+        elif function == R_LARGEST and given > values[value, column]:
+            value = absolute
+        number += 1
+    sums[count + 1, 0], sums[count + 1, 1] = value, number
+
+
+@compiled
+def operand(
+    conditions: Any, rows: Any, work: Any, variables: Any, at: int, begin: int, size: int, depth: int, top: int
+) -> None:
+    """Push the operand of an AGG operation. *depth* is the number of the row of the match that is tested."""
+    wanted = conditions.operands[conditions.operations[at, 3]]
+    slot = conditions.operations[at, 4]
+    kind, group = wanted[KIND], wanted[GROUP]
+    start = work.position[AT_ROW]
+    work.nulls[top], work.stack[top] = VALID, 0
+    if kind == MATCH_NUMBER:
+        work.stack[top] = work.position[MATCHES_BEFORE] + 1
+        return
+    count = work.counts[group]
+    if kind == COUNT_OF_GROUP:
+        work.stack[top] = count
+        return
+    if kind in (VALUE_OF_ROW, LABEL_OF_ROW):
+        skip = wanted[SKIP]
+        if skip >= count:
+            work.nulls[top] = NULL_VALUE
+            return
+        place = work.places[group, count - 1 - skip if wanted[FROM_LAST] else skip] + wanted[DISTANCE]
+        if kind == LABEL_OF_ROW:
+            if 0 <= place <= depth:
+                work.stack[top] = conditions.labels[variables[work.frames[place + 1, 0]]]
+            else:
+                work.nulls[top] = NULL_VALUE
+        elif 0 <= start + place < size:
+            row = begin + start + place
+            work.stack[top], work.nulls[top] = rows.values[row, 2 * slot], rows.values[row, 2 * slot + 1]
+        else:
+            work.nulls[top] = NULL_VALUE
+        return
+    register = wanted[REGISTER]
+    value, number = work.sums[register, count, 0], work.sums[register, count, 1]
+    if number < 0:
+        work.nulls[top] = FAILED_VALUE
+    elif kind == REGISTER_COUNT:
+        work.stack[top] = number
+    elif number == 0:
+        work.nulls[top] = NULL_VALUE
+    elif kind == REGISTER_ROW:
+        work.stack[top], work.nulls[top] = rows.values[value, 2 * slot], rows.values[value, 2 * slot + 1]
+    elif kind == REGISTER_MEAN:
+        work.stack[top] = bits_of(double(value) / number)
+    else:
+        work.stack[top] = value
+
+
+@compiled
+def run(
+    conditions: Any, rows: Any, work: Any, variables: Any, first: int, last: int, begin: int, size: int, depth: int
+) -> int:
+    """HOLDS if the program is TRUE for the row number *depth* of the match, FAILS if it is FALSE or NULL, UNKNOWN if it
+    cannot tell.
+    """
+    operations, stack, nulls = conditions.operations, work.stack, work.nulls
+    row = begin + work.position[AT_ROW] + depth
+    n = 0  # the number of values on the stack
+    for at in range(first, last):
+        op, k = operations[at, 0], operations[at, 1]
+        if op == CONST:
+            stack[n], nulls[n] = k, VALID
+            n += 1
+        elif op == NULL:
+            stack[n], nulls[n] = 0, NULL_VALUE
+            n += 1
+        elif op == SLOT:
+            stack[n], nulls[n] = rows.values[row, 2 * k], rows.values[row, 2 * k + 1]
+            if nulls[n] == FAILED_VALUE:
+                return UNKNOWN
+            n += 1
+        elif op == AGG:
+            operand(conditions, rows, work, variables, at, begin, size, depth, n)
+            if nulls[n] == FAILED_VALUE:
+                return UNKNOWN
+            n += 1
+        elif op == TO_FLOAT:
+            stack[n - 1] = bits_of(float(stack[n - 1]))
+        elif op == TO_FLOAT_BELOW:
+            stack[n - 2] = bits_of(float(stack[n - 2]))
+        elif op in (NEG, ABS):
+            if nulls[n - 1] == VALID and not fits(-float(stack[n - 1]), operations[at, 2]):
+                return UNKNOWN
+            stack[n - 1] = -stack[n - 1] if op == NEG else abs(stack[n - 1])
+        elif op == NEG_F:
+            stack[n - 1] = bits_of(-double(stack[n - 1]))
+        elif op == ABS_F:
+            stack[n - 1] = bits_of(abs(double(stack[n - 1])))
+        elif op == NOT:
+            stack[n - 1] = 1 - stack[n - 1]
+        elif op == IS_NULL:
+            stack[n - 1], nulls[n - 1] = nulls[n - 1], VALID
+        elif op == IN:
+            if nulls[n - 1] == VALID:
+                found = is_in(operations, at, stack[n - 1])
+                stack[n - 1], nulls[n - 1] = 1 if found else 0, VALID if found else operations[at, 3]
+        elif op == SWAP:
+            stack[n - 1], stack[n - 2] = stack[n - 2], stack[n - 1]
+            nulls[n - 1], nulls[n - 2] = nulls[n - 2], nulls[n - 1]
+        elif op == SELECT:
+            n -= 2
+            chosen = n if (nulls[n - 1] == VALID and stack[n - 1] == 1) else n + 1
+            stack[n - 1], nulls[n - 1] = stack[chosen], nulls[chosen]
+        else:  # binary operations
+            n -= 1
+            a, b = n - 1, n
+            if op in (AND, OR):
+                decides = 0 if op == AND else 1
+                if (nulls[a] == VALID and stack[a] == decides) or (nulls[b] == VALID and stack[b] == decides):
+                    stack[a], nulls[a] = decides, VALID
+                else:
+                    stack[a], nulls[a] = 1 - decides, nulls[a] | nulls[b]
+                continue
+            if op == COALESCE:
+                if nulls[a] != VALID:
+                    stack[a], nulls[a] = stack[b], nulls[b]
+                continue
+            if nulls[a] != VALID or nulls[b] != VALID:
+                nulls[a] = NULL_VALUE
+                continue
+            x, y = stack[a], stack[b]
+            xf, yf = double(x), double(y)
+            if op == ADD:
+                stack[a] = x + y
+                if not fits(float(x) + float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == SUB:
+                stack[a] = x - y
+                if not fits(float(x) - float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == MUL:
+                stack[a] = x * y
+                if not fits(float(x) * float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == ADD_F:
+                stack[a] = bits_of(xf + yf)
+            elif op == SUB_F:
+                stack[a] = bits_of(xf - yf)
+            elif op == MUL_F:
+                stack[a] = bits_of(xf * yf)
+            elif op == DIV_F:
+                if yf != 0.0:
+                    stack[a] = bits_of(xf / yf)
+                elif k == 0:
+                    return UNKNOWN
+                else:
+                    nulls[a] = NULL_VALUE
+            elif op == EQ:
+                stack[a] = 1 if x == y else 0
+            elif op == LT:
+                stack[a] = 1 if x < y else 0
+            elif op == LE:
+                stack[a] = 1 if x <= y else 0
+            elif op == EQ_F:
+                stack[a] = 1 if same(xf, yf) else 0
+            elif op == LT_F:
+                stack[a] = 1 if less(xf, yf) else 0
+            elif op == LE_F:
+                stack[a] = 0 if less(yf, xf) else 1
+    return HOLDS if (nulls[0] == VALID and stack[0] == 1) else FAILS
+
+
+@compiled
+def verdict(
+    conditions: Any, rows: Any, work: Any, variables: Any, variable: int, begin: int, size: int, depth: int
+) -> int:
+    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must be asked."""
+    if rows.bits[begin + work.position[AT_ROW] + depth, variable] == UNKNOWN:
+        return UNKNOWN
+    first, last = conditions.programs[variable, 0], conditions.programs[variable, 1]
+    if first < last:
+        work.position[STEPS] += last - first
+        found = run(conditions, rows, work, variables, first, last, begin, size, depth)
+        if found != HOLDS:
+            return found
+    return UNKNOWN if conditions.asks[variable] else HOLDS
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+@compiled
+def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -> Any:
+    """Put what a failure in *state* after *row* depends on into ``work.key``. Its place in the memory, or -1 if it has none."""
+    key = work.key
+    key[0], key[1], key[2] = state + 1, row, work.position[LIMIT]
+    n = MEMORY_COLUMNS
+    for at in range(conditions.first_key[state], conditions.first_key[state + 1]):
+        kind, which, offset = conditions.keys[at, 0], conditions.keys[at, 1], conditions.keys[at, 2]
+        if kind == K_MATCH_NUMBER:
+            key[n] = work.position[MATCHES_BEFORE]
+        elif kind == K_REGISTER:
+            count = work.counts[conditions.registers[which, R_GROUP]]
+            if work.sums[which, count, 1] < 0:
+                return np.int64(-1)
+            key[n], key[n + 1] = work.sums[which, count, 0], work.sums[which, count, 1]
+            n += 1
+        elif kind == K_COUNT:
+            key[n] = work.counts[which]
+        else:
+            count = work.counts[which]
+            key[n] = -1
+            if offset < count:
+                from_last = kind in (K_LAST, K_LABEL_OF_LAST)
+                place = work.places[which, count - 1 - offset if from_last else offset]
+                if kind in (K_LAST, K_FIRST):
+                    key[n] = work.position[AT_ROW] + place
+                else:
+                    key[n] = variables[work.frames[place + 1, 0]]
+        n += 1
+    mixed = np.uint64(0)
+    for at in range(n):
+        mixed = (mixed ^ np.uint64(key[at])) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    key[n:] = 0
+    return np.int64(mixed & np.uint64(len(work.memory) - 1))
+
+
+@compiled
+def is_known(work: Any, place: int) -> bool:
+    for column in range(len(work.key)):  # noqa: SIM110 - numba
+        if work.memory[place, column] != work.key[column]:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- the search
+
+
+@compiled
+def allowed(guards: Any, at: Any, count: Any) -> Any:
+    """Whether an edge can be followed when *at* rows of a partition of *count* rows lie before the next one."""
+    return not ((guards & AT_START and at != 0) or (guards & AT_END and at != count))
+
+
+@compiled
+def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any) -> None:
+    """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*, if all
+    conditions that are not bits hold.
+    """
+    for row in range(count - 1, -1, -1):
+        for state in range(len(variables)):
+            earliest = NOWHERE
+            if bits[begin + row, variables[state]] != FAILS:
+                for edge in range(first_edge[state], first_edge[state + 1]):
+                    if not allowed(edges[edge, 1], row + 1, count):
+                        continue
+                    target = edges[edge, 0]
+                    end = row + 1
+                    if target != ACCEPT:
+                        end = ends[row + 1, target] if row + 1 < count else NOWHERE
+                    earliest = min(earliest, end)
+            ends[row, state] = earliest
+
+
+@compiled
+def search(
+    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, max_steps: int
+) -> int:  # fmt: skip
+    """The preferred match from the current start: HOLDS with its rows in ``work.frames`` and its length in DEPTH, FAILS; or a
+    status of :func:`find_matches` in negative.
+    """
+    position, frames, ends = work.position, work.frames, work.ends
+    variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
+    start, limit = position[AT_ROW], position[LIMIT]
+    while True:
+        depth = position[DEPTH]
+        state, row = frames[depth, 0], start + depth
+        went_on = False
+        for edge in range(frames[depth, 1], first_edge[state + 1]):
+            position[STEPS] += 1
+            if position[STEPS] > max_steps:
+                return -TOO_MANY_STEPS
+            if not allowed(edges[edge, 1], row, size):
+                continue
+            target = edges[edge, 0]
+            if target == ACCEPT:
+                frames[depth, 1] = edge  # if there is no room for the match, it is found again
+                return HOLDS
+            if row >= limit or ends[row, target] > limit:
+                continue
+            frames[depth, 1] = edge
+            variable = variables[target]
+            found = position[ANSWER]
+            position[ANSWER] = -1
+            if found < 0:
+                if depth + 2 >= len(frames):
+                    return -NO_ROOM
+                take(conditions, rows, work, variables, target, depth, begin + row)
+                found = verdict(conditions, rows, work, variables, variable, begin, size, depth)
+                if found == UNKNOWN:
+                    return -ASK
+            if found == HOLDS and conditions.remembers[target]:
+                place = make_key(conditions, work, variables, target, begin + row)
+                if place >= 0 and is_known(work, place):
+                    found = FAILS
+            if found == HOLDS:
+                frames[depth, 1] = edge + 1
+                frames[depth + 1, 1] = first_edge[target]
+                position[DEPTH] = depth + 1
+                went_on = True
+                break
+            give_back(conditions, work, variable)
+        if went_on:
+            continue
+        if depth == 0:
+            return FAILS
+        if conditions.remembers[state]:
+            place = make_key(conditions, work, variables, state, begin + row - 1)
+            if place >= 0:
+                work.memory[place] = work.key
+        give_back(conditions, work, variables[state])
+        position[DEPTH] = depth - 1
+
+
+@entry
+def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int, max_steps: int) -> int:
+    """Search all partitions from the position of *work* on. What is found is put into *work*.
+
+    :param most: if the matches have more rows together, the search is interrupted
+    :param max_steps: of the search for one match
+    :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; MORE: there is more to
+        find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that into ANSWER; NO_ROOM: the
+        arrays are too small; TOO_MANY_STEPS
+    """
+    position, frames = work.position, work.frames
+    variables, within, skip = pattern.variables, pattern.within, pattern.skip
+    start_state = len(variables)
+    while position[AT_PARTITION] < len(rows.offsets) - 1:
+        begin = rows.offsets[position[AT_PARTITION]]
+        size = rows.offsets[position[AT_PARTITION] + 1] - begin
+        if position[FILLED] != position[AT_PARTITION] + 1:
+            fill_ends(rows.bits, begin, size, variables, pattern.edges, pattern.first_edge, work.ends)
+            position[FILLED] = position[AT_PARTITION] + 1
+        while position[AT_ROW] < size:
+            start = position[AT_ROW]
+            if position[DEPTH] < 0:
+                limit = max(position[LIMIT], start)
+                while limit < size and (
+                    within < 0 or abs(rows.times[begin + limit] - rows.times[begin + start]) <= within
+                ):
+                    limit += 1
+                position[LIMIT], position[DEPTH], position[STEPS] = limit, 0, 0
+                frames[0, 0], frames[0, 1] = start_state, pattern.first_edge[start_state]
+                work.counts[:] = 0
+            outcome = search(pattern, conditions, rows, work, begin, size, max_steps)
+            if outcome < 0:
+                return -outcome
+            length = position[DEPTH]
+            if outcome == FAILS:
+                work.unmatched[begin + start] = start >= position[COVERED]
+                position[AT_ROW] += 1
+                position[DEPTH] = -1
+                continue
+            found, used = position[FOUND], position[USED]
+            if found == len(work.matches) or used + length > len(work.labels):
+                return NO_ROOM
+            for at in range(length):
+                work.labels[used + at] = frames[at + 1, 0]
+            position[MATCHES_BEFORE] += 1
+            work.matches[found, START] = begin + start
+            work.matches[found, PARTITION] = position[AT_PARTITION]
+            work.matches[found, NUMBER] = position[MATCHES_BEFORE]
+            work.matches[found, FIRST_LABEL] = used
+            work.matches[found, ROWS] = length
+            position[FOUND], position[USED] = found + 1, used + length
+            position[COVERED] = max(position[COVERED], start + length)
+            position[DEPTH] = -1
+            if skip == PAST_LAST_ROW:
+                position[AT_ROW] = max(start + length, start + 1)
+            elif skip == NEXT_ROW:
+                position[AT_ROW] += 1
+            else:
+                place = -1
+                for at in range(length):
+                    if pattern.skip_to[variables[work.labels[used + at]]] and (place < 0 or skip == TO_LAST):
+                        place = at
+                if place < 0:
+                    return NO_ROW_TO_SKIP_TO
+                if place == 0:
+                    return SKIPS_TO_OWN_START
+                position[AT_ROW] += place
+            if position[USED] > most:
+                return MORE
+        position[AT_PARTITION] += 1
+        position[AT_ROW], position[MATCHES_BEFORE], position[COVERED], position[LIMIT] = 0, 0, 0, 0
+    return OK
