@@ -29,7 +29,7 @@ OF_THE_MATCH = [
     "FIRST(c) = c", "FIRST(U.v, 1) > v", "CLASSIFIER(U) = 'A'", "PREV(CLASSIFIER()) = 'B'", "NEXT(CLASSIFIER()) IS NULL",
     "MATCH_NUMBER() < 3", "AVG(U.v) > 2", "MIN(B.v) < MAX(A.v)", "MAX(c) = 'b'", "COUNT(A.v) = COUNT(*) - 1",
     "PREV(B.v) IS NULL", "NEXT(LAST(A.v), 1) > 1", "PREV(FIRST(A.c), 1) = c", "LAST(CLASSIFIER(), 1) = 'A'", "A.v + B.v > v",
-    "A.c = 'a' AND v > 1", "lower(FIRST(c)) = LAST(c, 1)", "array_agg(v) = array(1)", "max_by(c, v) = 'a' AND v < 4",
+    "A.c = 'a' AND v > 1", "lower(FIRST(c)) = LAST(c, 1)", "any_value(c) = 'b' OR v = 2", "max_by(c, v) = 'a' AND v < 4",
     "MAX(CLASSIFIER(U)) = 'A'", "LAST(v + MATCH_NUMBER(), 1) > 3", "C.v IN (A.v, B.v, 2)", "COUNT(*) % 2 = 1",
     "CASE WHEN A.v > 2 THEN v > 1 ELSE COUNT(*) > 1 END", "NOT (SUM(A.v) > v)", "SUM(U.v) + COUNT(*) > 4", "-SUM(v) < -2",
 ]  # fmt: skip
