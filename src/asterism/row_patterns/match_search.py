@@ -98,12 +98,14 @@ class MatchSearch:
         status = k.MORE
         while status == k.MORE:
             status = k.ASK
-            while status in (k.ASK, k.NO_ROOM):
+            while status in (k.ASK, k.NO_ROOM, k.NO_ROOM_FOR_MATCH):
                 status = k.find_matches(self._pattern, self._conditions, self._rows, self._work, most, MAX_STEPS)
                 if status == k.ASK:
                     self._answer()
                 elif status == k.NO_ROOM:
-                    self._grow()
+                    self._make_room()
+                elif status == k.NO_ROOM_FOR_MATCH:
+                    self._make_room_for_match()
             position = self._work.position
             if status == k.TOO_MANY_STEPS:
                 partition = int(position[k.AT_PARTITION])
@@ -125,32 +127,31 @@ class MatchSearch:
         position[k.ANSWER] = k.HOLDS if holds else k.FAILS
         position[k.STEPS] += ASKED
 
-    def _grow(self) -> None:
-        """Make room for longer matches, or for more of them."""
+    def _make_room(self) -> None:
+        """Make room for longer matches."""
+        work = self._work
+        room = min(2 * len(work.frames), self._largest + 2)
+        size = 8 * room * (2 + len(work.places) + 2 * len(work.sums))
+        if size > MAX_WORKSPACE:
+            raise LimitExceededError(
+                f"a match of more than {len(work.frames):,} rows is too long for conditions on the match so far",
+                f"The search would need {size:,} bytes (limit {MAX_WORKSPACE:,}).",
+                "WITHIN, or a pattern whose matches are shorter",
+            )
+        frames = np.zeros((room, 2), np.int64)
+        places = np.zeros((len(work.places), room), np.int64)
+        sums = np.zeros((len(work.sums), room + 1, 2), np.int64)
+        frames[: len(work.frames)] = work.frames
+        places[:, : work.places.shape[1]] = work.places
+        sums[:, : work.sums.shape[1]] = work.sums
+        self._work = work._replace(frames=frames, places=places, sums=sums)
+
+    def _make_room_for_match(self) -> None:
         from asterism.row_patterns import search_kernels as k
 
-        work = self._work
-        rows = work.position[k.DEPTH] + 2
-        if rows >= len(work.frames):
-            room = min(2 * len(work.frames), self._largest + 2)
-            size = 8 * room * (2 + len(work.places) + 2 * len(work.sums))
-            if size > MAX_WORKSPACE:
-                raise LimitExceededError(
-                    f"a match of more than {len(work.frames):,} rows is too long for conditions on the match so far",
-                    f"The search would need {size:,} bytes (limit {MAX_WORKSPACE:,}).",
-                    "WITHIN, or a pattern whose matches are shorter",
-                )
-            frames = np.zeros((room, 2), np.int64)
-            places = np.zeros((len(work.places), room), np.int64)
-            sums = np.zeros((len(work.sums), room + 1, 2), np.int64)
-            frames[: len(work.frames)] = work.frames
-            places[:, : work.places.shape[1]] = work.places
-            sums[:, : work.sums.shape[1]] = work.sums
-            self._work = work._replace(frames=frames, places=places, sums=sums)
-            return
-        matches, labels = work.matches, work.labels
-        if work.position[k.FOUND] == len(matches):
+        matches, labels, position = self._work.matches, self._work.labels, self._work.position
+        if position[k.FOUND] == len(matches):
             matches = np.concatenate([matches, np.zeros_like(matches)])
-        while work.position[k.USED] + rows > len(labels):
+        while position[k.USED] + position[k.DEPTH] > len(labels):
             labels = np.concatenate([labels, np.zeros_like(labels)])
-        self._work = work._replace(matches=matches, labels=labels)
+        self._work = self._work._replace(matches=matches, labels=labels)

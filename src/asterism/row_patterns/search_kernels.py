@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asterism.columns.compiled import compiled, entry
+from asterism.columns.compiled import entry, uncounted
 from asterism.matching.instructions import Op
 
 ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
 NOWHERE = 2**31 - 1
 """More than any row number: no match can be completed."""
 PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)  # as in kernels.py
-OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, ASK, NO_ROOM, TOO_MANY_STEPS = range(7)
+OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS = range(8)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
 
 FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
@@ -146,17 +146,17 @@ class Workspace(NamedTuple):
 # ---------------------------------------------------------------------------------------------------- values
 
 
-@compiled
+@uncounted
 def double(bits: int) -> Any:
     return np.int64(bits).view(np.float64)
 
 
-@compiled
+@uncounted
 def bits_of(value: float) -> Any:
     return np.float64(value).view(np.int64)
 
 
-@compiled
+@uncounted
 def less(a: float, b: float) -> bool:
     """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
     if np.isnan(a):
@@ -164,12 +164,12 @@ def less(a: float, b: float) -> bool:
     return np.isnan(b) or a < b
 
 
-@compiled
+@uncounted
 def same(a: float, b: float) -> bool:
     return a == b or (np.isnan(a) and np.isnan(b))
 
 
-@compiled
+@uncounted
 def fits(wide: float, bits: int) -> bool:
     """Whether a result, computed as a double, surely fits into an integer; near the ends of 64 bits it is not sure."""
     if bits <= 32 and bits > 0:
@@ -177,7 +177,7 @@ def fits(wide: float, bits: int) -> bool:
     return -9.2e18 < wide < 9.2e18
 
 
-@compiled
+@uncounted
 def is_in(operations: Any, at: int, x: int) -> bool:
     """Whether a value is in the sorted table of the IN at *at*."""
     floating = operations[at, 4] == 1
@@ -196,7 +196,7 @@ def is_in(operations: Any, at: int, x: int) -> bool:
 # ---------------------------------------------------------------------------------------------------- the match so far
 
 
-@compiled
+@uncounted
 def take(conditions: Any, rows: Any, work: Any, variables: Any, state: int, depth: int, absolute: int) -> None:
     """Take a row, which is number *depth* of the match, in a state."""
     work.frames[depth + 1, 0] = state
@@ -204,25 +204,25 @@ def take(conditions: Any, rows: Any, work: Any, variables: Any, state: int, dept
     for number in range(len(conditions.registers)):
         group = conditions.registers[number, R_GROUP]
         if conditions.members[group, variable]:
-            add(conditions.registers[number], rows.values, work.sums[number], work.counts[group], absolute)
+            add(conditions.registers, number, rows.values, work.sums, work.counts[group], absolute)
     for group in range(len(conditions.members)):
         if conditions.members[group, variable]:
             work.places[group, work.counts[group]] = depth
             work.counts[group] += 1
 
 
-@compiled
+@uncounted
 def give_back(conditions: Any, work: Any, variable: int) -> None:
     """Undo :func:`take`."""
     for group in range(len(conditions.members)):
         work.counts[group] -= conditions.members[group, variable]
 
 
-@compiled
-def add(register: Any, values: Any, sums: Any, count: int, absolute: int) -> None:
+@uncounted
+def add(registers: Any, register: int, values: Any, sums: Any, count: int, absolute: int) -> None:
     """Entry *count* + 1 of a register: with the value of one more row."""
-    function, column = register[R_FUNCTION], 2 * register[R_SLOT]
-    value, number = sums[count, 0], sums[count, 1]
+    function, column = registers[register, R_FUNCTION], 2 * registers[register, R_SLOT]
+    value, number = sums[register, count, 0], sums[register, count, 1]
     state = values[absolute, column + 1]
     if state == FAILED_VALUE:
         number = -1
@@ -243,17 +243,16 @@ def add(register: Any, values: Any, sums: Any, count: int, absolute: int) -> Non
         elif function == R_LARGEST and given > values[value, column]:
             value = absolute
         number += 1
-    sums[count + 1, 0], sums[count + 1, 1] = value, number
+    sums[register, count + 1, 0], sums[register, count + 1, 1] = value, number
 
 
-@compiled
+@uncounted
 def operand(
     conditions: Any, rows: Any, work: Any, variables: Any, at: int, begin: int, size: int, depth: int, top: int
 ) -> None:
     """Push the operand of an AGG operation. *depth* is the number of the row of the match that is tested."""
-    wanted = conditions.operands[conditions.operations[at, 3]]
-    slot = conditions.operations[at, 4]
-    kind, group = wanted[KIND], wanted[GROUP]
+    operands, number, slot = conditions.operands, conditions.operations[at, 3], conditions.operations[at, 4]
+    kind, group = operands[number, KIND], operands[number, GROUP]
     start = work.position[AT_ROW]
     work.nulls[top], work.stack[top] = VALID, 0
     if kind == MATCH_NUMBER:
@@ -264,11 +263,12 @@ def operand(
         work.stack[top] = count
         return
     if kind in (VALUE_OF_ROW, LABEL_OF_ROW):
-        skip = wanted[SKIP]
+        skip = operands[number, SKIP]
         if skip >= count:
             work.nulls[top] = NULL_VALUE
             return
-        place = work.places[group, count - 1 - skip if wanted[FROM_LAST] else skip] + wanted[DISTANCE]
+        place = work.places[group, count - 1 - skip if operands[number, FROM_LAST] else skip]
+        place += operands[number, DISTANCE]
         if kind == LABEL_OF_ROW:
             if 0 <= place <= depth:
                 work.stack[top] = conditions.labels[variables[work.frames[place + 1, 0]]]
@@ -280,23 +280,23 @@ def operand(
         else:
             work.nulls[top] = NULL_VALUE
         return
-    register = wanted[REGISTER]
-    value, number = work.sums[register, count, 0], work.sums[register, count, 1]
-    if number < 0:
+    register = operands[number, REGISTER]
+    value, present = work.sums[register, count, 0], work.sums[register, count, 1]
+    if present < 0:
         work.nulls[top] = FAILED_VALUE
     elif kind == REGISTER_COUNT:
-        work.stack[top] = number
-    elif number == 0:
+        work.stack[top] = present
+    elif present == 0:
         work.nulls[top] = NULL_VALUE
     elif kind == REGISTER_ROW:
         work.stack[top], work.nulls[top] = rows.values[value, 2 * slot], rows.values[value, 2 * slot + 1]
     elif kind == REGISTER_MEAN:
-        work.stack[top] = bits_of(double(value) / number)
+        work.stack[top] = bits_of(double(value) / present)
     else:
         work.stack[top] = value
 
 
-@compiled
+@uncounted
 def run(
     conditions: Any, rows: Any, work: Any, variables: Any, first: int, last: int, begin: int, size: int, depth: int
 ) -> int:
@@ -410,7 +410,7 @@ def run(
     return HOLDS if (nulls[0] == VALID and stack[0] == 1) else FAILS
 
 
-@compiled
+@uncounted
 def verdict(
     conditions: Any, rows: Any, work: Any, variables: Any, variable: int, begin: int, size: int, depth: int
 ) -> int:
@@ -429,7 +429,7 @@ def verdict(
 # ---------------------------------------------------------------------------------------------------- failures
 
 
-@compiled
+@uncounted
 def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -> Any:
     """Put what a failure in *state* after *row* depends on into ``work.key``. Its place in the memory, or -1 if it has none."""
     key = work.key
@@ -462,11 +462,12 @@ def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -
     for at in range(n):
         mixed = (mixed ^ np.uint64(key[at])) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    key[n:] = 0
+    for at in range(n, len(key)):
+        key[at] = 0
     return np.int64(mixed & np.uint64(len(work.memory) - 1))
 
 
-@compiled
+@uncounted
 def is_known(work: Any, place: int) -> bool:
     for column in range(len(work.key)):  # noqa: SIM110 - numba
         if work.memory[place, column] != work.key[column]:
@@ -477,13 +478,13 @@ def is_known(work: Any, place: int) -> bool:
 # ---------------------------------------------------------------------------------------------------- the search
 
 
-@compiled
+@uncounted
 def allowed(guards: Any, at: Any, count: Any) -> Any:
     """Whether an edge can be followed when *at* rows of a partition of *count* rows lie before the next one."""
     return not ((guards & AT_START and at != 0) or (guards & AT_END and at != count))
 
 
-@compiled
+@uncounted
 def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any) -> None:
     """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*, if all
     conditions that are not bits hold.
@@ -503,7 +504,7 @@ def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, fir
             ends[row, state] = earliest
 
 
-@compiled
+@uncounted
 def search(
     pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, max_steps: int
 ) -> int:  # fmt: skip
@@ -558,7 +559,8 @@ def search(
         if conditions.remembers[state]:
             place = make_key(conditions, work, variables, state, begin + row - 1)
             if place >= 0:
-                work.memory[place] = work.key
+                for column in range(len(work.key)):
+                    work.memory[place, column] = work.key[column]
         give_back(conditions, work, variables[state])
         position[DEPTH] = depth - 1
 
@@ -571,7 +573,7 @@ def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int,
     :param max_steps: of the search for one match
     :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; MORE: there is more to
         find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that into ANSWER; NO_ROOM: the
-        arrays are too small; TOO_MANY_STEPS
+        arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are full; TOO_MANY_STEPS
     """
     position, frames = work.position, work.frames
     variables, within, skip = pattern.variables, pattern.within, pattern.skip
@@ -604,7 +606,7 @@ def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int,
                 continue
             found, used = position[FOUND], position[USED]
             if found == len(work.matches) or used + length > len(work.labels):
-                return NO_ROOM
+                return NO_ROOM_FOR_MATCH
             for at in range(length):
                 work.labels[used + at] = frames[at + 1, 0]
             position[MATCHES_BEFORE] += 1
