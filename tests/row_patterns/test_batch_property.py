@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from asterism.errors import SkipStrategyError
 from asterism.expressions.evaluation import tried_before
-from asterism.row_patterns import batch
+from asterism.row_patterns import batch, match_search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import Exclusion
+from asterism.row_patterns.match_conditions import ConditionCompiler
 from asterism.row_patterns.reading import read
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.strategies import patterns
@@ -65,6 +67,7 @@ some_rows = st.lists(
     st.sampled_from(ROWS),
     st.sampled_from(["", "", "", "WITHIN INTERVAL '2' SECOND"]),
     st.sampled_from([1, 5, 10**6]),
+    st.booleans(),
 )
 def test_engine_and_reference_agree(
     pattern: Any,
@@ -74,8 +77,9 @@ def test_engine_and_reference_agree(
     output: str,
     within: str,
     at_a_time: int,
+    asks: bool,
 ) -> None:
-    """Also when the result is made of a few rows at a time."""
+    """Also when the result is made of a few rows at a time, with hardly any memory, and if *asks* without programs."""
     if any(isinstance(node, Exclusion) for node in pattern.walk()):
         output = output.replace(" WITH UNMATCHED ROWS", "")
     # All three variables must be there; what follows a pattern that is never left out is not.
@@ -94,7 +98,11 @@ def test_engine_and_reference_agree(
     with tried_before():  # the trials in DuckDB take most of the time
         checked = check(read(clause), SCHEMA)
     table = pa.Table.from_pylist(rows, SCHEMA)
-    with mock.patch.multiple(batch, MATCHED_ROWS=at_a_time, AT_ONCE=at_a_time):
+    with ExitStack() as limits:
+        limits.enter_context(mock.patch.multiple(batch, MATCHED_ROWS=at_a_time, AT_ONCE=at_a_time))
+        limits.enter_context(mock.patch.multiple(match_search, AT_FIRST=min(at_a_time, 1024), MEMORY=at_a_time))
+        if asks:
+            limits.enter_context(mock.patch.object(ConditionCompiler, "compiled", lambda *_: None))
         try:
             expected = match_recognize(clause, rows)
         except BudgetError:

@@ -222,7 +222,7 @@ def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, 
     matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
     found = _FoundMatches(matches, states, np.zeros(0, np.bool_))
     condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
-    items = _Items(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
+    items = _MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
     leaves = items.leaves([condition], whole=True)
     return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
 
@@ -272,7 +272,7 @@ def _meant(clause: CheckedClause, name: str | None) -> Mask:
 # ---------------------------------------------------------------------------------------------------- the output
 
 
-class _Items:
+class _MatchItems:
     """What expressions see: matches, and how many of their rows.
 
     :param match: a match, or -1
@@ -453,7 +453,7 @@ class _ResultRows:
         begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
         order = np.argsort(begins, kind="stable")
         self._match, visible, self._row = (column[order] for column in items)
-        self._items = _Items(clause, automaton, ordered, found, self._match, visible)
+        self._items = _MatchItems(clause, automaton, ordered, found, self._match, visible)
 
     def table(self) -> pa.Table:
         clause, rows = self._clause, pa.array(self._row)

@@ -35,7 +35,7 @@ from asterism.row_patterns.checking import CheckedClause, VariableCondition
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, RowValue, is_near
 
 if TYPE_CHECKING:
-    from asterism.row_patterns.search_kernels import Conditions
+    from asterism.row_patterns.search_kernels import ConditionTables
 
 MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
 _TRIALS = 100  # evaluations to find out for which rows an expression fails; the others count as unknown
@@ -50,7 +50,7 @@ Shifted = Callable[[int], pa.Array]
 class BoundConditions:
     """The conditions of a clause over rows.
 
-    :ivar bits: rows x variables, see :class:`asterism.row_patterns.search_kernels.Rows`
+    :ivar bits: rows x variables, see :class:`asterism.row_patterns.search_kernels.RowTables`
     :ivar near: whether the bits are the whole conditions
     :ivar values: the slots, likewise
     """
@@ -58,7 +58,7 @@ class BoundConditions:
     bits: Bits
     near: bool
     values: Ints
-    conditions: Conditions | None
+    conditions: ConditionTables | None
 
 
 def bound_conditions(
@@ -82,7 +82,7 @@ def bound_conditions(
             bits[:, clause.variables.index(name)] = own
     if not any(depending.values()) and not (bits == k.UNKNOWN).any():
         return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
-    tables = _Tables(clause, columns)
+    tables = ConditionCompiler(clause, columns)
     for name, parts in depending.items():
         if parts:
             tables.add(name, parts)
@@ -195,7 +195,7 @@ Operand = tuple[int, int, int, int, int, int]
 
 
 @dataclass(slots=True)
-class _Condition:
+class _VariableProgram:
     """What is known of the condition of one variable."""
 
     program: tuple[int, int] = (0, 0)
@@ -203,14 +203,14 @@ class _Condition:
     read: set[Operand] = field(default_factory=set)
 
 
-class _Tables:
+class ConditionCompiler:
     """Makes the tables of the kernel."""
 
     def __init__(self, clause: CheckedClause, columns: _RowColumns) -> None:
         self._clause, self._columns = clause, columns
         values = clause.rows.schema
         self._label = values.names.index(clause.rows.label)
-        self._conditions = {name: _Condition() for name in clause.variables}
+        self._conditions = {name: _VariableProgram() for name in clause.variables}
         self._groups: list[str | None] = []
         self._operands: list[Operand] = []
         self._registers: list[tuple[int, int, int]] = []
@@ -223,10 +223,10 @@ class _Tables:
         """The conjuncts of the condition of a variable that depend on the match."""
         condition = self._clause.conditions[name]
         own = self._conditions[name]
-        compiled = self._compiled(condition, parts)
+        compiled = self.compiled(condition, parts)
         if compiled is None and len(parts) > 1:
-            able = [part for part in parts if self._compiled(condition, [part]) is not None]
-            compiled = self._compiled(condition, able) if able else None
+            able = [part for part in parts if self.compiled(condition, [part]) is not None]
+            compiled = self.compiled(condition, able) if able else None
             own.asks = True
         if compiled is None:
             own.asks = True
@@ -237,7 +237,7 @@ class _Tables:
 
     # ------------------------------------------------------------------------------------------------ compiling
 
-    def _compiled(self, condition: VariableCondition, parts: Sequence[exp.Expr]) -> _Compiled | None:
+    def compiled(self, condition: VariableCondition, parts: Sequence[exp.Expr]) -> _CompiledProgram | None:
         """A program for conjuncts; None if the stack machine cannot compute them."""
         from asterism.row_patterns import search_kernels as k
 
@@ -272,10 +272,10 @@ class _Tables:
                 add_condition(programs, tree, resolved.source.text)
         except (UnsupportedError, ExpressionError):
             return None
-        compiled = _Compiled(condition, programs, stages, operands)
+        compiled = _CompiledProgram(condition, programs, stages, operands)
         return compiled if self._is_sound(compiled) else None
 
-    def _is_sound(self, compiled: _Compiled) -> bool:
+    def _is_sound(self, compiled: _CompiledProgram) -> bool:
         """Whether all values of operands that are no rows are used as they are; and not, say, ``upper`` of a label."""
         from asterism.row_patterns import search_kernels as k
 
@@ -355,7 +355,7 @@ class _Tables:
 
     # ------------------------------------------------------------------------------------------------ linking
 
-    def _linked(self, compiled: _Compiled, operation: Sequence[int], own: _Condition) -> tuple[int, ...]:
+    def _linked(self, compiled: _CompiledProgram, operation: Sequence[int], own: _VariableProgram) -> tuple[int, ...]:
         """An operation with the numbers of slots, operands and strings of all conditions."""
         from asterism.row_patterns import search_kernels as k
 
@@ -374,7 +374,7 @@ class _Tables:
             return (*operation[:3], self._operands.index(operand), slot, operation[5])
         return tuple(operation)
 
-    def _computed(self, compiled: _Compiled, slot: int) -> int:
+    def _computed(self, compiled: _CompiledProgram, slot: int) -> int:
         """The slot of an expression of a program."""
         number = compiled.programs.slots[slot]
         one = compiled.programs.vectorized.alone(number)
@@ -387,14 +387,14 @@ class _Tables:
         values, failed = self._columns.over(one, columns)
         return self._slot((id(compiled), number), one_chunk(values), failed)
 
-    def _leaf(self, compiled: _Compiled, number: int) -> tuple[pa.Array, Mask]:
+    def _leaf(self, compiled: _CompiledProgram, number: int) -> tuple[pa.Array, Mask]:
         """The values of a leaf in the rows that it can read."""
         leaf = compiled.condition.resolved.leaves[number]
         if number not in compiled.operands:
             return self._columns.near(leaf)
         return self._columns.of_row(self._source(compiled, number)[1])
 
-    def _source(self, compiled: _Compiled, number: int) -> tuple[int, int]:
+    def _source(self, compiled: _CompiledProgram, number: int) -> tuple[int, int]:
         """(distance from the row, number of the expression over rows) of a leaf."""
         leaf = compiled.condition.resolved.leaves[number]
         if isinstance(leaf, AggregateValue):
@@ -406,7 +406,7 @@ class _Tables:
 
     # ------------------------------------------------------------------------------------------------ the result
 
-    def finished(self, automaton: RowAutomaton) -> tuple[Ints, Conditions]:
+    def finished(self, automaton: RowAutomaton) -> tuple[Ints, ConditionTables]:
         """(the values of the slots, the tables)"""
         from asterism.row_patterns import search_kernels as k
 
@@ -421,7 +421,7 @@ class _Tables:
         operations[constant, 0], operations[constant, 1] = Op.CONST, ranks[operations[constant, 1]]
         keys, first_key, remembers = self._keys(automaton)
         members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
-        conditions = k.Conditions(
+        conditions = k.ConditionTables(
             programs=np.array([self._conditions[name].program for name in variables], np.int64),
             asks=np.array([self._conditions[name].asks for name in variables], np.bool_),
             operations=operations,
@@ -478,7 +478,7 @@ class _Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled:
+class _CompiledProgram:
     """A program whose stages are operands."""
 
     condition: VariableCondition

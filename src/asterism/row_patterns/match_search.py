@@ -14,14 +14,14 @@ from asterism.row_patterns.automaton import RowAutomaton
 from asterism.row_patterns.match_conditions import BoundConditions
 
 if TYPE_CHECKING:
-    from asterism.row_patterns.search_kernels import Pattern, Rows, Workspace
+    from asterism.row_patterns.search_kernels import PatternTables, RowTables, Workspace
 
 MAX_STEPS = 20_000_000
 """Of the search for one match: edges tried and operations of conditions."""
 ASKED = 2_000  # steps that a condition counts which is computed outside of the kernel
 MAX_WORKSPACE = 2**30  # bytes
-_MEMORY = 2**26  # bytes for failures
-_AT_FIRST = 1024  # rows of a match
+MEMORY = 2**26  # bytes for failures
+AT_FIRST = 1024  # rows of a match
 
 Path = tuple[int, int, int, Ints]
 """(first row, partition, number of the match, states of its rows); the last one is that of the row that is tested."""
@@ -49,11 +49,11 @@ class MatchSearch:
         from asterism.row_patterns import search_kernels as k
 
         assert bound.conditions is not None
-        self._pattern: Pattern = k.Pattern(
+        self._pattern: PatternTables = k.PatternTables(
             automaton.variables, automaton.edges, automaton.first_edge, -1 if within is None else within, skip, skip_to
         )
         self._conditions = bound.conditions
-        self._rows: Rows = k.Rows(offsets, bound.bits, bound.values, times)
+        self._rows: RowTables = k.RowTables(offsets, bound.bits, bound.values, times)
         self._decide, self._too_many_steps = decide, too_many_steps
         self._largest = int(np.diff(offsets).max())
         self._work = self._workspace(len(automaton.variables))
@@ -70,9 +70,9 @@ class MatchSearch:
         ]
         width = k.MEMORY_COLUMNS + max(widths, default=0)
         places = 1
-        while places * width * 8 < _MEMORY and places < 4 * self._largest * states:
+        while places * width * 8 < MEMORY and places < 4 * self._largest * states:
             places *= 2
-        rows = min(_AT_FIRST, self._largest)
+        rows = min(AT_FIRST, self._largest)
         return k.Workspace(
             position=position,
             ends=np.empty((self._largest, states), np.int32),
@@ -85,7 +85,7 @@ class MatchSearch:
             memory=np.zeros((places if conditions.remembers.any() else 1, width), np.int64),
             key=np.zeros(width, np.int64),
             matches=np.zeros((1024, 5), np.int64),
-            labels=np.zeros(2 * _AT_FIRST, np.int32),
+            labels=np.zeros(2 * AT_FIRST, np.int32),
             unmatched=np.zeros(len(self._rows.bits), np.bool_),
         )
 

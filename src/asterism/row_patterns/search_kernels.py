@@ -62,7 +62,7 @@ SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
 )  # fmt: skip
 
 
-class Pattern(NamedTuple):
+class PatternTables(NamedTuple):
     """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP."""
 
     variables: Any
@@ -73,7 +73,7 @@ class Pattern(NamedTuple):
     skip_to: Any
 
 
-class Conditions(NamedTuple):
+class ConditionTables(NamedTuple):
     """The conditions, by variable.
 
     :ivar programs: rows (first operation, the one behind the last) of *operations*
@@ -98,7 +98,7 @@ class Conditions(NamedTuple):
     remembers: Any
 
 
-class Rows(NamedTuple):
+class RowTables(NamedTuple):
     """The input.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
