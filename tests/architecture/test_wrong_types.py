@@ -64,11 +64,11 @@ from asterism.errors import AsterismError, StateError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import NotCondition, SqlCondition
 from asterism.testing import (
-    Clock,
     End,
     Literals,
     OperatorHarness,
     PatternHarness,
+    ProcessingTime,
     Send,
     StreamOperatorHarness,
     Watermark,
@@ -449,12 +449,12 @@ CALLS: dict[str, Call] = {
     ),
     "StreamOperatorHarness.advance_processing_time": of_harness("advance_processing_time", operator_harness, to="1s"),
     "StreamOperatorHarness.end": of_harness("end", operator_harness, input="clicks"),
-    "StreamOperatorHarness.play": of_harness("play", operator_harness, steps=[Clock("1s")]),
+    "StreamOperatorHarness.play": of_harness("play", operator_harness, steps=[ProcessingTime("1s")]),
     "Send": Call(
         Send, {"input": "clicks", "rows": {"user": "ann", "at": "1s"}}, lambda step: operator_harness().play([step])
     ),
     "Watermark": Call(Watermark, {"to": "1s", "input": "clicks"}, lambda step: operator_harness().play([step])),
-    "Clock": Call(Clock, {"to": "1s"}, lambda step: operator_harness().play([step])),
+    "ProcessingTime": Call(ProcessingTime, {"to": "1s"}, lambda step: operator_harness().play([step])),
     "End": Call(End, {"input": "clicks"}, lambda step: operator_harness().play([step])),
     "check_operator_independence": Call(
         check_operator_independence,
@@ -469,8 +469,8 @@ ELSEWHERE = {
         "TriggerResult",
     },
     "on Spark: tests/spark/test_wrong_types.py": {
-        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream", "Side",
-        "WindowedStream", "connect", "multi_broadcast_join", "window",
+        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
+        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "sql", "window",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",

@@ -25,7 +25,7 @@ from asterism.operators.keyed_state import (
     ValueState,
 )
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
-from asterism.testing import Clock, End, Send, Watermark
+from asterism.testing import End, ProcessingTime, Send, Watermark
 from asterism.testing.literals import Row
 from asterism.testing.stream_harness import Step
 
@@ -58,7 +58,7 @@ class Contract:
     @property
     def processing_time(self) -> bool:
         """Does it need a clock that the test moves?"""
-        return any(isinstance(step, Clock) for step in self.steps)
+        return any(isinstance(step, ProcessingTime) for step in self.steps)
 
 
 CONTRACTS: list[Contract] = []
@@ -457,20 +457,20 @@ contract(
     Clocks(),
     {"clicks": TIMED, "plain": UNTIMED},
     [
-        Clock("100s"),
+        ProcessingTime("100s"),
         Send("clicks", items("a 1s 1", "b 2s 2", "c 3s 3")),
         Watermark("3s", "clicks"),
-        Clock("105s"),
+        ProcessingTime("105s"),
         Send("plain", [{"k": "b", "v": 0}, {"k": "c", "v": 1}, {"k": "d", "v": 2}]),
         Send("plain", {"k": "d", "v": 3}),
-        Clock("109s"),
-        Clock("110s"),
+        ProcessingTime("109s"),
+        ProcessingTime("110s"),
         Watermark("50s", "clicks"),
-        Clock("124s"),
-        Clock("130s"),
+        ProcessingTime("124s"),
+        ProcessingTime("130s"),
         Watermark("155s", "clicks"),
         Send("clicks", items("a 160s 4", "e 161s 5")),
-        Clock("150s"),
+        ProcessingTime("150s"),
     ],
     log("""
         a click 1 at 100s
@@ -501,7 +501,7 @@ contract(
 )
 
 
-class ProcessingTime(Saying):
+class ProcessingTimeTimers(Saying):
     """No input has a time: an element's is that of its arrival."""
 
     clicks = Input("k STRING, v BIGINT")
@@ -521,17 +521,17 @@ class ProcessingTime(Saying):
 
 contract(
     "processing time",
-    ProcessingTime(),
+    ProcessingTimeTimers(),
     {"clicks": UNTIMED},
     [
-        Clock("10s"),
+        ProcessingTime("10s"),
         Send("clicks", [{"k": "a", "v": 1}, {"k": "b", "v": 2}]),
-        Clock("14s"),
+        ProcessingTime("14s"),
         Send("clicks", [{"k": "a", "v": 3}]),
-        Clock("15s"),
-        Clock("23s"),
+        ProcessingTime("15s"),
+        ProcessingTime("23s"),
         Send("clicks", [{"k": "a", "v": 4}]),
-        Clock("34s"),
+        ProcessingTime("34s"),
         Send("clicks", [{"k": "a", "v": 5}, {"k": "a", "v": 6}]),
     ],
     log("""
@@ -1356,30 +1356,30 @@ contract(
     Idle(),
     {"a": TIMED, "b": {**TIMED, "idle_after": timedelta(seconds=10)}},
     [
-        Clock("100s"),
+        ProcessingTime("100s"),
         Send("a", items("x 1s 1")),
         Watermark("1s", "a"),
-        Clock("109s"),
-        Clock("110s"),  # nothing was heard of b for so long
+        ProcessingTime("109s"),
+        ProcessingTime("110s"),  # nothing was heard of b for so long
         Send("a", items("x 3s 2")),
         Watermark("4s", "a"),
-        Clock("112s"),
+        ProcessingTime("112s"),
         Send("b", items("x 3s 3", "x 5s 4")),
         Watermark("4s", "b"),
         Send("a", items("x 5s 5")),
         Watermark("9s", "a"),
-        Clock("121s"),
-        Clock("122s"),
+        ProcessingTime("121s"),
+        ProcessingTime("122s"),
         Send("b", items("x 10s 6")),
         Watermark("9s", "b"),
-        Clock("1000s"),  # nothing was heard of anyone, and nobody had a reason to ask: both may still come
+        ProcessingTime("1000s"),  # nothing was heard of anyone, and nobody had a reason to ask: both may still come
         Send("a", items("x 20s 7")),
         Watermark("20s", "a"),
-        Clock("1001s"),
+        ProcessingTime("1001s"),
         Send("b", items("x 15s 8")),
         Watermark("15s", "b"),
-        Clock("1010s"),
-        Clock("1011s"),
+        ProcessingTime("1010s"),
+        ProcessingTime("1011s"),
     ],
     log("""
         x a 1 by 110s
@@ -1403,11 +1403,11 @@ contract(
         Watermark("1s", "a"),
         Send("b", items("x 2s 2")),
         Watermark("3s", "b"),
-        Clock("9s"),
-        Clock("10s"),
+        ProcessingTime("9s"),
+        ProcessingTime("10s"),
         Send("a", items("x 4s 3")),
         Watermark("4s", "a"),
-        Clock("12s"),
+        ProcessingTime("12s"),
     ],
     log("""
         x a 1 by 0s
@@ -1764,12 +1764,12 @@ contract(
         Send("orders", items("a 1s", "b 2s", "c 3s")),
         Send("payments", items("b 8s")),
         Watermark("10s"),
-        Clock("6s"),
+        ProcessingTime("6s"),
         Send("shipments", items("b 20s", "a 61s", "c 64s")),
         Watermark("25s"),
-        Clock("11s"),
+        ProcessingTime("11s"),
         Watermark("62s"),
-        Clock("16s"),
+        ProcessingTime("16s"),
     ],
     log("""
         a waits for payments and shipments, 5s

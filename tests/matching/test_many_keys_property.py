@@ -58,7 +58,7 @@ class Run(PatternHarness):
                 if (
                     not only_when_due
                     or watermark == END_OF_TIME
-                    or (harness.wake is not None and harness.wake <= watermark)
+                    or (harness.next_time is not None and harness.next_time <= watermark)
                 ):
                     harness.move(watermark=watermark)
                 else:

@@ -24,7 +24,7 @@ ONLY_MATCHES = {"matches": OutputSpec(OutputKind.MATCHES)}
 def test_events_wait_for_the_watermark() -> None:
     """Nothing is matched before the watermark has passed it."""
     cep = Run(AB).send("a1 b2")
-    assert (cep.matches, cep.wake) == ([], 1000)
+    assert (cep.matches, cep.next_time) == ([], 1000)
     assert cep.send("|1").matches == []
     assert cep.send("|2").matches == ["a1 b2 @2"]
 
@@ -176,17 +176,17 @@ def test_nothing_is_remembered_of_keys_without_partial_matches() -> None:
 def test_nothing_is_remembered_after_the_end_of_time() -> None:
     cep = run(chain("a", "b", by="followed_by_any"), "a1 u.a2 b3 | a4 b5")
     assert cep.is_empty
-    assert cep.wake is None
+    assert cep.next_time is None
 
 
 def test_nothing_is_remembered_once_everything_has_timed_out() -> None:
     """A key that has gone quiet costs nothing."""
     cep = Run(AB.within(ms(10))).send("a1 u.a2 |")
-    assert cep.wake == 11_000
-    assert cep.send("|11").wake == 12_000
+    assert cep.next_time == 11_000
+    assert cep.send("|11").next_time == 12_000
     assert cep.send("|12").timed_out == ["a1 @11", "u.a2 @12"]
     assert cep.is_empty
-    assert cep.wake is None
+    assert cep.next_time is None
 
 
 def test_nothing_is_remembered_of_a_finished_match() -> None:
@@ -258,7 +258,7 @@ def test_processing_time_orders_by_arrival() -> None:
 def test_timeouts_in_processing_time() -> None:
     cep = Run(AB.within(ms(10)), time=None).advance_processing_time("5")
     cep.send("a1")
-    assert cep.wake == 15_000
+    assert cep.next_time == 15_000
     cep.advance_processing_time("14")
     assert cep.rows("timed_out") == []
     cep.advance_processing_time("16")

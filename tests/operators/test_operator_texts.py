@@ -24,7 +24,7 @@ from asterism.operators.keyed_state import (
 )
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
-from asterism.testing import Clock, End, Send, StreamOperatorHarness, Watermark
+from asterism.testing import End, ProcessingTime, Send, StreamOperatorHarness, Watermark
 from asterism.testing.stream_harness import Step
 from tests.kit import Golden, Provocation
 
@@ -101,7 +101,7 @@ EVERYTHING: list[Step] = [
     Watermark("1s"),
     Send("rules", {"v": 3}),
     Send("clicks", {"k": "bob", "t": "1s", "v": 4}),
-    Clock("5s"),
+    ProcessingTime("5s"),
     End(),
 ]
 

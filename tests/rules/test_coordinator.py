@@ -23,7 +23,7 @@ from asterism.rules import coordinator as coordinators
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
-from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID
+from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID, Status
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -208,14 +208,14 @@ def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog
     manager, blocked = coordinator(tmp_path), Blocked(later=True)
     manager.start(blocked.factory())
     until(lambda: manager.store.read_status().state == INTERRUPTED)
-    before_polls = manager.status.looked
+    before_polls = manager.status.last_poll
     assert manager.store.read_status().error == "TimeoutError: a poll has not returned for more than 0.5 seconds"
     for _ in range(3):
         manager._check_poll()
     assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
     blocked.free.set()
     until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
-    assert manager.status.looked > before_polls
+    assert manager.status.last_poll > before_polls
     manager.close()
 
 
@@ -485,3 +485,9 @@ def test_what_cannot_be_removed_now_does_not_end_the_query(tmp_path: Path, monke
     assert manager.store.numbers() == [1, 2]
     manager.committed(2)
     assert manager.store.numbers() == [2]
+
+
+def test_a_status_of_release_0_1_is_read() -> None:
+    written = json.loads(Status(state=VALID, last_poll="2026-01-01T00:00:00.000+00:00").to_bytes())
+    written["looked"] = written.pop("last_poll")
+    assert Status.from_bytes(json.dumps(written).encode()).last_poll == "2026-01-01T00:00:00.000+00:00"

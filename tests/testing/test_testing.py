@@ -198,7 +198,7 @@ def test_an_empty_batch_is_no_batch() -> None:
 def test_events_wait_for_the_watermark() -> None:
     harness = PatternHarness(AB).send("a1 b2")
     assert harness.matches == []
-    assert harness.wake == 1_000_000
+    assert harness.next_time == 1_000_000
     assert harness.advance_watermark("1s").partial_matches == ["a1"]
     assert harness.advance_watermark().matches == ["a1 b2"]
 
@@ -233,7 +233,7 @@ def test_nothing_can_be_sent_after_the_end() -> None:
 
 def test_in_processing_time_the_clock_is_moved_by_hand() -> None:
     harness = PatternHarness(AB.within(10 * SECOND), time=None).advance_processing_time("5s").send("a1")
-    assert (harness.wake, harness.partial_matches) == (15_000_000, ["a1"])
+    assert (harness.next_time, harness.partial_matches) == (15_000_000, ["a1"])
     assert harness.advance_processing_time("14s").timed_out == []
     assert harness.advance_processing_time("15s").timed_out == ["a1"]
     assert harness.is_empty
@@ -411,7 +411,7 @@ def test_any_operator_can_be_driven() -> None:
     assert sum(row["count"] for row in rows) == 50
     assert all(0 < row["count"] < 50 for row in rows)
     assert {row["time"] for row in rows} == {3}
-    assert harness.wake == 7
+    assert harness.next_time == 7
     assert harness.restore(snapshot).rows("counts") == []
 
 

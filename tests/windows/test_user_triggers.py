@@ -145,7 +145,7 @@ def test_by_the_clock_and_purging() -> None:
     """A trigger of one's own may purge by itself."""
     found = harness(InProcessingTime()).tick(micros(0)).feed(events(1, 2))
     assert found.operator.processing_time
-    assert found.wake is not None
+    assert found.next_time is not None
     found.tick(micros(9)).feed(events(3)).tick(micros(10))
     assert firings_of(found) == [(1, "early", 3)]
     found.feed(events(4)).tick(micros(20))

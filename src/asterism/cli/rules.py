@@ -279,7 +279,7 @@ def status(checkpoint: str) -> None:
 
         found = _store_at(checkpoint).read_status()
         click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
-        click.echo(f"last successful poll: {found.looked or '-'}, last heartbeat: {found.alive or '-'}")
+        click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
         click.echo(f"set {found.version}: {len(found.processors)} rules")
         for name, version in found.processors.items():
             click.echo(f"  {one_line(name, 200)} version {version}")

@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -204,6 +205,15 @@ def tried_before() -> Iterator[None]:
         _TRIED.reset(token)
 
 
+@lru_cache(maxsize=4096)
+def _try_out(schema: pa.Schema, zone: str, text: str, data_type: pa.DataType) -> None:
+    """Evaluate an expression on zero rows. Only success is cached.
+
+    :param zone: the zone of *schema*, because schemas are compared without their metadata
+    """
+    Vectorized(schema)._run([text], [data_type], schema.empty_table(), keep=False)
+
+
 @dataclass(slots=True)
 class Vectorized:
     """Distinct pure expressions over one schema, evaluated together. Contains only SQL, so that it can be serialized.
@@ -343,7 +353,7 @@ class Vectorized:
     def _try_out(self, text: str, data_type: pa.DataType, source: str) -> None:
         """Evaluate on zero rows, so that errors of DuckDB are not first raised at the first event."""
         try:
-            self._run([text], [data_type], self.schema.empty_table(), keep=False)
+            _try_out(self.schema, self.zone, text, data_type)
         except _DuckDBError as error:
             if "expression depth" in str(error):
                 raise ExpressionSyntaxError.at("the expression is nested too deeply", source) from None

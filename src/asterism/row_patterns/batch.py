@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, mask_of, offsets_of
-from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import sort_keys
 from asterism.expressions.evaluation import Vectorized
@@ -23,13 +23,14 @@ from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
 from asterism.row_patterns.match_conditions import BoundConditions, bound_conditions
-from asterism.row_patterns.match_search import MatchSearch, Path
+from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
 _FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
+NO_LIMIT = 2**62
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
 """How many members the groups of running aggregates may have in all: the rows up to each row of ALL ROWS PER MATCH."""
@@ -52,18 +53,34 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()
     [{'high': 7, 'low': 4}]
     """
-    automaton = compiled_pattern(clause.clause)
-    if not rows.num_rows:
-        return clause.output.empty_table()
-    ordered = _Ordered.of(clause, rows)
-    parts = [_ResultRows(clause, automaton, ordered, found).table() for found in _search(clause, automaton, ordered)]
-    return pa.concat_tables(parts)
+    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows)])
+
+
+def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
+    """The result of :func:`match_table` in parts."""
+    if rows.num_rows:
+        ordered = OrderedRows.of(clause, rows)
+        yield from match_ordered(clause, compiled_pattern(clause.clause), ordered, Search.of_table(ordered))
+
+
+def match_ordered(
+    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+) -> Iterator[pa.Table]:
+    """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
+
+    :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
+    """
+    for found in _search(clause, automaton, ordered, search):
+        if len(found.matches) or found.unmatched.any():
+            yield _ResultRows(clause, automaton, ordered, found).table()
+        else:
+            yield clause.output.empty_table()
 
 
 # ---------------------------------------------------------------------------------------------------- rows in order
 
 
-def _evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
+def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
     """Some of the expressions of *values* over rows."""
     some = Vectorized(values.schema)
     own = {number: some.adopt(values, number) for number in numbers}
@@ -72,8 +89,8 @@ def _evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> di
 
 
 @dataclass(slots=True)
-class _Ordered:
-    """The rows by partition, in order.
+class OrderedRows:
+    """Rows by partition, in order.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
     :ivar keys: expressions of PARTITION BY and ORDER BY
@@ -84,12 +101,16 @@ class _Ordered:
     keys: dict[int, pa.Array]
 
     @classmethod
-    def of(cls, clause: CheckedClause, rows: pa.Table) -> _Ordered:
-        keys = _evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
-        partition = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
-        codes = np.zeros(rows.num_rows, np.int64)
-        if clause.partition_by:
-            codes, _ = group_codes(partition)
+    def of(cls, clause: CheckedClause, rows: pa.Table, partitions: tuple[Ints, int] | None = None) -> OrderedRows:
+        """
+        :param partitions: for each row the number of its partition, and how many there are. Default: partitions are numbered
+            in the order in which they appear.
+        """
+        keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        if partitions is None:
+            table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
+            partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
+        codes, count = partitions
         sorted_by: list[Ints | Mask] = [codes]
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
@@ -98,7 +119,7 @@ class _Ordered:
             values = np.where(nulls, 0, sort_keys(column))
             sorted_by += [~nulls if nulls_first else nulls, ~values if key.descending else values]
         order = np.lexsort(sorted_by[::-1])
-        offsets = offsets_of(np.bincount(codes))
+        offsets = offsets_of(np.bincount(codes, minlength=count))
         if np.array_equal(order, np.arange(len(order))):
             return cls(rows, offsets, keys)
         taken = pa.array(order)
@@ -135,8 +156,8 @@ class _FoundMatches:
     unmatched: Mask
 
 
-def _times(clause: CheckedClause, ordered: _Ordered) -> Ints:
-    """The times that WITHIN bounds, in microseconds."""
+def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
+    """The times that WITHIN bounds, in microseconds; zeros without WITHIN."""
     if clause.within is None:
         return np.zeros(ordered.rows.num_rows, np.int64)
     column = ordered.keys[clause.order_by[0]]
@@ -150,10 +171,54 @@ def _times(clause: CheckedClause, ordered: _Ordered) -> Ints:
     return found
 
 
-def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -> Iterator[_FoundMatches]:
+@dataclass(slots=True)
+class Search:
+    """How far the search has come in each partition, and what may still come.
+
+    :ivar progress: see :func:`asterism.row_patterns.kernels.find_matches`
+    :ivar ended: whether no more rows come
+    :ivar horizon: rows that come have later times, in microseconds
+    :ivar max_rows: how many rows of a partition a search may wait with for more
+    :ivar drop: whether a start with which it would wait longer is dropped; otherwise LimitExceededError is raised
+    """
+
+    progress: Ints
+    ended: bool = True
+    horizon: int = END_OF_TIME
+    max_rows: int = NO_LIMIT
+    drop: bool = False
+
+    @classmethod
+    def of_table(cls, ordered: OrderedRows) -> Search:
+        return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64))
+
+    def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
+        """What the kernels must know of rows that may still come; the last arguments of ``find_matches``."""
+        lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
+        return self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop
+
+
+def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
+    """How many rows before and after a row its conditions read."""
+    return _reach(one.resolved for one in clause.conditions.values())
+
+
+def reach_of_measures(clause: CheckedClause) -> tuple[int, int]:
+    """How many rows before the first and after the last row of a match its measures read, at most."""
+    return _reach(clause.measures)
+
+
+def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
+    steps = [leaf.place.steps for one in expressions for leaf in one.leaves if isinstance(leaf, RowValue)]
+    return max(0, -min(steps, default=0)), max(0, max(steps, default=0))
+
+
+def _search(
+    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
 
-    largest = int(np.diff(ordered.offsets).max())
+    largest = int(np.diff(ordered.offsets).max(initial=0))
     size = 4 * largest * len(automaton.variables)
     if size > MAX_TABLE:
         raise LimitExceededError(
@@ -169,16 +234,19 @@ def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -
         SkipTo.LAST: k.TO_LAST,
     }
     bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
-    times, meant = _times(clause, ordered), _meant(clause, skip.variable)
+    times, meant = times_of(clause, ordered), _meant(clause, skip.variable)
+    position = np.zeros(1, np.int64)
     if bound.near:
-        parts = _near_matches(clause, automaton, ordered, bound, times, kinds[skip.to], meant)
+        parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)
     else:
-        decide, too_many_steps = partial(_decided, clause, automaton, ordered), partial(_step_error, clause, ordered)
-        search = MatchSearch(
-            automaton, bound, ordered.offsets, times, clause.within, kinds[skip.to], meant, decide, too_many_steps
+        pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant)
+        asked = SearchCallbacks(partial(_decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
+        parts = MatchSearch(pattern, bound, ordered.offsets, times, search.limits(clause), asked).run(
+            search.progress, position, MATCHED_ROWS
         )
-        parts = search.run(MATCHED_ROWS)
     for status, matches, labels, unmatched in parts:
+        if status == k.TOO_LONG:
+            raise _too_long(clause, ordered, search, int(position[0]))
         if status not in (k.OK, k.MORE):
             raise _skip_error(clause, ordered, matches[-1], status == k.NO_ROW_TO_SKIP_TO)
         yield _FoundMatches(matches, labels, unmatched)
@@ -187,17 +255,19 @@ def _search(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered) -
 def _near_matches(
     clause: CheckedClause,
     automaton: RowAutomaton,
-    ordered: _Ordered,
+    ordered: OrderedRows,
     bound: BoundConditions,
+    search: Search,
     times: Ints,
     skip: int,
     meant: Mask,
+    position: Ints,
 ) -> Iterator[tuple[int, Ints, Ints, Mask]]:
     """The search if no condition depends on the match."""
     from asterism.row_patterns import kernels as k
 
     within = -1 if clause.within is None else clause.within
-    position = np.zeros(4, np.int64)
+    position = np.zeros(1, np.int64)
     status = k.MORE
     while status == k.MORE:
         status, matches, labels, unmatched = k.find_matches(
@@ -210,13 +280,15 @@ def _near_matches(
             within,
             skip,
             meant,
+            search.progress,
             position,
             MATCHED_ROWS,
+            *search.limits(clause),
         )
         yield status, matches, labels, unmatched
 
 
-def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, path: Path) -> bool:
+def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
     """Whether the last row of a path satisfies its condition."""
     first, partition, number, states = path
     matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
@@ -227,10 +299,10 @@ def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, 
     return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
 
 
-def _step_error(clause: CheckedClause, ordered: _Ordered, partition: int, row: int) -> LimitExceededError:
+def _step_error(clause: CheckedClause, ordered: OrderedRows, partition: int, row: int) -> LimitExceededError:
     begin = int(ordered.offsets[partition])
     where = f"The match would begin at row {row - begin + 1:,} of its partition."
-    key = _key(clause, ordered, row)
+    key = _shown_keys(clause, ordered, row)
     return LimitExceededError(
         f"the search for a match takes more than {match_search.MAX_STEPS:,} steps, because conditions depend on the match so far",
         f"Partition: {key}\n{where}" if key else where,
@@ -238,15 +310,28 @@ def _step_error(clause: CheckedClause, ordered: _Ordered, partition: int, row: i
     )
 
 
-def _key(clause: CheckedClause, ordered: _Ordered, row: int) -> str:
-    """PARTITION BY with the values in a row."""
-    return ", ".join(
-        f"{one.expression.text} = {ordered.keys[number][row].as_py()!r}"
-        for one, number in zip(clause.clause.partition_by, clause.partition_by, strict=True)
+def _too_long(clause: CheckedClause, ordered: OrderedRows, search: Search, partition: int) -> LimitExceededError:
+    from asterism.row_patterns import kernels as k
+
+    row = int(ordered.offsets[partition] + search.progress[partition, k.NEXT_START])
+    place = _shown_keys(clause, ordered, row, order=True)
+    return LimitExceededError(
+        f"a match may have more than {search.max_rows:,} rows, and is not decided before (max_rows)",
+        f"The rows from here on: {place}" if place else None,
+        "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
     )
 
 
-def _skip_error(clause: CheckedClause, ordered: _Ordered, match: Ints, absent: bool) -> SkipStrategyError:
+def _shown_keys(clause: CheckedClause, ordered: OrderedRows, row: int, *, order: bool = False) -> str:
+    """The values of PARTITION BY in a row, for messages, and those of ORDER BY."""
+    sources = [*zip(clause.clause.partition_by, clause.partition_by, strict=True)]
+    shown = [(one.expression.text, number) for one, number in sources]
+    if order:
+        shown += [(one.expression.text, n) for one, n in zip(clause.clause.order_by, clause.order_by, strict=True)]
+    return ", ".join(f"{text} = {ordered.keys[number][row].as_py()!r}" for text, number in shown)
+
+
+def _skip_error(clause: CheckedClause, ordered: OrderedRows, match: Ints, absent: bool) -> SkipStrategyError:
     from asterism.row_patterns import kernels as k
 
     skip = clause.clause.skip
@@ -254,7 +339,7 @@ def _skip_error(clause: CheckedClause, ordered: _Ordered, match: Ints, absent: b
     problem = (
         f"it has no row of {name}" if absent else f"{name} is its first row, so the same match would follow for ever"
     )
-    key = _key(clause, ordered, int(match[k.START]))
+    key = _shown_keys(clause, ordered, int(match[k.START]))
     return SkipStrategyError(
         f"AFTER MATCH SKIP {skip.to.value} {name}: cannot go on after match {match[k.NUMBER]}, because {problem}",
         f"Partition: {key}" if key else None,
@@ -283,7 +368,7 @@ class _MatchItems:
         self,
         clause: CheckedClause,
         automaton: RowAutomaton,
-        ordered: _Ordered,
+        ordered: OrderedRows,
         found: _FoundMatches,
         match: Ints,
         visible: Ints,
@@ -369,7 +454,7 @@ class _MatchItems:
         if len(self._items) * _FEW < self._ordered.rows.num_rows:
             return {}
         try:
-            return _evaluated(self._clause.rows.values, numbers, self._ordered.rows)
+            return evaluated(self._clause.rows.values, numbers, self._ordered.rows)
         except InvalidEventError:  # perhaps in a row that no item reads
             return {}
 
@@ -378,7 +463,7 @@ class _MatchItems:
         values = self._clause.rows.values
         read = {values.schema.names[number] for number in columns_of(values.texts[leaf.number])}
         table = self._with_labels(at[there], self._match[there], read)
-        found = _evaluated(values, [leaf.number], table)[leaf.number]
+        found = evaluated(values, [leaf.number], table)[leaf.number]
         places = np.full(len(at), -1)
         places[there] = np.arange(len(there))
         return found.take(pa.array(places, mask=places < 0))
@@ -431,7 +516,9 @@ class _MatchItems:
 class _ResultRows:
     """The rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
 
-    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: _Ordered, found: _FoundMatches) -> None:
+    def __init__(
+        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, found: _FoundMatches
+    ) -> None:
         from asterism.row_patterns import kernels as k
 
         self._clause, self._ordered = clause, ordered

@@ -2,7 +2,7 @@
 
 :mod:`asterism.row_patterns.automaton` makes the tables, and ``docs/decisions/0041-row-patterns.md`` explains the search: a table
 of where the earliest match ends that goes on from a row and a state, made from the last row to the first, and a walk forward
-along the preferred edges from which a match can be completed.
+along the preferred edges from which a match can be completed, or from which a row that is not known yet may be reached.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from asterism.columns.compiled import compiled, entry
 ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
 NOWHERE = 2**31 - 1
 """More than any row number: no match can be completed."""
+ANYWHERE = NOWHERE - 1
+"""The end of the rows of a match, if any number of them may come."""
 PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)
-OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE = range(4)
+OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches
-AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED = range(4)  # of a position: where the search goes on
+NEXT_START, MATCHES, COVERED, ROWS_BEFORE, DROPPED = range(5)  # columns of progress
 
 
 @compiled
@@ -29,9 +31,14 @@ def allowed(guards: Any, at: Any, count: Any) -> Any:
 
 
 @compiled
-def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any) -> None:
-    """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*."""
-    for row in range(count - 1, -1, -1):
+def fill_ends(
+    bits: Any, begin: Any, first: Any, known: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any
+) -> None:
+    """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*.
+
+    :param first, known: these rows, those before *known*, are filled; no path leads further
+    """
+    for row in range(known - 1, first - 1, -1):
         for state in range(len(variables)):
             earliest = NOWHERE
             if bits[begin + row, variables[state]]:
@@ -41,9 +48,27 @@ def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, fir
                     target = edges[edge, 0]
                     end = row + 1
                     if target != ACCEPT:
-                        end = ends[row + 1, target] if row + 1 < count else NOWHERE
+                        end = ends[row + 1, target] if row + 1 < known else NOWHERE
                     earliest = min(earliest, end)
             ends[row, state] = earliest
+
+
+@compiled
+def fill_needs(
+    bits: Any, begin: Any, first: Any, known: Any, variables: Any, edges: Any, first_edge: Any, needs: Any
+) -> None:
+    """``needs[p, s]`` is the last row that a path that takes row *p* in state *s* can go on to, whatever that row is; or -1."""
+    for row in range(known - 1, first - 1, -1):
+        for state in range(len(variables)):
+            last = -1
+            if bits[begin + row, variables[state]]:
+                for edge in range(first_edge[state], first_edge[state + 1]):
+                    target = edges[edge, 0]
+                    if target != ACCEPT and edges[edge, 1] == 0:
+                        last = max(last, row + 1)
+                        if row + 1 < known:
+                            last = max(last, needs[row + 1, target])
+            needs[row, state] = last
 
 
 @entry
@@ -57,18 +82,34 @@ def find_matches(
     within: int,
     skip: int,
     skip_to: Any,
+    progress: Any,
     position: Any,
     most: int,
+    ended: bool,
+    horizon: int,
+    lookahead: int,
+    trailing: int,
+    max_rows: int,
+    drop: bool,
 ) -> Any:
     """(status, matches, labels, unmatched) of all partitions, or of some matches at a time.
 
     :param offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
     :param bits: for each row and variable, whether its condition holds
-    :param times: for each row its time; ascending or descending in each partition
+    :param times: for each row its time; ascending or descending in each partition, ascending if more rows may come
     :param within: the largest difference of times in a match; negative if there is none
     :param skip_to: for each variable, whether SKIP TO names it
-    :param position: where the search begins, at first zeros; is set to where it goes on if the status is MORE
+    :param progress: for each partition: the row, from the first one in *offsets*, where the search goes on; how many matches
+        were found; the end of the last row in a match; how many rows of the partition were before those in *offsets*; how many
+        starts were dropped. At first zeros; is updated. A search that has not reached the last row waits for more rows.
+    :param position: the partition where the search begins, at first 0; is set to where it goes on if the status is MORE
     :param most: if the matches have more rows together, the search is interrupted
+    :param ended: whether no more rows come
+    :param horizon: the rows that come have later times
+    :param lookahead: how many rows after a row its conditions read
+    :param trailing: how many rows after its last one a match reads
+    :param max_rows: if the first *max_rows* rows from a start leave open what matches there, and the next row could belong to
+        it, the status is TOO_LONG, or the start is dropped
     :returns: *matches* are rows (start row, partition, number in the partition, first label, number of rows); if AFTER MATCH
         SKIP fails, the last one is where. *labels* are the states of the rows of the matches. *unmatched* tells
         for each row that no match begins there and it is in none.
@@ -78,35 +119,58 @@ def find_matches(
     for partition in range(len(offsets) - 1):
         largest = max(largest, offsets[partition + 1] - offsets[partition])
     ends = np.empty((largest, len(variables)), np.int32)
+    some_wait = not ended or largest > max_rows
+    needs = np.empty((largest if some_wait else 0, len(variables)), np.int32)
     matches = np.empty((16, 5), np.int64)
     labels = np.empty(16, np.int32)
     unmatched = np.zeros(count, np.bool_)
     found, used = 0, 0
-    for partition in range(position[AT_PARTITION], len(offsets) - 1):
+    for partition in range(position[0], len(offsets) - 1):
         begin = offsets[partition]
         size = offsets[partition + 1] - begin
-        fill_ends(bits, begin, size, variables, edges, first_edge, ends)
-        start, number, covered, limit = position[AT_ROW], position[MATCHES_BEFORE], position[COVERED], 0
-        position[:] = 0
+        known = size if ended else max(size - lookahead, 0)
+        start, number, covered = (
+            progress[partition, NEXT_START],
+            progress[partition, MATCHES],
+            progress[partition, COVERED],
+        )
+        before, limit = progress[partition, ROWS_BEFORE], 0
+        fill_ends(bits, begin, start, known, size, variables, edges, first_edge, ends)
+        if some_wait:
+            fill_needs(bits, begin, start, known, variables, edges, first_edge, needs)
+        status = OK
         while start < size:
             limit = max(limit, start)
             while limit < size and (within < 0 or abs(times[begin + limit] - times[begin + start]) <= within):
                 limit += 1
+            # The rows of a match are before *until*; those from *frontier* on are not known.
+            until = limit
+            if limit == size and not ended and (within < 0 or times[begin + start] + within > horizon):
+                until = ANYWHERE
+            frontier = NOWHERE if ended else known
+            too_long = start + max_rows <= known and start + max_rows < size
+            if too_long:
+                frontier = start + max_rows
+            open_end = frontier < until
             state, row, first_label = len(variables), start, used
-            complete = False
-            while not complete:
+            complete, waits = False, False
+            while not complete and not waits:
                 chosen = -1
                 for edge in range(first_edge[state], first_edge[state + 1]):
-                    if not allowed(edges[edge, 1], row, size):
+                    if not allowed(edges[edge, 1], row + before, size + before):
                         continue
                     target = edges[edge, 0]
                     if target == ACCEPT:
-                        complete = True
+                        complete = ended or not edges[edge, 1] & AT_END
+                        waits = not complete
                         break
-                    if row < limit and ends[row, target] <= limit:
+                    if row >= frontier and open_end:
+                        waits = True
+                        break
+                    if row < until and (ends[row, target] <= until or (open_end and needs[row, target] >= frontier)):
                         chosen = target
                         break
-                if complete or chosen < 0:
+                if complete or waits or chosen < 0:
                     break
                 if used == len(labels):
                     grown = np.empty(2 * used, np.int32)
@@ -116,6 +180,16 @@ def find_matches(
                 used += 1
                 row += 1
                 state = chosen
+            if complete and not ended and trailing and row - 1 + trailing >= size:
+                complete, waits, too_long = False, True, False
+            if waits:
+                used = first_label
+                if not too_long:
+                    break
+                if not drop:
+                    status = TOO_LONG
+                    break
+                progress[partition, DROPPED] += 1
             if not complete:
                 unmatched[begin + start] = start >= covered
                 start += 1
@@ -132,7 +206,6 @@ def find_matches(
             matches[found, ROWS] = row - start
             found += 1
             covered = max(covered, row)
-            status = OK
             if skip == PAST_LAST_ROW:
                 start = max(row, start + 1)
             elif skip == NEXT_ROW:
@@ -149,10 +222,13 @@ def find_matches(
                 start += place
             if status == OK and used > most:
                 status = MORE
-                position[AT_PARTITION], position[AT_ROW] = partition, start
-                position[MATCHES_BEFORE], position[COVERED] = number, covered
             if status != OK:
-                return status, matches[:found], labels[:used], unmatched
+                break
+        progress[partition, NEXT_START], progress[partition, MATCHES] = start, number
+        progress[partition, COVERED] = covered
+        if status != OK:
+            position[0] = partition
+            return status, matches[:found], labels[:used], unmatched
     return OK, matches[:found], labels[:used], unmatched
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,35 +28,55 @@ Path = tuple[int, int, int, Ints]
 """(first row, partition, number of the match, states of its rows); the last one is that of the row that is tested."""
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedPattern:
+    """What is searched, and where the search goes on after a match; see :func:`asterism.row_patterns.kernels.find_matches`."""
+
+    automaton: RowAutomaton
+    within: int | None
+    skip: int
+    skip_to: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCallbacks:
+    """
+    :ivar decide: computes the condition of the last row of a path
+    :ivar too_many_steps: makes the error for a search in a partition that begins at a row
+    """
+
+    decide: Callable[[Path], bool]
+    too_many_steps: Callable[[int, int], LimitExceededError]
+
+
 class MatchSearch:
     """Finds matches, in order.
 
-    :param decide: computes the condition of the last row of a path
-    :param too_many_steps: makes the error for a search that begins at a row
+    :param times: for each row its time
+    :param limits: of rows that may still come: the last arguments of :func:`asterism.row_patterns.kernels.find_matches`
     """
 
     def __init__(
         self,
-        automaton: RowAutomaton,
+        pattern: SearchedPattern,
         bound: BoundConditions,
         offsets: Ints,
         times: Ints,
-        within: int | None,
-        skip: int,
-        skip_to: Mask,
-        decide: Callable[[Path], bool],
-        too_many_steps: Callable[[int, int], LimitExceededError],
+        limits: tuple[bool, int, int, int, int, bool],
+        callbacks: SearchCallbacks,
     ) -> None:
         from asterism.row_patterns import search_kernels as k
 
         assert bound.conditions is not None
+        automaton, within = pattern.automaton, -1 if pattern.within is None else pattern.within
         self._pattern: PatternTables = k.PatternTables(
-            automaton.variables, automaton.edges, automaton.first_edge, -1 if within is None else within, skip, skip_to
+            automaton.variables, automaton.edges, automaton.first_edge, within, pattern.skip, pattern.skip_to
         )
         self._conditions = bound.conditions
         self._rows: RowTables = k.RowTables(offsets, bound.bits, bound.values, times)
-        self._decide, self._too_many_steps = decide, too_many_steps
-        self._largest = int(np.diff(offsets).max())
+        self._limits = k.FutureRows(*limits)
+        self._callbacks = callbacks
+        self._largest = int(np.diff(offsets).max(initial=0))
         self._work = self._workspace(len(automaton.variables))
 
     def _workspace(self, states: int) -> Workspace:
@@ -76,6 +97,7 @@ class MatchSearch:
         return k.Workspace(
             position=position,
             ends=np.empty((self._largest, states), np.int32),
+            needs=np.empty((0 if self._knows_all() else self._largest, states), np.int32),
             frames=np.zeros((rows + 2, 2), np.int64),
             counts=np.zeros(len(conditions.members), np.int64),
             places=np.zeros((len(conditions.members), rows + 2), np.int64),
@@ -89,9 +111,12 @@ class MatchSearch:
             unmatched=np.zeros(len(self._rows.bits), np.bool_),
         )
 
-    def run(self, most: int) -> Iterator[tuple[int, Ints, Ints, Mask]]:
-        """(status, matches, labels, unmatched), as :func:`asterism.row_patterns.kernels.find_matches` returns them, until all is
-        found or AFTER MATCH SKIP fails.
+    def _knows_all(self) -> bool:
+        return self._limits.ended and self._largest <= self._limits.max_rows
+
+    def run(self, progress: Ints, position: Ints, most: int) -> Iterator[tuple[int, Ints, Ints, Mask]]:
+        """(status, matches, labels, unmatched), with the arguments and results of
+        :func:`asterism.row_patterns.kernels.find_matches`, until all is found or the search fails.
         """
         from asterism.row_patterns import search_kernels as k
 
@@ -99,21 +124,22 @@ class MatchSearch:
         while status == k.MORE:
             status = k.ASK
             while status in (k.ASK, k.NO_ROOM, k.NO_ROOM_FOR_MATCH):
-                status = k.find_matches(self._pattern, self._conditions, self._rows, self._work, most, MAX_STEPS)
+                status = k.find_matches(
+                    self._pattern, self._conditions, self._rows, self._limits, self._work, progress, most, MAX_STEPS
+                )
                 if status == k.ASK:
                     self._answer()
                 elif status == k.NO_ROOM:
                     self._make_room()
                 elif status == k.NO_ROOM_FOR_MATCH:
                     self._make_room_for_match()
-            position = self._work.position
+            work, at = self._work, self._work.position
+            position[0] = partition = int(at[k.AT_PARTITION])
             if status == k.TOO_MANY_STEPS:
-                partition = int(position[k.AT_PARTITION])
-                raise self._too_many_steps(partition, int(self._rows.offsets[partition] + position[k.AT_ROW]))
-            work = self._work
-            matches, labels = work.matches[: position[k.FOUND]].copy(), work.labels[: position[k.USED]].copy()
+                raise self._callbacks.too_many_steps(partition, int(self._rows.offsets[partition] + at[k.AT_ROW]))
+            matches, labels = work.matches[: at[k.FOUND]].copy(), work.labels[: at[k.USED]].copy()
             yield status, matches, labels, work.unmatched.copy()
-            position[k.FOUND] = position[k.USED] = 0
+            at[k.FOUND] = at[k.USED] = 0
             work.unmatched[:] = False
 
     def _answer(self) -> None:
@@ -123,7 +149,7 @@ class MatchSearch:
         partition = int(position[k.AT_PARTITION])
         first = int(self._rows.offsets[partition] + position[k.AT_ROW])
         states = self._work.frames[1 : position[k.DEPTH] + 2, 0].copy()
-        holds = self._decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
+        holds = self._callbacks.decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
         position[k.ANSWER] = k.HOLDS if holds else k.FAILS
         position[k.STEPS] += ASKED
 

@@ -21,13 +21,19 @@ from asterism.matching.instructions import Op
 ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
 NOWHERE = 2**31 - 1
 """More than any row number: no match can be completed."""
+ANYWHERE = NOWHERE - 1  # as in kernels.py
 PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)  # as in kernels.py
-OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS = range(8)
+OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)  # as in kernels.py
+ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS, WAIT = range(5, 10)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
+NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
 
 FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
-AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, FILLED, DEPTH, STEPS, LIMIT, FOUND, USED, ANSWER, POSITIONS = range(12)
+(
+    AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
+    ANSWER, POSITIONS,
+) = range(16)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -113,13 +119,27 @@ class RowTables(NamedTuple):
     times: Any
 
 
+class FutureRows(NamedTuple):
+    """What is known of rows that may still come, see :func:`asterism.row_patterns.kernels.find_matches`."""
+
+    ended: bool
+    horizon: int
+    lookahead: int
+    trailing: int
+    max_rows: int
+    drop: bool
+
+
 class Workspace(NamedTuple):
     """What the search changes.
 
     :ivar position: where the search is: partition, first row of the match, number of matches before it, rows covered by
-        matches, the partition (+ 1) to which *ends* belong, the number of rows taken (-1 before a search), steps of
-        this search, the first row that is too late, the numbers of matches and labels found, the answer (-1: none)
+        matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
+        taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
+        first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
+        matches and labels found, the answer (-1: none)
     :ivar ends: see :func:`fill_ends`
+    :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
     :ivar counts: of the rows of each group
     :ivar places: groups x rows: which rows of the match they are
@@ -130,6 +150,7 @@ class Workspace(NamedTuple):
 
     position: Any
     ends: Any
+    needs: Any
     frames: Any
     counts: Any
     places: Any
@@ -433,7 +454,7 @@ def verdict(
 def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -> Any:
     """Put what a failure in *state* after *row* depends on into ``work.key``. Its place in the memory, or -1 if it has none."""
     key = work.key
-    key[0], key[1], key[2] = state + 1, row, work.position[LIMIT]
+    key[0], key[1], key[2] = state + 1, row, work.position[UNTIL]
     n = MEMORY_COLUMNS
     for at in range(conditions.first_key[state], conditions.first_key[state + 1]):
         kind, which, offset = conditions.keys[at, 0], conditions.keys[at, 1], conditions.keys[at, 2]
@@ -485,11 +506,15 @@ def allowed(guards: Any, at: Any, count: Any) -> Any:
 
 
 @uncounted
-def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any) -> None:
+def fill_ends(
+    bits: Any, begin: Any, first: Any, known: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any
+) -> None:
     """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*, if all
     conditions that are not bits hold.
+
+    :param first, known: these rows, those before *known*, are filled; no path leads further
     """
-    for row in range(count - 1, -1, -1):
+    for row in range(known - 1, first - 1, -1):
         for state in range(len(variables)):
             earliest = NOWHERE
             if bits[begin + row, variables[state]] != FAILS:
@@ -499,21 +524,39 @@ def fill_ends(bits: Any, begin: Any, count: Any, variables: Any, edges: Any, fir
                     target = edges[edge, 0]
                     end = row + 1
                     if target != ACCEPT:
-                        end = ends[row + 1, target] if row + 1 < count else NOWHERE
+                        end = ends[row + 1, target] if row + 1 < known else NOWHERE
                     earliest = min(earliest, end)
             ends[row, state] = earliest
 
 
 @uncounted
+def fill_needs(
+    bits: Any, begin: Any, first: Any, known: Any, variables: Any, edges: Any, first_edge: Any, needs: Any
+) -> None:
+    """``needs[p, s]`` is the last row that a path that takes row *p* in state *s* can go on to, whatever that row is; or -1."""
+    for row in range(known - 1, first - 1, -1):
+        for state in range(len(variables)):
+            last = -1
+            if bits[begin + row, variables[state]] != FAILS:
+                for edge in range(first_edge[state], first_edge[state + 1]):
+                    target = edges[edge, 0]
+                    if target != ACCEPT and edges[edge, 1] == 0:
+                        last = max(last, row + 1)
+                        if row + 1 < known:
+                            last = max(last, needs[row + 1, target])
+            needs[row, state] = last
+
+
+@uncounted
 def search(
-    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, max_steps: int
+    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, ended: bool, max_steps: int
 ) -> int:  # fmt: skip
     """The preferred match from the current start: HOLDS with its rows in ``work.frames`` and its length in DEPTH, FAILS; or a
     status of :func:`find_matches` in negative.
     """
-    position, frames, ends = work.position, work.frames, work.ends
+    position, frames, ends, needs = work.position, work.frames, work.ends, work.needs
     variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
-    start, limit = position[AT_ROW], position[LIMIT]
+    start, until, frontier, before = position[AT_ROW], position[UNTIL], position[FRONTIER], position[BEFORE]
     while True:
         depth = position[DEPTH]
         state, row = frames[depth, 0], start + depth
@@ -522,13 +565,15 @@ def search(
             position[STEPS] += 1
             if position[STEPS] > max_steps:
                 return -TOO_MANY_STEPS
-            if not allowed(edges[edge, 1], row, size):
+            if not allowed(edges[edge, 1], row + before, size + before):
                 continue
             target = edges[edge, 0]
             if target == ACCEPT:
                 frames[depth, 1] = edge  # if there is no room for the match, it is found again
-                return HOLDS
-            if row >= limit or ends[row, target] > limit:
+                return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT
+            if row >= frontier:
+                return -WAIT
+            if row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
                 continue
             frames[depth, 1] = edge
             variable = variables[target]
@@ -565,40 +610,88 @@ def search(
         position[DEPTH] = depth - 1
 
 
+@uncounted
+def begin_search(pattern: Any, rows: Any, future: Any, work: Any, begin: int, size: int, known: int) -> None:
+    """Prepare the search from the current start."""
+    position, times, within = work.position, rows.times, pattern.within
+    start = position[AT_ROW]
+    limit = max(position[LIMIT], start)
+    while limit < size and (within < 0 or abs(times[begin + limit] - times[begin + start]) <= within):
+        limit += 1
+    # The rows of a match are before UNTIL; those from FRONTIER on are not known.
+    until = limit
+    if limit == size and not future.ended and (within < 0 or times[begin + start] + within > future.horizon):
+        until = ANYWHERE
+    frontier = NOWHERE if future.ended else known
+    too_long = start + future.max_rows <= known and start + future.max_rows < size
+    if too_long:
+        frontier = start + future.max_rows
+    position[LIMIT], position[UNTIL], position[LONGEST] = limit, until, 1 if too_long else 0
+    position[FRONTIER] = frontier if frontier < until else NOWHERE
+    position[DEPTH], position[STEPS] = 0, 0
+    work.frames[0, 0], work.frames[0, 1] = len(pattern.variables), pattern.first_edge[len(pattern.variables)]
+    for group in range(len(work.counts)):
+        work.counts[group] = 0
+
+
 @entry
-def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int, max_steps: int) -> int:
+def find_matches(
+    pattern: Any, conditions: Any, rows: Any, future: Any, work: Any, progress: Any, most: int, max_steps: int
+) -> int:
     """Search all partitions from the position of *work* on. What is found is put into *work*.
 
+    :param progress: see :func:`asterism.row_patterns.kernels.find_matches`
     :param most: if the matches have more rows together, the search is interrupted
     :param max_steps: of the search for one match
-    :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; MORE: there is more to
-        find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that into ANSWER; NO_ROOM: the
-        arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are full; TOO_MANY_STEPS
+    :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; TOO_LONG, likewise;
+        MORE: there is more to find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that
+        into ANSWER; NO_ROOM: the arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are
+        full; TOO_MANY_STEPS
     """
-    position, frames = work.position, work.frames
-    variables, within, skip = pattern.variables, pattern.within, pattern.skip
-    start_state = len(variables)
+    position, frames, variables, skip = work.position, work.frames, pattern.variables, pattern.skip
     while position[AT_PARTITION] < len(rows.offsets) - 1:
-        begin = rows.offsets[position[AT_PARTITION]]
-        size = rows.offsets[position[AT_PARTITION] + 1] - begin
-        if position[FILLED] != position[AT_PARTITION] + 1:
-            fill_ends(rows.bits, begin, size, variables, pattern.edges, pattern.first_edge, work.ends)
-            position[FILLED] = position[AT_PARTITION] + 1
-        while position[AT_ROW] < size:
+        partition = position[AT_PARTITION]
+        begin = rows.offsets[partition]
+        size = rows.offsets[partition + 1] - begin
+        known = size if future.ended else max(size - future.lookahead, 0)
+        if position[FILLED] != partition + 1:
+            position[FILLED] = partition + 1
+            start = progress[partition, NEXT_START]
+            position[AT_ROW], position[MATCHES_BEFORE] = start, progress[partition, MATCHES]
+            position[COVERED], position[BEFORE] = progress[partition, COVERED_ROWS], progress[partition, ROWS_BEFORE]
+            position[LIMIT] = 0
+            edges, first_edge = pattern.edges, pattern.first_edge
+            fill_ends(rows.bits, begin, start, known, size, variables, edges, first_edge, work.ends)
+            if len(work.needs):
+                fill_needs(rows.bits, begin, start, known, variables, edges, first_edge, work.needs)
+        waits = False
+        status = OK
+        while position[AT_ROW] < size and not waits and status == OK:
             start = position[AT_ROW]
             if position[DEPTH] < 0:
-                limit = max(position[LIMIT], start)
-                while limit < size and (
-                    within < 0 or abs(rows.times[begin + limit] - rows.times[begin + start]) <= within
-                ):
-                    limit += 1
-                position[LIMIT], position[DEPTH], position[STEPS] = limit, 0, 0
-                frames[0, 0], frames[0, 1] = start_state, pattern.first_edge[start_state]
-                work.counts[:] = 0
-            outcome = search(pattern, conditions, rows, work, begin, size, max_steps)
-            if outcome < 0:
+                begin_search(pattern, rows, future, work, begin, size, known)
+            outcome = search(pattern, conditions, rows, work, begin, size, future.ended, max_steps)
+            if outcome < 0 and outcome != -WAIT:
                 return -outcome
             length = position[DEPTH]
+            too_long = position[LONGEST] == 1
+            if (
+                outcome == HOLDS
+                and not future.ended
+                and future.trailing
+                and start + length - 1 + future.trailing >= size
+            ):
+                outcome, too_long = -WAIT, False
+            if outcome == -WAIT:
+                position[DEPTH] = -1
+                if not too_long:
+                    waits = True
+                    continue
+                if not future.drop:
+                    status = TOO_LONG
+                    continue
+                progress[partition, DROPPED] += 1
+                outcome = FAILS
             if outcome == FAILS:
                 work.unmatched[begin + start] = start >= position[COVERED]
                 position[AT_ROW] += 1
@@ -611,7 +704,7 @@ def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int,
                 work.labels[used + at] = frames[at + 1, 0]
             position[MATCHES_BEFORE] += 1
             work.matches[found, START] = begin + start
-            work.matches[found, PARTITION] = position[AT_PARTITION]
+            work.matches[found, PARTITION] = partition
             work.matches[found, NUMBER] = position[MATCHES_BEFORE]
             work.matches[found, FIRST_LABEL] = used
             work.matches[found, ROWS] = length
@@ -628,12 +721,15 @@ def find_matches(pattern: Any, conditions: Any, rows: Any, work: Any, most: int,
                     if pattern.skip_to[variables[work.labels[used + at]]] and (place < 0 or skip == TO_LAST):
                         place = at
                 if place < 0:
-                    return NO_ROW_TO_SKIP_TO
-                if place == 0:
-                    return SKIPS_TO_OWN_START
+                    status = NO_ROW_TO_SKIP_TO
+                elif place == 0:
+                    status = SKIPS_TO_OWN_START
                 position[AT_ROW] += place
-            if position[USED] > most:
-                return MORE
+            if status == OK and position[USED] > most:
+                status = MORE
+        progress[partition, NEXT_START], progress[partition, MATCHES] = position[AT_ROW], position[MATCHES_BEFORE]
+        progress[partition, COVERED_ROWS] = position[COVERED]
+        if status != OK:
+            return status
         position[AT_PARTITION] += 1
-        position[AT_ROW], position[MATCHES_BEFORE], position[COVERED], position[LIMIT] = 0, 0, 0, 0
     return OK

@@ -123,7 +123,7 @@ class Coordinator(PatternProcessorManager):
         """
         self._factory = factory
         polled, taken = threading.Event(), Future[None]()
-        self.on_look_begun()
+        self.on_poll_begun()
         self._watcher = threading.Thread(
             target=self._begin, args=[polled, taken], name="pattern processors", daemon=True
         )
@@ -184,7 +184,7 @@ class Coordinator(PatternProcessorManager):
             began = time.monotonic()
             try:
                 if self._discoverer is None:
-                    self.on_look_begun()
+                    self.on_poll_begun()
                     self.on_pattern_processors_updated(self._first_poll())
                 if not self._closed.is_set():
                     assert self._discoverer is not None
@@ -221,7 +221,7 @@ class Coordinator(PatternProcessorManager):
                 self._discoverer.close()
         self._enter(OFF)
 
-    def on_look_begun(self) -> None:
+    def on_poll_begun(self) -> None:
         self._poll_started = time.monotonic()
 
     def _check_poll(self) -> None:
@@ -380,7 +380,7 @@ class Coordinator(PatternProcessorManager):
             if changed:
                 status.since = now_text()
             if polled:
-                status.looked = now_text()
+                status.last_poll = now_text()
             status.state, status.error = state, error
             if changed or write:
                 self._write_status()

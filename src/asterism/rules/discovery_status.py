@@ -28,7 +28,7 @@ class Status:
     :param killed: maps ``id`` or ``id@version`` to the reason, for processors that a person has excluded
     :param error: the error of the last poll, if it failed
     :param since: when the state was entered (ISO 8601 in UTC, as all times here)
-    :param looked: when a poll last succeeded
+    :param last_poll: when a poll last succeeded
     :param alive: when the status was last written
     :param heartbeat: the maximum number of seconds until it is written again
     :param log: the last lines of the log ``asterism.rules.processor``
@@ -41,7 +41,7 @@ class Status:
     error: str | None = None
     since: str = ""
     killed: dict[str, str] = field(default_factory=dict)
-    looked: str = ""
+    last_poll: str = ""
     alive: str = ""
     heartbeat: float = 0.0
     log: list[str] = field(default_factory=list)
@@ -55,6 +55,7 @@ class Status:
         found = json.loads(value)
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
+        found.setdefault("last_poll", found.get("looked", ""))  # the name in release 0.1
         status = cls()
         for each in fields(cls):
             if each.name not in found:

@@ -58,7 +58,7 @@ class PatternProcessorManager(ABC):
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
 
-    def on_look_begun(self) -> None:  # noqa: B027 - a manager may ignore it
+    def on_poll_begun(self) -> None:  # noqa: B027 - a manager may ignore it
         """A poll has begun. One of the other calls ends it; if none comes, the source does not respond."""
 
     def on_nothing_changed(self) -> None:  # noqa: B027 - a manager may ignore it
@@ -84,7 +84,7 @@ class PatternProcessorDiscoverer(ABC):
         """Watch for changes until :meth:`close`.
 
         Call ``manager.on_pattern_processors_updated`` after a change, and ``manager.on_discovery_failed`` if the state of the
-        source cannot be determined. If the discoverer calls ``manager.on_look_begun`` and the poll does not return, discovery
+        source cannot be determined. If the discoverer calls ``manager.on_poll_begun`` and the poll does not return, discovery
         is considered interrupted. The method runs in a separate thread. If it raises an error, the discoverer is closed and
         replaced after some seconds; if it returns, discovery has ended and the last set stays in force.
         """
@@ -152,7 +152,7 @@ class PeriodicPatternProcessorDiscoverer(PatternProcessorDiscoverer):
         changed = False
         while not self._closed.wait(wait.total_seconds()):
             try:
-                manager.on_look_begun()
+                manager.on_poll_begun()
                 # If the manager failed to handle a change, it is passed again.
                 changed = self.check_pattern_processor_update() or changed
                 if changed:

@@ -16,16 +16,16 @@ from asterism.testing.independence import check_independence, check_operator_ind
 from asterism.testing.literals import EVENTS, Literals, table_of
 from asterism.testing.operator_harness import OperatorHarness, Snapshot
 from asterism.testing.pattern_harness import Finding, PatternHarness, match
-from asterism.testing.stream_harness import Clock, End, Send, StreamOperatorHarness, Watermark
+from asterism.testing.stream_harness import End, ProcessingTime, Send, StreamOperatorHarness, Watermark
 
 __all__ = [
     "EVENTS",
-    "Clock",
     "End",
     "Finding",
     "Literals",
     "OperatorHarness",
     "PatternHarness",
+    "ProcessingTime",
     "Send",
     "Snapshot",
     "StreamOperatorHarness",

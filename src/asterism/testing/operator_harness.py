@@ -30,8 +30,8 @@ class Snapshot:
 
     now: Now
     state: tuple[tuple[bytes | None, dict[int, bytes]], ...]
-    wakes: list[int | None]
-    clocks: list[int | None]
+    next_times: list[int | None]
+    next_processing_times: list[int | None]
     outputs: dict[str, list[pa.Table]]
     sent: list[pa.Table]
     metrics: Mapping[str, int]
@@ -68,8 +68,8 @@ class OperatorHarness:
         self.keys = [] if isinstance(keys, Mapping) else list(keys)
         self._keys = keys if isinstance(keys, Mapping) else dict.fromkeys(operator.inputs, self.keys)
         self.stores = [MemoryStore() for _ in range(key_groups)]
-        self.wakes: list[int | None] = [None] * key_groups
-        self.clocks: list[int | None] = [None] * key_groups
+        self.next_times: list[int | None] = [None] * key_groups
+        self.next_processing_times: list[int | None] = [None] * key_groups
         self.now = Now()
         self.outputs: dict[str, list[pa.Table]] = {name: [] for name in operator.output_schemas}
         self.sent: list[pa.Table] = []
@@ -137,7 +137,7 @@ class OperatorHarness:
         """Advance processing time. As on Spark, the operator is called only for key groups with a timer that is due."""
         check_micros(processing_time)
         self.now = replace(self.now, processing_time=max(self.now.processing_time, processing_time))
-        for group, time in enumerate(self.clocks):
+        for group, time in enumerate(self.next_processing_times):
             if time is not None and time <= self.now.processing_time:
                 self._call(group, [])
         return self
@@ -158,18 +158,18 @@ class OperatorHarness:
             self.operator.open()
             self._open = True
         result: Result = self.operator.process(self.stores[group], arrivals, self.now)
-        self.wakes[group] = (
+        self.next_times[group] = (
             result.next_event_time if result.next_event_time is not None else result.next_processing_time
         )
-        self.clocks[group] = result.next_processing_time
+        self.next_processing_times[group] = result.next_processing_time
         self.metrics.update(result.metrics)
         for name, rows in result.outputs.items():
             self.outputs[name].append(rows)
 
     @property
-    def wake(self) -> int | None:
+    def next_time(self) -> int | None:
         """The time at which the operator is to be called next; None: only when events arrive."""
-        return min((wake for wake in self.wakes if wake is not None), default=None)
+        return min((time for time in self.next_times if time is not None), default=None)
 
     @property
     def is_empty(self) -> bool:
@@ -200,8 +200,8 @@ class OperatorHarness:
         return Snapshot(
             self.now,
             tuple((store.header, dict(store.pages)) for store in self.stores),
-            list(self.wakes),
-            list(self.clocks),
+            list(self.next_times),
+            list(self.next_processing_times),
             {name: list(tables) for name, tables in self.outputs.items()},
             list(self.sent),
             dict(self.metrics),
@@ -213,7 +213,7 @@ class OperatorHarness:
         self.close()
         self.now = snapshot.now
         self.stores = [MemoryStore(header, dict(pages)) for header, pages in snapshot.state]
-        self.wakes, self.clocks = list(snapshot.wakes), list(snapshot.clocks)
+        self.next_times, self.next_processing_times = list(snapshot.next_times), list(snapshot.next_processing_times)
         self.metrics = Counter(snapshot.metrics)
         self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
         self.sent = list(snapshot.sent)

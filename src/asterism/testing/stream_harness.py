@@ -49,7 +49,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ProcessingTime:
     """A test step: processing time advances to *to*."""
 
     to: Time
@@ -62,7 +62,7 @@ class End:
     input: str | None = None
 
 
-Step: TypeAlias = Send | Watermark | Clock | End
+Step: TypeAlias = Send | Watermark | ProcessingTime | End
 
 
 class StreamOperatorHarness(OperatorHarness):
@@ -218,13 +218,13 @@ class StreamOperatorHarness(OperatorHarness):
                     self.advance_watermark(to)
                 case Watermark(to, input):
                     self.advance_watermark(cast("str", input), to)
-                case Clock(to):
+                case ProcessingTime(to):
                     self.advance_processing_time(to)
                 case End(input):
                     self.end(input)
                 case _:
                     raise InvalidEventError(
-                        f"not a step of a test: {shown(step)}", hint="Send, Watermark, Clock or End"
+                        f"not a step of a test: {shown(step)}", hint="Send, Watermark, ProcessingTime or End"
                     )
         return self
 

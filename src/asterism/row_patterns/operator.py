@@ -1,0 +1,316 @@
+"""MATCH_RECOGNIZE over a stream as an operator.
+
+The state of a key has the rows that an undecided or later match can still contain or read, in order, and the progress of the
+search (see :func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are
+added to them in the order of ORDER BY, and the search goes on. A match is emitted as soon as no row that may still come can
+change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import expect_number, shown
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import group_codes, offsets_of
+from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
+from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
+from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.types import is_temporal
+from asterism.matching.operator import EVENTS, OnLimit, event_times
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
+from asterism.operators.late import late_table
+from asterism.operators.operator import InputSpec
+from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
+from asterism.row_patterns.automaton import AT_START, compiled_pattern
+from asterism.row_patterns.batch import (
+    OrderedRows,
+    Search,
+    evaluated,
+    match_ordered,
+    reach_of_conditions,
+    reach_of_measures,
+    times_of,
+)
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.resolution import MatchNumber
+
+MATCHES, LATE_ROWS = "matches", "late"
+"""The outputs."""
+DROPPED = "starts_dropped"
+"""The metric that counts the rows from which no match is searched because of ``on_limit="drop"``."""
+MAX_ROWS = 100_000
+"""The default maximum number of rows of a key with which a search waits for more."""
+LARGEST_LIMIT = 10**9
+_PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
+
+
+def check_limit(max_rows: Any, on_limit: Any) -> None:
+    """:raises StreamDefinitionError: these are not a valid limit and behavior"""
+    expect_number(StreamDefinitionError, max_rows, "max_rows", least=1, most=LARGEST_LIMIT)
+    if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
+        raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
+
+
+def event_time_of(clause: CheckedClause) -> str:
+    """The column of the event time, which ORDER BY of a clause over a stream begins with.
+
+    :raises asterism.errors.ExpressionSyntaxError: it begins with something else
+    """
+    written = clause.clause
+    hint = "ORDER BY ts"
+    if not written.order_by:
+        problem = "over a stream, ORDER BY must begin with the event time; it is missing"
+        raise ExpressionSyntaxError.at(problem, written.text, written.pattern.start, hint)
+    first = written.order_by[0]
+    values, number = clause.rows.values, clause.order_by[0]
+    column = plain_column(values.texts[number])
+    kind = values.types[number]
+    if column is None or not (is_temporal(kind) or pa.types.is_int64(kind)):
+        problem = "over a stream, ORDER BY must begin with the event time: a TIMESTAMP, DATE or BIGINT column"
+        hint = "compute it before, as in FROM (SELECT *, to_timestamp(time) AS ts FROM events)"
+        raise ExpressionSyntaxError.at(problem, written.text, first.expression.start, hint)
+    if first.descending:
+        problem = "over a stream, ORDER BY must begin with the event time in ascending order"
+        raise ExpressionSyntaxError.at(problem, written.text, first.expression.start, hint)
+    return str(clause.rows.schema.names[column])
+
+
+class RowPatternOperator(KeyGroupOperator):
+    """A clause over one input, with the partitions as keys.
+
+    :param schema: the columns of the rows, for which the clause was checked
+    :param outputs: the requested outputs, of MATCHES and LATE_ROWS
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
+    :param max_rows: the maximum number of rows of a key with which a search waits for more
+    :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the search goes
+        on with the next row as if no match began at the first of them, and this is counted in the metric DROPPED
+    """
+
+    metrics: Sequence[str] = (MATCHES, LATE, DROPPED)
+    processing_time = False
+
+    def __init__(
+        self,
+        clause: CheckedClause,
+        schema: pa.Schema,
+        *,
+        outputs: Collection[str] = (MATCHES,),
+        pages: int | None = None,
+        max_rows: int = MAX_ROWS,
+        on_limit: OnLimit = "error",
+    ) -> None:
+        check_limit(max_rows, on_limit)
+        self.set_pages(pages)
+        self.clause, self.schema = clause, schema
+        self.automaton = compiled_pattern(clause.clause)
+        self.time = TimeColumn.of(event_time_of(clause), schema)
+        self.max_rows, self.drop = max_rows, on_limit == "drop"
+        self.wants_late = LATE_ROWS in outputs
+        self._margin = max(reach_of_conditions(clause)[0], reach_of_measures(clause)[0])
+        self._numbered = _uses_match_number(clause)
+        self._anchored = bool((self.automaton.edges[:, 1] & AT_START).any())
+        read = columns_read(clause)
+        self.row_schema = pa.schema([field for field in schema if field.name in read])
+        sent = schema if self.wants_late else self.row_schema
+        types = [clause.rows.values.types[number] for number in clause.partition_by]
+        names = [str(place) for place in range(len(types))]
+        fields = [pa.field(name, of) for name, of in zip(names, types, strict=True)]
+        self.key_schema = pa.schema(fields or [pa.field(ONE_KEY, pa.int8())])
+        self._page_schemas = [
+            pa.schema([*self.key_schema, *(pa.field("p:" + name, pa.int64()) for name in _PROGRESS)]),
+            self.row_schema,
+        ]
+        prepared = pa.schema(
+            [
+                *(field.with_name("k:" + field.name) for field in self.key_schema),
+                pa.field(TIME, pa.int64()),
+                *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
+                *(field.with_name("e:" + field.name) for field in sent),
+            ]
+        )
+        self.inputs = {EVENTS: InputSpec(sent, prepared)}
+        schemas = {MATCHES: clause.output, LATE_ROWS: schema}
+        self.output_schemas = {name: schemas[name] for name in outputs}
+        self.fingerprint = hashlib.sha256(repr((*_described(clause), self.pages, str(prepared))).encode()).digest()[:16]
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The values of PARTITION BY, the event time, and the columns that the clause reads."""
+        count = events.num_rows
+        full = complete(events, self.schema)
+        keys = evaluated(self.clause.rows.values, self.clause.partition_by, full)
+        columns: list[Any] = [keys[number] for number in self.clause.partition_by]
+        columns = columns or [pa.array(np.zeros(count, np.int8))]
+        columns.append(event_times(full, self.time, False, self.wants_late))
+        if self.pages > 1:
+            columns.append(fixed_pages_of(events, self.pages))
+        columns += [full.column(field.name) for field in self.inputs[name].schema]
+        return pa.table(columns, schema=self.inputs[name].prepared)
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if self.wants_late:
+            group.emit(LATE_ROWS, late_table(self.schema, events))
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        names = ["k:" + name for name in self.key_schema.names]
+        pages = group.load([events], names, horizon)
+        stored = [self._page_of(value) for value in pages.stored]
+        page = _RowPage.concat(stored or [self._page_of(None)])
+        keys = pa.table([events.column(name) for name in names], schema=self.key_schema)
+        keys = pa.concat_tables([page.keys, keys])
+        codes, count = group_codes(keys)
+        known = page.keys.num_rows
+        arrived = pa.table([events.column("e:" + field.name) for field in self.row_schema], schema=self.row_schema)
+        rows = complete(pa.concat_tables([page.rows, arrived]), self.schema)
+        row_codes = np.concatenate([np.repeat(codes[:known], page.sizes), codes[known:]])
+        ordered = OrderedRows.of(self.clause, rows, (row_codes, count))
+        progress = np.zeros((count, 5), np.int64)
+        progress[:known, : page.progress.shape[1]] = page.progress
+        search = Search(progress, group.over, horizon, self.max_rows, self.drop)
+        for found in match_ordered(self.clause, self.automaton, ordered, search):
+            if MATCHES in self.output_schemas:
+                group.emit(MATCHES, found)
+            yield
+        for metric, number in (
+            (MATCHES, progress[:, 1].sum() - page.progress[:, 1].sum()),
+            (DROPPED, progress[:, 4].sum()),
+        ):
+            if number:
+                group.metrics[metric] += int(number)
+        if group.over:
+            pages.discard()
+            return
+        first = np.full(count, -1)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        sizes = [one.keys.num_rows for one in stored]
+        page_of_key = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0]])[first]
+        left, deadlines, kept = self._left(keys.take(pa.array(first)), ordered, search)
+
+        def encoded(some: Ints) -> tuple[bytes, int, int]:
+            part = left if len(some) == left.keys.num_rows else left.of(some)
+            return part.to_bytes(self._page_schemas), int(deadlines[some].min()), END_OF_TIME
+
+        pages.rewrite(lambda: left.keys, page_of_key[kept], encoded)
+
+    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
+        """(what remains of the keys, when the first undecided match of each is decided without further rows, which of *keys*
+        remain)
+        """
+        progress, sizes = search.progress, np.diff(ordered.offsets)
+        deadlines = np.full(len(sizes), END_OF_TIME, np.int64)
+        if self.clause.within is not None:
+            waiting = np.flatnonzero(progress[:, 0] < sizes)
+            begun = times_of(self.clause, ordered)[ordered.offsets[waiting] + progress[waiting, 0]]
+            passes = begun + self.clause.within
+            deadlines[waiting] = np.where(passes > search.horizon, passes, END_OF_TIME)
+        gone = np.maximum(progress[:, 0] - self._margin, 0)
+        sizes = sizes - gone
+        begins = ordered.offsets[:-1] + gone
+        progress = np.column_stack(
+            [progress[:, 0] - gone, progress[:, 1], np.maximum(progress[:, 2] - gone, 0), progress[:, 3] + gone]
+        )
+        needed = sizes > 0
+        if self._numbered:
+            needed |= progress[:, 1] > 0
+        if self._anchored:
+            needed |= progress[:, 3] > 0
+        kept = np.flatnonzero(needed)
+        at = _ranges(begins[kept], sizes[kept])
+        rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
+        return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
+
+    def _page_of(self, value: bytes | None) -> _RowPage:
+        if value is None:
+            nothing = np.zeros((0, len(_PROGRESS)), np.int64)
+            return _RowPage(self.key_schema.empty_table(), self.row_schema.empty_table(), nothing[:, 0], nothing[:, 1:])
+        keys, rows = tables_from_bytes(value, self._page_schemas)
+        numbers = np.column_stack([keys.column("p:" + name).to_numpy() for name in _PROGRESS])
+        return _RowPage(keys.select(self.key_schema.names), rows, numbers[:, 0], numbers[:, 1:])
+
+
+# ---------------------------------------------------------------------- state
+
+
+@dataclass(slots=True)
+class _RowPage:
+    """Keys, the rows of each, one key after the other, and the progress of their searches."""
+
+    keys: pa.Table
+    rows: pa.Table
+    sizes: Ints
+    progress: Ints
+
+    @classmethod
+    def concat(cls, pages: Sequence[_RowPage]) -> _RowPage:
+        """The keys of all *pages*, which are distinct."""
+        return cls(
+            pa.concat_tables([page.keys for page in pages]),
+            pa.concat_tables([page.rows for page in pages]),
+            np.concatenate([page.sizes for page in pages]),
+            np.concatenate([page.progress for page in pages]),
+        )
+
+    def of(self, keys: Ints) -> _RowPage:
+        """A page of some of the keys."""
+        at = _ranges(offsets_of(self.sizes)[keys], self.sizes[keys])
+        which = pa.array(keys)
+        return _RowPage(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
+
+    def to_bytes(self, schemas: Sequence[pa.Schema]) -> bytes:
+        numbers = [pa.array(self.sizes), *(pa.array(column) for column in self.progress.T)]
+        keys = pa.table([*self.keys.columns, *numbers], schema=schemas[0])
+        return tables_to_bytes([keys, self.rows])
+
+
+def _ranges(begins: Ints, sizes: Ints) -> Ints:
+    """The numbers ``begins[i]`` to ``begins[i] + sizes[i]``, one range after the other."""
+    found: Ints = np.repeat(begins - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    return found
+
+
+# ---------------------------------------------------------------------- what a clause reads
+
+
+def columns_read(clause: CheckedClause) -> set[str]:
+    """The columns of the input that the clause reads or returns."""
+    values = clause.rows.values
+    names = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
+    for calls in clause.rows.calls.values():
+        names |= set(calls.read)
+    if clause.clause.rows is not RowsPerMatch.ONE:
+        names |= set(clause.rows.input.names)
+    return names & set(clause.rows.input.names)
+
+
+def _uses_match_number(clause: CheckedClause) -> bool:
+    expressions = [*clause.measures, *(one.resolved for one in clause.conditions.values())]
+    values, name = clause.rows.values, clause.rows.match_number
+    read = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
+    read |= {column for calls in clause.rows.calls.values() for column in calls.read}
+    return name in read or any(isinstance(leaf, MatchNumber) for one in expressions for leaf in one.leaves)
+
+
+def _described(clause: CheckedClause) -> tuple[Any, ...]:
+    """What identifies a clause, wherever it stands in a text."""
+    written = clause.clause
+    return (
+        str(written.pattern),
+        [key.expression.text for key in written.partition_by],
+        [(key.expression.text, key.descending, key.nulls_first) for key in written.order_by],
+        [(measure.expression.text, measure.name) for measure in written.measures],
+        written.rows.value,
+        (written.skip.to.value, written.skip.variable),
+        clause.within,
+        [(subset.name, subset.members) for subset in written.subsets],
+        [(one.variable, one.condition.text) for one in written.definitions],
+    )
