@@ -20,7 +20,7 @@ from asterism.row_patterns.clause import Dialect
 from asterism.row_patterns.reading import read
 from asterism.testing import PatternHarness
 
-SCHEMA = pa.schema({"ts": pa.int64(), "n": pa.int64(), "c": pa.string()})
+SCHEMA = pa.schema({"ts": pa.int64(), "value": pa.int64(), "kind": pa.string()})
 NAMES = "ABCD"
 SKIPS = {
     "": AfterMatchSkipStrategy.skip_to_next(),
@@ -28,16 +28,17 @@ SKIPS = {
     "AFTER MATCH SKIP PAST LAST ROW": AfterMatchSkipStrategy.skip_past_last_event(),
 }
 QUANTIFIERS = ["", "", "*", "+", "?", "*?", "+?", "{2}", "{1,2}", "{2,3}", "{2,}", "{0,2}", "{1,2}?", "{2,}?"]
-Element = tuple[str, str]
-"""The quantifier, and the letters that satisfy the condition."""
+CONDITIONS = ["", "", "", " AND value - LAST(A.value) < 3"]
+Element = tuple[str, str, str]
+"""The quantifier, the letters that satisfy the condition, and its other part if it is not that of the first element."""
 
 
 def answers(elements: list[Element], skip: str, within: int | None, letters: str) -> list[str]:
     """The rows of each match, as numbers, by the engine of row patterns."""
-    variables = " ".join(name + quantifier for name, (quantifier, _) in zip(NAMES, elements, strict=False))
-    conditions = ", ".join(f"{name} AS c IN {_listed(of)}" for name, (_, of) in zip(NAMES, elements, strict=False))
+    variables = " ".join(name + quantifier for name, (quantifier, *_) in zip(NAMES, elements, strict=False))
+    conditions = ", ".join(f"{name} AS {condition}" for name, condition in _conditions(elements))
     interval = "" if within is None else f"WITHIN INTERVAL '{within}' SECOND"
-    text = f"ORDER BY ts MEASURES array_agg(n) AS rows {skip} PATTERN ({variables}) {interval} DEFINE {conditions}"
+    text = f"ORDER BY ts MEASURES array_agg(value) AS rows {skip} PATTERN ({variables}) {interval} DEFINE {conditions}"
     numbers = range(len(letters))
     rows = pa.table([[1000 * n for n in numbers], [*numbers], [*letters]], schema=SCHEMA)
     found = match_table(check(read(text, Dialect.FLINK), rows.schema), rows)
@@ -47,9 +48,9 @@ def answers(elements: list[Element], skip: str, within: int | None, letters: str
 def flinks_answers(elements: list[Element], skip: str, within: int | None, letters: str) -> list[str]:
     """The same by the engine of patterns, with Flink's semantics."""
     pattern: Any = None
-    for name, (quantifier, of) in zip(NAMES, elements, strict=False):
+    for (name, condition), (quantifier, *_) in zip(_conditions(elements), elements, strict=True):
         stage = Pattern.begin(name, SKIPS[skip]) if pattern is None else pattern.next(name)
-        pattern = _quantified(stage.where(f"kind IN {_listed(of)}"), quantifier)
+        pattern = _quantified(stage.where(condition), quantifier)
     if within is not None:
         pattern = pattern.within(timedelta(seconds=within))
     harness = PatternHarness(pattern, semantics=Semantics.FLINK)
@@ -59,8 +60,12 @@ def flinks_answers(elements: list[Element], skip: str, within: int | None, lette
     return sorted(" ".join(event[1:] for event in match.split()) for match in found)
 
 
-def _listed(letters: str) -> str:
-    return "(" + ", ".join(f"'{letter}'" for letter in letters) + ")"
+def _conditions(elements: list[Element]) -> list[tuple[str, str]]:
+    found = []
+    for name, (_, letters, more) in zip(NAMES, elements, strict=False):
+        listed = ", ".join(f"'{letter}'" for letter in letters)
+        found.append((name, f"kind IN ({listed})" + (more if found else "")))
+    return found
 
 
 def _quantified(stage: Any, quantifier: str) -> Any:
@@ -87,13 +92,17 @@ def _quantified(stage: Any, quantifier: str) -> Any:
 
 # Flink SQL refuses a greedy loop at the end, and patterns that match no row.
 elements_of_flink = st.lists(
-    st.tuples(st.sampled_from(QUANTIFIERS), st.sets(st.sampled_from("abc"), min_size=1).map(sorted).map("".join)),
+    st.tuples(
+        st.sampled_from(QUANTIFIERS),
+        st.sets(st.sampled_from("abc"), min_size=1).map(sorted).map("".join),
+        st.sampled_from(CONDITIONS),
+    ),
     min_size=2,
     max_size=4,
 ).filter(
     lambda elements: (
         elements[-1][0] in ("", "+?", "*?", "{2}")
-        and any(quantifier not in ("?", "*", "*?", "{0,2}") for quantifier, _ in elements)
+        and any(quantifier not in ("?", "*", "*?", "{0,2}") for quantifier, *_ in elements)
     )
 )
 
