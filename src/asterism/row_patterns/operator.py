@@ -33,7 +33,6 @@ from asterism.row_patterns.automaton import AT_START, compiled_pattern
 from asterism.row_patterns.batch import (
     OrderedRows,
     Search,
-    check_conditions,
     evaluated,
     match_ordered,
     reach_of_conditions,
@@ -111,7 +110,6 @@ class RowPatternOperator(KeyGroupOperator):
     ) -> None:
         check_limit(max_rows, on_limit)
         self.set_pages(pages)
-        check_conditions(clause)
         self.clause, self.schema = clause, schema
         self.automaton = compiled_pattern(clause.clause)
         self.time = TimeColumn.of(event_time_of(clause), schema)

@@ -18,7 +18,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
-from asterism.row_patterns.batch import check_conditions, match_parts
+from asterism.row_patterns.batch import match_parts
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.operator import (
     LATE_ROWS,
@@ -117,7 +117,6 @@ class RowPatternStream:
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
         self._checked = check(read(clause), self.schema)
-        check_conditions(self._checked)
         check_limit(options["max_rows"], options["on_limit"])
         check_pages(options["pages"])
         self.stream = KeyedStream(
