@@ -26,6 +26,7 @@ from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
 MAX_STATEMENT = 1_000_000  # characters
+MAX_NESTING = 100  # parentheses around a clause
 _CLAUSE = "MATCH_RECOGNIZE"
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
 _NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
@@ -180,6 +181,9 @@ class _Statement:
         path = []
         while opened >= 0:
             path.append(opened)
+            if len(path) > MAX_NESTING:
+                problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
+                raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
         levels += reversed(path)
         recursive, defined = False, list(given)
