@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism.errors import AsterismError, ExpressionSyntaxError, LimitExceededError, SkipStrategyError
+from asterism.errors import LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import CheckedClause, check
@@ -286,43 +286,3 @@ def test_late_rows() -> None:
     harness.feed(pa.Table.from_pylist([{"ts": 2000, "c": "b"}, {"ts": None, "c": "c"}], LETTERS)).end()
     assert harness.rows(LATE_ROWS) == [{"ts": 2000, "c": "b"}, {"ts": None, "c": "c"}]
     assert harness.rows(MATCHES) == [{"t": 1000}]
-
-
-# ---------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("PATTERN (A)", "over a stream, ORDER BY must begin with the event time; it is missing"),
-        ("ORDER BY c PATTERN (A)", "a TIMESTAMP, DATE or BIGINT column"),
-        ("ORDER BY ts + 1 PATTERN (A)", "a TIMESTAMP, DATE or BIGINT column"),
-        ("ORDER BY ts DESC PATTERN (A)", "in ascending order"),
-    ],
-)
-def test_order_of_a_stream(text: str, message: str) -> None:
-    order, pattern = text.rsplit(" PATTERN", 1) if "ORDER" in text else ("", text.removeprefix("PATTERN"))
-    clause = checked_clause(f"{order} MEASURES A.c AS c PATTERN{pattern}", LETTERS)
-    with pytest.raises(ExpressionSyntaxError, match=message):
-        RowPatternOperator(clause, LETTERS)
-
-
-def test_limit_is_an_error() -> None:
-    clause = checked_clause(KEYED.replace("B+ C", "X* C").replace(", B AS c = 'b'", ""), SCHEMA)
-    rows = pa.Table.from_pylist([{"k": "x", "ts": 1000 * n, "c": "ab"[n > 0], "v": n} for n in range(9)], SCHEMA)
-    with pytest.raises(AsterismError) as caught:
-        streamed(clause, rows, row_by_row, max_rows=5)
-    assert str(caught.value) == "".join(
-        [
-            "a match may have more than 5 rows, and is not decided before (max_rows)\n",
-            "  The rows from here on: k = 'x', ts = 0, v = 0\n",
-            "  Hint: WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
-        ]
-    )
-
-
-@pytest.mark.parametrize("options", [{"max_rows": 0}, {"max_rows": "x"}, {"on_limit": "maybe"}, {"on_limit": 1}])
-def test_wrong_options(options: dict[str, Any]) -> None:
-    clause = checked_clause(KEYED, SCHEMA)
-    with pytest.raises(AsterismError):
-        RowPatternOperator(clause, SCHEMA, **options)
