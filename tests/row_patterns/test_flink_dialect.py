@@ -16,7 +16,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import Dialect
+from asterism.row_patterns.clause import ClauseDialect
 from asterism.row_patterns.reading import read
 from asterism.testing import PatternHarness
 
@@ -41,7 +41,7 @@ def answers(elements: list[Element], skip: str, within: int | None, letters: str
     text = f"ORDER BY ts MEASURES array_agg(value) AS rows {skip} PATTERN ({variables}) {interval} DEFINE {conditions}"
     numbers = range(len(letters))
     rows = pa.table([[1000 * n for n in numbers], [*numbers], [*letters]], schema=SCHEMA)
-    found = match_table(check(read(text, Dialect.FLINK), rows.schema), rows)
+    found = match_table(check(read(text, ClauseDialect.FLINK), rows.schema), rows)
     return sorted(" ".join(map(str, row)) for row in found.column("rows").to_pylist())
 
 
@@ -126,17 +126,17 @@ def test_answers_are_those_of_flinks_translation(
 
 
 def test_defaults_and_what_flink_refuses() -> None:
-    standard, flink = (read("PATTERN (A B* C) DEFINE A AS x > 1", dialect) for dialect in Dialect)
+    standard, flink = (read("PATTERN (A B* C) DEFINE A AS x > 1", dialect) for dialect in ClauseDialect)
     assert (str(standard.pattern), str(flink.pattern)) == ("A B* C", "A B* <not B> C")
     assert (standard.skip.to.value, flink.skip.to.value) == ("PAST LAST ROW", "TO NEXT ROW")
     # What Flink does not have means what it means in the standard.
     lifted = "PATTERN (A (B C)* (D | E) F+)"
-    assert read(lifted, Dialect.FLINK).pattern == read(lifted).pattern
+    assert read(lifted, ClauseDialect.FLINK).pattern == read(lifted).pattern
 
 
 def test_a_row_satisfies_one_greedy_loop_at_most() -> None:
     with pytest.raises(ExpressionSyntaxError) as raised:
-        compiled_pattern(read("ORDER BY ts PATTERN (A B* C* D)", Dialect.FLINK))
+        compiled_pattern(read("ORDER BY ts PATTERN (A B* C* D)", ClauseDialect.FLINK))
     assert str(raised.value) == (
         "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop\n"
         "  ORDER BY ts PATTERN (A B* C* D)\n"

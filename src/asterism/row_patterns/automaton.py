@@ -142,7 +142,7 @@ class _Anchor:
 
 
 @dataclass(slots=True)
-class _NotNext:
+class _Unless:
     variable: int
     then: int
 
@@ -161,10 +161,10 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     names: Sequence[str]
-    instructions: list[_TakeRow | _Choice | _Anchor | _NotNext | _Accept] = field(default_factory=lambda: [_Accept()])
+    instructions: list[_TakeRow | _Choice | _Anchor | _Unless | _Accept] = field(default_factory=lambda: [_Accept()])
     accept: int = 0
 
-    def add(self, instruction: _TakeRow | _Choice | _Anchor | _NotNext) -> int:
+    def add(self, instruction: _TakeRow | _Choice | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
@@ -180,7 +180,7 @@ class _Program:
             case PartitionEnd():
                 return self.add(_Anchor(AT_END, then))
             case NotNext():
-                return self.add(_NotNext(self.names.index(node.name), then))
+                return self.add(_Unless(self.names.index(node.name), then))
             case Concatenation():
                 for part in reversed(node.of):
                     then = self.build(part, then, excluded=excluded)
@@ -255,7 +255,7 @@ class _Program:
                         return found  # what follows is never preferred
                 case _Anchor(guard, then):
                     stack.append((then, guards | guard, unless))
-                case _NotNext(variable, then):
+                case _Unless(variable, then):
                     if unless not in (-1, variable):
                         raise _TwoConditionsError
                     stack.append((then, guards, variable))

@@ -247,7 +247,7 @@ class Definition:
     start: int = field(default=0, compare=False)
 
 
-class Dialect(enum.Enum):
+class ClauseDialect(enum.Enum):
     """How a clause is read: as SQL:2016 defines it, or as Flink SQL does."""
 
     STANDARD = "standard"
@@ -269,7 +269,7 @@ class Clause:
     within: ExpressionText | None = None
     subsets: tuple[Subset, ...] = ()
     definitions: tuple[Definition, ...] = ()
-    dialect: Dialect = Dialect.STANDARD
+    dialect: ClauseDialect = ClauseDialect.STANDARD
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -27,9 +27,9 @@ from asterism.expressions.parsing import tokenize
 from asterism.row_patterns.clause import (
     Alternation,
     Clause,
+    ClauseDialect,
     Concatenation,
     Definition,
-    Dialect,
     EmptyPattern,
     Exclusion,
     ExpressionText,
@@ -90,7 +90,7 @@ _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _NO_WORDS = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
 
 
-def read(text: str, dialect: Dialect = Dialect.STANDARD) -> Clause:
+def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
     """Read a clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it.
 
     :param dialect: see :mod:`asterism.row_patterns.flink_dialect`
@@ -209,7 +209,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------ the clause
 
-    def clause(self, dialect: Dialect) -> Clause:
+    def clause(self, dialect: ClauseDialect) -> Clause:
         if self._accept("MATCH_RECOGNIZE"):
             self._expect("(", "MATCH_RECOGNIZE must be followed by (")
             if self._tokens[-1].token_type is not TokenType.R_PAREN:
@@ -244,7 +244,7 @@ class _Reader:
         if "pattern" not in found:
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
         clause = Clause(self._text, dialect=dialect, **found)  # type: ignore[arg-type]  # by the table above
-        if dialect is Dialect.STANDARD:
+        if dialect is ClauseDialect.STANDARD:
             return clause
         skip = clause.skip if "skip" in found else DEFAULT_SKIP
         return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)

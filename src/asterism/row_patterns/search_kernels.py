@@ -550,7 +550,7 @@ def fill_needs(
 @uncounted
 def tested(
     conditions: Any, rows: Any, work: Any, variables: Any, state: int, begin: int, size: int, depth: int, absolute: int
-) -> int:
+) -> Any:
     """Take a row in a state, and find out whether it satisfies the condition: HOLDS, FAILS, or a status of
     :func:`find_matches` in negative, after which this is called again.
     """
