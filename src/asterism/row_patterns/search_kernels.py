@@ -550,11 +550,11 @@ def fill_needs(
 @uncounted
 def tested(
     conditions: Any, rows: Any, work: Any, variables: Any, state: int, begin: int, size: int, depth: int, absolute: int
-) -> Any:
+) -> int:
     """Take a row in a state, and find out whether it satisfies the condition: HOLDS, FAILS, or a status of
     :func:`find_matches` in negative, after which this is called again.
     """
-    found = work.position[ANSWER]
+    found: int = work.position[ANSWER]
     work.position[ANSWER] = -1
     if found < 0:
         if depth + 2 >= len(work.frames):
