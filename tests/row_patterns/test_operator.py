@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import LimitExceededError, SkipStrategyError
@@ -114,7 +114,6 @@ def test_pattern_row_by_row(case: PatternCase) -> None:
     st.sampled_from([*sorted(WAYS), "cut"]),
     st.integers(1, 8),
 )
-@settings(max_examples=100)
 def test_stream_and_table_agree(
     pattern: Any, conditions: list[str], rows: list[Row], skip: str, output: str, within: str, way: str, cut: int
 ) -> None:
@@ -151,7 +150,6 @@ def table_of(rows: list[Row]) -> pa.Table:
     st.integers(1, 3),
     st.integers(1, 8),
 )
-@settings(max_examples=60)
 def test_limit_does_not_depend_on_cuts(
     pattern: Any, conditions: list[str], rows: list[Row], skip: str, output: str, within: str, limit: int, cut: int
 ) -> None:
