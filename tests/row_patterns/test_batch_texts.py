@@ -8,7 +8,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from asterism.row_patterns import batch
+from asterism.row_patterns import batch, match_search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from tests.kit import Golden, Provocation
@@ -24,7 +24,8 @@ def matched(text: str) -> Callable[[], object]:
 
 def limited(text: str, limit: str, value: int) -> Callable[[], object]:
     def run() -> object:
-        with mock.patch.object(batch, limit, value):
+        module, name = (match_search, limit.split(".")[1]) if "." in limit else (batch, limit)
+        with mock.patch.object(module, name, value), mock.patch.object(match_search, "AT_FIRST", 1):
             return matched(text)()
 
     return run
@@ -43,6 +44,14 @@ TEXTS: dict[str, Provocation] = {
     "partition_too_large": limited(f"{ORDER} PATTERN (A B)", "MAX_TABLE", 20),
     "running_aggregates_too_long": limited(
         f"{ORDER} MEASURES SUM(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 6
+    ),
+    "too_many_steps": limited(
+        f"{ORDER} PATTERN ((A | B)+ C) DEFINE A AS c = 'b', C AS SUM(v) = 100 AND FIRST(v) = 0",
+        "match_search.MAX_STEPS",
+        20,
+    ),
+    "match_too_long_for_the_search": limited(
+        f"{ORDER} PATTERN (A+) DEFINE A AS SUM(v) < 100", "match_search.MAX_WORKSPACE", 100
     ),
     "too_many_edges": matched(f"{ORDER} PATTERN ({'A? ' * 2000} B)"),
 }

@@ -299,14 +299,19 @@ def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRow
     return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
 
 
-def _step_error(clause: CheckedClause, ordered: OrderedRows, partition: int, row: int) -> LimitExceededError:
-    begin = int(ordered.offsets[partition])
-    where = f"The match would begin at row {row - begin + 1:,} of its partition."
-    key = _shown_keys(clause, ordered, row)
+def _step_error(
+    clause: CheckedClause, ordered: OrderedRows, partition: int, row: int, steps: int
+) -> LimitExceededError:
+    from asterism.row_patterns import search_kernels as k
+
+    place = row - int(ordered.offsets[partition]) + 1
+    limits = f"limit {match_search.MAX_STEPS:,}, and {k.USUAL_STEPS:,} on average"
+    where = f"The search for a match that begins at row {place:,} of the partition: {steps:,} steps ({limits})."
+    key = _shown_keys(clause, ordered, row, order=True)
     return LimitExceededError(
-        f"the search for a match takes more than {match_search.MAX_STEPS:,} steps, because conditions depend on the match so far",
-        f"Partition: {key}\n{where}" if key else where,
-        "WITHIN, quantifiers with an upper limit, or conditions with PREV instead of LAST and FIRST",
+        "the search for matches takes too many steps, because conditions depend on the match so far",
+        f"{where}\nThat row: {key}" if key else where,
+        "WITHIN, quantifiers with an upper limit, or PREV instead of LAST and FIRST in conditions",
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 20_000_000
 """Of the search for one match: edges tried and operations of conditions."""
-ASKED = 2_000  # steps that a condition counts which is computed outside of the kernel
+ASKED = 2_000  # steps that a condition counts which is computed outside of the kernel, beside one for each row of the match
 MAX_WORKSPACE = 2**30  # bytes
 MEMORY = 2**26  # bytes for failures
 AT_FIRST = 1024  # rows of a match
@@ -42,11 +42,11 @@ class SearchedPattern:
 class SearchCallbacks:
     """
     :ivar decide: computes the condition of the last row of a path
-    :ivar too_many_steps: makes the error for a search in a partition that begins at a row
+    :ivar too_many_steps: makes the error for a search: gets the partition, the row where it begins, and the steps
     """
 
     decide: Callable[[Path], bool]
-    too_many_steps: Callable[[int, int], LimitExceededError]
+    too_many_steps: Callable[[int, int, int], LimitExceededError]
 
 
 class MatchSearch:
@@ -136,7 +136,8 @@ class MatchSearch:
             work, at = self._work, self._work.position
             position[0] = partition = int(at[k.AT_PARTITION])
             if status == k.TOO_MANY_STEPS:
-                raise self._callbacks.too_many_steps(partition, int(self._rows.offsets[partition] + at[k.AT_ROW]))
+                row = int(self._rows.offsets[partition] + at[k.AT_ROW])
+                raise self._callbacks.too_many_steps(partition, row, int(at[k.STEPS]))
             matches, labels = work.matches[: at[k.FOUND]].copy(), work.labels[: at[k.USED]].copy()
             yield status, matches, labels, work.unmatched.copy()
             at[k.FOUND] = at[k.USED] = 0
@@ -151,7 +152,7 @@ class MatchSearch:
         states = self._work.frames[1 : position[k.DEPTH] + 2, 0].copy()
         holds = self._callbacks.decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
         position[k.ANSWER] = k.HOLDS if holds else k.FAILS
-        position[k.STEPS] += ASKED
+        position[k.STEPS] += ASKED + len(states)
 
     def _make_room(self) -> None:
         """Make room for longer matches."""

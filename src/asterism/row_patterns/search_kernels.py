@@ -32,8 +32,8 @@ FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, PASSED, POSITIONS,
-) = range(17)  # fmt: skip
+    ANSWER, BEYOND, PASSED, POSITIONS,
+) = range(18)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -53,6 +53,10 @@ R_GROUP, R_FUNCTION, R_SLOT = range(3)
 R_SUM, R_SUM_OF_DOUBLES, R_SMALLEST, R_LARGEST, R_COUNT = range(5)
 # What failures depend on: (kind, group or register, how many rows after the first or before the last).
 K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
+USUAL_STEPS = 10_000
+"""Of a search, on average; those beyond are limited, too."""
+UNUSUAL_SEARCHES = 10
+"""How many searches may take as many steps as one is allowed to."""
 MEMORY_COLUMNS = 3  # state + 1, row, limit; then what the failure depends on
 
 CONST, NULL, SLOT, AGG, TO_FLOAT, TO_FLOAT_BELOW = (
@@ -137,7 +141,8 @@ class Workspace(NamedTuple):
         matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
         taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
-        matches and labels found, the answer (-1: none), the edge (+ 1) whose row does not satisfy the variable that it must not
+        matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones, the edge (+ 1) whose
+        row does not satisfy the variable that it must not
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -668,7 +673,7 @@ def find_matches(
 
     :param progress: see :func:`asterism.row_patterns.kernels.find_matches`
     :param most: if the matches have more rows together, the search is interrupted
-    :param max_steps: of the search for one match
+    :param max_steps: of the search for one match; those for many matches may take USUAL_STEPS each
     :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; TOO_LONG, likewise;
         MORE: there is more to find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that
         into ANSWER; NO_ROOM: the arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are
@@ -699,6 +704,9 @@ def find_matches(
             outcome = search(pattern, conditions, rows, work, begin, size, future.ended, max_steps)
             if outcome < 0 and outcome != -WAIT:
                 return -outcome
+            position[BEYOND] = max(position[BEYOND] + position[STEPS] - USUAL_STEPS, 0)
+            if position[BEYOND] > UNUSUAL_SEARCHES * max_steps:
+                return TOO_MANY_STEPS
             length = position[DEPTH]
             too_long = position[LONGEST] == 1
             if (
