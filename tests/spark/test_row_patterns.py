@@ -168,6 +168,21 @@ def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
         match_recognize(letters, AB).run({"timed_out": Collect()})
     with pytest.raises(StreamDefinitionError, match="max_rows must be between"):
         match_recognize(letters, AB, max_rows=0)
+    with pytest.raises(StreamDefinitionError, match="there is no dialect 'oracle'\n  Dialects: standard, flink"):
+        sql(f"SELECT * FROM letters MATCH_RECOGNIZE ({AB})", spark, letters=letters, dialect="oracle")  # type: ignore[arg-type]
+
+
+def test_the_dialect_of_flink(spark: SparkSession, letters: DataFrame) -> None:
+    """A greedy loop gives no row back, and the search goes on with the next row."""
+    statement = """
+        SELECT * FROM letters MATCH_RECOGNIZE (
+            ORDER BY n MEASURES array_join(array_agg(c), '') AS word PATTERN (A+ B) DEFINE A AS c IN ('a', 'b'))
+    """
+    found = [
+        [row.word for row in sql(statement, spark, letters=letters, dialect=dialect).collect()]
+        for dialect in ("standard", "flink")
+    ]
+    assert found == [["aabbc", "abab"], ["aabbc", "abbc", "bbc", "bc"]]
 
 
 # ---------------------------------------------------------------------- notebooks and shells

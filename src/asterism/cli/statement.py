@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -12,6 +12,7 @@ from asterism.cli.local_spark import local_spark, temporary_folder
 from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
 from asterism.cli.spark_files import files_to_read, read_batch, read_stream
 from asterism.cli.terminal import Duration, errors_explained, status_line
+from asterism.row_patterns.clause import DialectName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,13 @@ class _TableFile(click.ParamType[tuple[str, Path]]):
     show_default=True,
     help="With --stream: how far a row may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
 )
+@click.option(
+    "--dialect",
+    type=click.Choice(get_args(DialectName)),
+    default="standard",
+    show_default=True,
+    help="flink: statements of Flink SQL with Flink's defaults and answers.",
+)
 @out_option
 @limit_option
 def sql(
@@ -57,6 +65,7 @@ def sql(
     tables: tuple[tuple[str, Path], ...],
     stream: bool,
     max_out_of_orderness: timedelta,
+    dialect: DialectName,
     out: Path | None,
     limit: int,
 ) -> None:
@@ -74,7 +83,8 @@ def sql(
                 batch = read_batch(spark, some)
                 frames[name] = read_stream(spark, some, batch.schema) if stream else batch
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
-                rows = _result(spark, statement, frames, max_out_of_orderness, folder).persist()
+                options = {"max_out_of_orderness": max_out_of_orderness, "dialect": dialect}
+                rows = _result(spark, statement, frames, options, folder).persist()
                 total = rows.count()
             what = f"{total} {'row' if total == 1 else 'rows'}"
             show_or_write(rows, rows, what, out, folder, limit, total=total)
@@ -82,7 +92,7 @@ def sql(
 
 
 def _result(
-    spark: SparkSession, statement: str, frames: dict[str, Any], max_out_of_orderness: timedelta, work: Path
+    spark: SparkSession, statement: str, frames: dict[str, Any], options: dict[str, Any], work: Path
 ) -> DataFrame:
     from asterism.spark.settings import PARTITIONS, settings, stateful_tasks
     from asterism.spark.stateful import DEFAULT_KEY_GROUPS
@@ -90,7 +100,7 @@ def _result(
 
     tasks = str(stateful_tasks(spark, DEFAULT_KEY_GROUPS))
     with settings(spark, {PARTITIONS: tasks}):
-        rows = result_of(statement, spark, max_out_of_orderness=max_out_of_orderness, drain=True, **frames)
+        rows = result_of(statement, spark, drain=True, **options, **frames)
         if not rows.isStreaming:
             return rows
         sink = PartsSink(work / "rows")

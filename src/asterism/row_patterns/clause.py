@@ -13,6 +13,10 @@ import enum
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
+
+from asterism.arguments import shown
+from asterism.errors import StreamDefinitionError
 
 # ---------------------------------------------------------------------------------------------------- patterns
 
@@ -247,11 +251,22 @@ class Definition:
     start: int = field(default=0, compare=False)
 
 
+DialectName = Literal["standard", "flink"]
+
+
 class ClauseDialect(enum.Enum):
     """How a clause is read: as SQL:2016 defines it, or as Flink SQL does."""
 
     STANDARD = "standard"
     FLINK = "flink"
+
+
+def dialect_of(name: DialectName) -> ClauseDialect:
+    """:raises StreamDefinitionError: there is no such dialect"""
+    names = [dialect.value for dialect in ClauseDialect]
+    if not isinstance(name, str) or name not in names:
+        raise StreamDefinitionError(f"there is no dialect {shown(name)}", f"Dialects: {', '.join(names)}")
+    return ClauseDialect(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
 from asterism.row_patterns.batch import match_parts
 from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.clause import Clause, DialectName, dialect_of
 from asterism.row_patterns.operator import (
     LATE_ROWS,
     MATCHES,
@@ -63,6 +64,7 @@ def match_recognize(
     drain: bool = False,
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
+    dialect: DialectName = "standard",
 ) -> RowPatternStream:
     """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
 
@@ -77,6 +79,8 @@ def match_recognize(
     :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more (streaming)
     :param on_limit: the behavior at that limit. "error" fails the query with :class:`~asterism.errors.LimitExceededError`;
         "drop" goes on as if no match began at the first of these rows, and counts this.
+    :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
+        docs/match_recognize_dialects.md
     :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
     :raises StreamDefinitionError: an argument is invalid
 
@@ -88,7 +92,7 @@ def match_recognize(
     check_key_groups(key_groups)
     return RowPatternStream(
         df,
-        clause,
+        read(clause, dialect_of(dialect)),
         max_out_of_orderness=max_out_of_orderness,
         idle_after=idle_after,
         key_groups=key_groups,
@@ -103,7 +107,7 @@ class RowPatternStream:
     def __init__(
         self,
         df: DataFrame,
-        clause: str,
+        clause: Clause,
         *,
         max_out_of_orderness: timedelta,
         idle_after: timedelta | None,
@@ -111,12 +115,11 @@ class RowPatternStream:
         drain: bool,
         options: Mapping[str, Any],
     ) -> None:
-        self.clause = clause
         self.key_groups, self.drain = key_groups, drain
         self.spark: SparkSession = df.sparkSession
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
-        self._checked = check(read(clause), self.schema)
+        self._checked = check(clause, self.schema)
         check_limit(options["max_rows"], options["on_limit"])
         check_pages(options["pages"])
         self.stream = KeyedStream(

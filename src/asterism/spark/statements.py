@@ -20,6 +20,7 @@ from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.parsing import tokenize
 from asterism.matching.operator import OnLimit
+from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.operator import MAX_ROWS
 from asterism.spark.row_patterns import match_recognize
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
@@ -42,6 +43,7 @@ def sql(
     drain: bool = False,
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
+    dialect: DialectName = "standard",
     **tables: DataFrame,
 ) -> DataFrame:
     """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE.
@@ -49,6 +51,7 @@ def sql(
     With a clause over a stream, the result is a streaming DataFrame, which ``writeStream`` starts; the options are those of
     :func:`asterism.match_recognize`, for every clause. Late rows are dropped and counted.
 
+    :param dialect: as for :func:`asterism.match_recognize`, for every clause
     :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names
     :raises ExpressionError: a clause is invalid; with the position in the statement
     :raises StreamDefinitionError: an argument is invalid
@@ -86,6 +89,7 @@ def sql(
                 drain=drain,
                 max_rows=max_rows,
                 on_limit=on_limit,
+                dialect=dialect,
             )
         except ExpressionError as error:
             raise error.moved(text, clause.begin) from None
