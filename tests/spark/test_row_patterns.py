@@ -176,10 +176,10 @@ def test_the_dialect_of_flink(spark: SparkSession, letters: DataFrame) -> None:
     """A greedy loop gives no row back, and the search goes on with the next row."""
     statement = """
         SELECT * FROM letters MATCH_RECOGNIZE (
-            ORDER BY n MEASURES array_join(array_agg(c), '') AS word PATTERN (A+ B) DEFINE A AS c IN ('a', 'b'))
+            ORDER BY n MEASURES array_agg(c) AS letters PATTERN (A+ B) DEFINE A AS c IN ('a', 'b'))
     """
     found = [
-        [row.word for row in sql(statement, spark, letters=letters, dialect=dialect).collect()]
+        ["".join(row.letters) for row in sql(statement, spark, letters=letters, dialect=dialect).collect()]
         for dialect in ("standard", "flink")
     ]
     assert found == [["aabbc", "abab"], ["aabbc", "abbc", "bbc", "bc"]]

@@ -47,7 +47,7 @@ _ELSEWHERE = {
     ),
 }  # fmt: skip
 """Functions of other systems, and what to write instead."""
-_VOCABULARY = frozenset((*AGGREGATES, *_LOGICAL, *_PHYSICAL, *_MODES, *_OF_MATCH, *_ELSEWHERE))
+_VOCABULARY = tuple(dict.fromkeys((*_LOGICAL, *_PHYSICAL, *_OF_MATCH, *AGGREGATES, *_MODES, *_ELSEWHERE)))
 
 
 @dataclass(frozen=True, slots=True)
