@@ -90,9 +90,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     >>> checked.output.field("s").type, checked.conditions["B"].reach
     (DataType(int64), (1, 0))
     """
-    names = _names(clause)
-    _check_size(clause)
-    _check_pattern(clause, names)
+    names = check_names(clause)
     resolver = Resolver(clause, schema, tuple(names))
     partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
     order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
@@ -110,6 +108,18 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     return CheckedClause(
         clause, clause.variables, names, resolver.rows, partition_by, order_by, measures, conditions, within, output
     )
+
+
+def check_names(clause: Clause) -> dict[str, frozenset[str]]:
+    """Check what does not depend on columns: the names of variables and the pattern.
+
+    :returns: the variables and the subsets, each with its variables
+    :raises asterism.errors.ExpressionError: with the position in the text
+    """
+    names = _names(clause)
+    _check_size(clause)
+    _check_pattern(clause)
+    return names
 
 
 def _fail(clause: Clause, problem: str, position: int, hint: str | None = None) -> NoReturn:
@@ -175,7 +185,7 @@ def _check_size(clause: Clause) -> None:
     size(clause.pattern)
 
 
-def _check_pattern(clause: Clause, names: Mapping[str, frozenset[str]]) -> None:
+def _check_pattern(clause: Clause) -> None:
     for node in clause.pattern.walk():
         if isinstance(node, Exclusion) and clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
             problem = "{- -} is not allowed with ALL ROWS PER MATCH WITH UNMATCHED ROWS"

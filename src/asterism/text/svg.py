@@ -65,10 +65,10 @@ class Canvas:
         self.line([(right, top), (right, high), (left, high), (left, top - 6)], BLUE, dashes)
         self.add("path", d=f"M{number_text(left)} {number_text(top)}l-4.5 -8h9z", fill=BLUE)
 
-    def badge(self, x: float, y: float, width: float, text: str) -> None:
+    def badge(self, x: float, y: float, width: float, text: str) -> ET.Element:
         """How often something is repeated."""
         self.rect(x, y, width, 18, rx=9, fill=BLUE)
-        self.text(
+        return self.text(
             x + width / 2, y + 13, text, 11, text_anchor="middle", fill=PAPER, font_weight="bold", font_family=SANS
         )
 
