@@ -27,7 +27,7 @@ from asterism.row_patterns.clause import (
     RowsPerMatch,
     quoted,
 )
-from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions
+from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions, located, parsed
 
 MAX_ELEMENTS = 10_000
 """The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
@@ -120,6 +120,18 @@ def check_names(clause: Clause) -> dict[str, frozenset[str]]:
     _check_size(clause)
     _check_pattern(clause)
     return names
+
+
+def check_syntax(clause: Clause) -> None:
+    """Check the syntax of the expressions of a clause whose columns are not known.
+
+    :raises asterism.errors.ExpressionError: with the position in the text
+    """
+    sources = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
+    sources += [one.expression for one in clause.measures] + [one.condition for one in clause.definitions]
+    for source in sources:
+        with located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+            parsed(source)
 
 
 def _fail(clause: Clause, problem: str, position: int, hint: str | None = None) -> NoReturn:

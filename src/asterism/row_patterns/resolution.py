@@ -205,11 +205,11 @@ class Resolver:
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
         """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
-        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        with located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             return self._key(source, section)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        tree = _parsed(source)
+        tree = parsed(source)
         for node in tree.walk():
             call = call_of(node, source.text, _VOCABULARY)
             if call is not None:
@@ -222,8 +222,8 @@ class Resolver:
     # ------------------------------------------------------------------------------------------------ expressions
 
     def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
-        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
-            holder = exp.Paren(this=_parsed(source))
+        with located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+            holder = exp.Paren(this=parsed(source))
             calls: dict[int, Call] = {}
 
             def is_leaf(node: exp.Expr) -> bool:
@@ -472,7 +472,7 @@ class Resolver:
 
 
 @contextmanager
-def _located(clause: Clause, source: ExpressionText) -> Iterator[None]:
+def located(clause: Clause, source: ExpressionText) -> Iterator[None]:
     """Errors of an expression point into the text of the clause."""
     try:
         yield
@@ -484,7 +484,8 @@ def _fail(problem: str, source: ExpressionText, position: int | None, hint: str 
     raise ExpressionSyntaxError.at(problem, source.text, position, hint)
 
 
-def _parsed(source: ExpressionText) -> exp.Expr:
+def parsed(source: ExpressionText) -> exp.Expr:
+    """The syntax tree of an expression of a clause."""
     tree = parse(source.text, _VOCABULARY, _MODES)
     if isinstance(tree, exp.Alias):
         name = tree.args["alias"]

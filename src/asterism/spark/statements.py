@@ -14,19 +14,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import Token
 
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
-from asterism.expressions.parsing import tokenize
 from asterism.matching.operator import OnLimit
 from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.operator import MAX_ROWS
+from asterism.row_patterns.statements import FoundClause, StatementTokens, word_of
 from asterism.spark.row_patterns import match_recognize
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
-MAX_STATEMENT = 1_000_000  # characters
 MAX_NESTING = 100  # parentheses around a clause
 _CLAUSE = "MATCH_RECOGNIZE"
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
@@ -109,15 +108,6 @@ def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> Da
     return spark.sql(query, None, **used) if used else spark.sql(query.format())
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundClause:
-    """A clause from *begin* to *end* in the text; *keyword* is the index of its first token."""
-
-    keyword: int
-    begin: int
-    end: int
-
-
 @dataclass(slots=True)
 class _Statement:
     """A statement, of which parts have been replaced.
@@ -131,34 +121,20 @@ class _Statement:
     tokens: Sequence[Token]
     opened_by: Sequence[int]
     closed_at: Mapping[int, int]
-    clauses: Sequence[_FoundClause]
+    clauses: Sequence[FoundClause]
     replaced: list[tuple[int, int, str]]
 
     @classmethod
     def read(cls, source: str) -> _Statement:
-        tokens = tokenize(source, "statement", MAX_STATEMENT)
-        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-            tokens.pop()
-        opened_by, closed_at, stack = [], {}, [-1]
-        for at, token in enumerate(tokens):
-            if token.token_type is TokenType.R_PAREN and len(stack) > 1:
-                closed_at[stack.pop()] = at
-            opened_by.append(stack[-1])
-            if token.token_type is TokenType.L_PAREN:
-                stack.append(at)
-        clauses = []
-        for at, token in enumerate(tokens):
-            if _word(token) == _CLAUSE and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
-                if at + 1 not in closed_at:
-                    problem = "the parenthesis after MATCH_RECOGNIZE is not closed"
-                    raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
-                clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
-        return cls(source, tokens, opened_by, closed_at, clauses, [])
+        found = StatementTokens.read(source)
+        return cls(source, found.tokens, found.opened_by, found.closed_at, found.clauses, [])
 
-    def table_before(self, clause: _FoundClause) -> tuple[int, int]:
+    def table_before(self, clause: FoundClause) -> tuple[int, int]:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
         level = self.opened_by[clause.keyword]
-        words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
+        words = [
+            (at, word_of(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level
+        ]
         first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
@@ -203,10 +179,10 @@ class _Statement:
         end_of_level = self.closed_at.get(level, len(self.tokens)) if level >= 0 else len(self.tokens)
         mine = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
         for place, at in enumerate(mine):
-            if _word(self.tokens[at]) != "WITH":
+            if word_of(self.tokens[at]) != "WITH":
                 continue
             rest = mine[place + 1 :]
-            recursive = bool(rest) and _word(self.tokens[rest[0]]) == "RECURSIVE"
+            recursive = bool(rest) and word_of(self.tokens[rest[0]]) == "RECURSIVE"
             rest = rest[recursive:]
             while rest:
                 name = self.tokens[rest[0]]
@@ -219,20 +195,20 @@ class _Statement:
                 close = self.closed_at[rest[body]]
                 yield recursive, name.start, self.tokens[close].end + 1
                 after = rest.index(close) if close in rest else len(rest)
-                if after + 1 >= len(rest) or _word(self.tokens[rest[after + 1]]) != ",":
+                if after + 1 >= len(rest) or word_of(self.tokens[rest[after + 1]]) != ",":
                     break
                 rest = rest[after + 2 :]
             return
 
     def _is_query(self, opening: int) -> bool:
-        return opening + 1 < len(self.tokens) and _word(self.tokens[opening + 1]) in _QUERIES
+        return opening + 1 < len(self.tokens) and word_of(self.tokens[opening + 1]) in _QUERIES
 
     def whole(self, given: Sequence[str]) -> str:
         """The statement with all replacements."""
         if not self.tokens:
             return self.source
         end = self.tokens[-1].end + 1
-        first = _word(self.tokens[0])
+        first = word_of(self.tokens[0])
         if not given:
             return self.text(0, end)
         if first not in _QUERIES:
@@ -242,16 +218,9 @@ class _Statement:
             )
         if first != "WITH":
             return _with(given, self.text(0, end))
-        recursive = _word(self.tokens[1]) == "RECURSIVE"
+        recursive = word_of(self.tokens[1]) == "RECURSIVE"
         begin = self.tokens[1 + recursive].start
         return _with([*given, self.text(begin, end)], "", recursive=recursive)
-
-
-def _word(token: Token) -> str:
-    """A token in upper case; an empty string for quoted names and strings."""
-    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING):
-        return ""
-    return token.text.upper()
 
 
 def _escaped(text: str) -> str:
