@@ -102,7 +102,7 @@ class _Note(_Part):
 
 
 @dataclass(slots=True)
-class _Box(_Part):
+class _VariableBox(_Part):
     """A variable."""
 
     name: str
@@ -110,7 +110,7 @@ class _Box(_Part):
     lines: list[str]
 
     @classmethod
-    def of(cls, clause: Clause, name: str) -> _Box:
+    def of(cls, clause: Clause, name: str) -> _VariableBox:
         condition = condition_of(clause, name)
         lines = ["any row"] if condition is None else wrapped(condition)
         shown = one_line(name, MAX_NAME)
@@ -239,7 +239,7 @@ class _Repeated(_Part):
         canvas.title(shape, quantifier_words(self.node))
 
 
-class _Layout:
+class _PartLayout:
     """Makes the parts. *left* is the number of variables that may still be drawn."""
 
     def __init__(self, clause: Clause) -> None:
@@ -254,7 +254,7 @@ class _Layout:
         match node:
             case Variable(name):
                 self.left -= 1
-                return _Box.of(self.clause, name)
+                return _VariableBox.of(self.clause, name)
             case PartitionStart():
                 return _Note.of("^ start", "only at the first row of the partition", PURPLE, dashes=None)
             case PartitionEnd():
@@ -266,7 +266,7 @@ class _Layout:
                 return _Note.of("( )", "no row")
             case Quantified():
                 inner = self.part(node.of, depth + 1)
-                return _Repeated.of(inner if isinstance(inner, _Box | _Note) else _framed(inner), node)
+                return _Repeated.of(inner if isinstance(inner, _VariableBox | _Note) else _framed(inner), node)
             case Exclusion():
                 return _Frame.of(self.part(node.of, depth + 1), "not in the output", "5 3")
             case Permutation():
@@ -300,7 +300,7 @@ def _variables_in(node: PatternNode) -> int:
 
 def pattern_svg(clause: Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.to_svg`."""
-    canvas, layout = Canvas(), _Layout(clause)
+    canvas, layout = Canvas(), _PartLayout(clause)
     pattern = clause.pattern
     parts = layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)
     rows = _rows(parts)
