@@ -234,13 +234,13 @@ def _search(
         SkipTo.LAST: k.TO_LAST,
     }
     bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
-    times, meant = times_of(clause, ordered), _meant(clause, skip.variable)
+    times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near:
         parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)
     else:
         pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant)
-        asked = SearchCallbacks(partial(_decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
+        asked = SearchCallbacks(partial(decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
         parts = MatchSearch(pattern, bound, ordered.offsets, times, search.limits(clause), asked).run(
             search.progress, position, MATCHED_ROWS
         )
@@ -288,15 +288,21 @@ def _near_matches(
         yield status, matches, labels, unmatched
 
 
-def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
+def decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
     """Whether the last row of a path satisfies its condition."""
+    condition = clause.conditions[automaton.names[automaton.variables[path[3][-1]]]].resolved
+    return bool(mask_of(_over_leaves(condition, leaves_of_path(clause, automaton, ordered, path), 1))[0])
+
+
+def leaves_of_path(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> list[pa.Array]:
+    """The values that the condition of the last row of a path reads, for each leaf one."""
     first, partition, number, states = path
     matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
     found = _FoundMatches(matches, states, np.zeros(0, np.bool_))
     condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
     items = _MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
     leaves = items.leaves([condition], whole=True)
-    return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
+    return [leaves[leaf] for leaf in condition.leaves]
 
 
 def _step_error(
@@ -352,7 +358,7 @@ def _skip_error(clause: CheckedClause, ordered: OrderedRows, match: Ints, absent
     )
 
 
-def _meant(clause: CheckedClause, name: str | None) -> Mask:
+def meant_by(clause: CheckedClause, name: str | None) -> Mask:
     """For each variable, whether a variable or a subset means its rows; all rows without a name."""
     if name is None:
         return np.ones(len(clause.variables), np.bool_)
@@ -421,7 +427,7 @@ class _MatchItems:
             self._found.matches,
             self._found.labels,
             self._items,
-            _meant(self._clause, place.variable),
+            meant_by(self._clause, place.variable),
             self._automaton.variables,
             place.last,
             place.skip,
@@ -478,7 +484,7 @@ class _MatchItems:
         from asterism.row_patterns import kernels as k
 
         calls, matches = self._clause.rows.calls[variable], self._found.matches
-        meant = _meant(self._clause, variable)[self._automaton.variables[self._found.labels]]
+        meant = meant_by(self._clause, variable)[self._automaton.variables[self._found.labels]]
         elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
         if whole:
             at = np.flatnonzero(meant)
