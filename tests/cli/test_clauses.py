@@ -101,3 +101,46 @@ def test_file_without_a_clause(content: str | bytes) -> None:
     assert validated.output.startswith("a.sql:1:1")
     assert len(validated.output) < 1_000
     assert run("explain", "a.sql").exit_code == 2
+
+
+def test_trace() -> None:
+    Path("prices.csv").write_text(
+        "symbol,day,close\nA,2024-01-01,5\nA,2024-01-02,4\nA,2024-01-03,3\nA,2024-01-04,6\nB,2024-01-01,1\n"
+    )
+    options = ("--input", "prices.csv", "--key-column", "symbol", "--key", "A")
+    result = run("trace", "a.sql", *options, a=STATEMENT)
+    assert (
+        result.output
+        == """\
+key symbol='A': 4 rows
+
+row 1  day=2024-01-01  close=5
+  match 1: TOP=[1] DOWN=[2 3]
+  row 4 as DOWN: close < PREV(close) is false (close=6, PREV(close)=3)
+
+rows 2 3: skipped after match 1 (SKIP PAST LAST ROW)
+
+row 4  day=2024-01-04  close=6
+  no match: TOP=[4]
+  no more rows: the next one could have been DOWN
+
+1 match
+closest to another match: TOP=[4];
+  no more rows: the next one could have been DOWN
+"""
+    )
+    limited = run("trace", "a.sql", *options, "--limit", "1", "--only-dropped")
+    assert "... and 1 more row\n" in limited.output
+    assert "skipped" not in limited.output
+    flink = run("trace", "a.sql", *options, "--semantics", "flink")
+    assert "row 2  day=2024-01-02" in flink.output
+
+
+def test_wrong_options_of_trace() -> None:
+    Path("prices.csv").write_text("symbol,day,close\nA,2024-01-01,5\nB,2024-01-01,1\n")
+    several = run("trace", "a.sql", "--input", "prices.csv", a=CLAUSE)
+    assert (several.exit_code, several.output.splitlines()[0]) == (2, "Error: the rows are of 2 partitions")
+    for option in (("--order-by", "close"), ("--max-out-of-orderness", "5s"), ("--no-drain",)):
+        wrong = run("trace", "a.sql", "--input", "prices.csv", *option)
+        assert wrong.exit_code == 2
+        assert f"{option[0]} is for patterns in JSON" in wrong.output

@@ -138,13 +138,14 @@ def _lines_of(start: TracedStart) -> Iterator[str]:
     else:
         yield f"no match: {took}" if took else "no match"
     yield from _last_lines(start)
-    others = [one for one in start.tried if one.row < start.reached and one.why is Obstacle.CONDITION]
-    rows_of: dict[str, list[int]] = {}
-    for one in others:
-        rows_of.setdefault(one.variable, []).append(one.row)
-    for variable, rows in rows_of.items():
-        what = f"row {rows[0]}" if len(set(rows)) == 1 else f"rows {numbers(sorted(set(rows)))}"
-        yield f"also tried: {what} as {name_text(variable)}"
+    others: dict[tuple[str, Obstacle], set[int]] = {}
+    for one in start.tried:
+        if one.row < start.reached and one.why in (Obstacle.CONDITION, Obstacle.GREEDY):
+            others.setdefault((one.variable, one.why), set()).add(one.row)
+    for (variable, why), rows in others.items():
+        what = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))} as {name_text(variable)}"
+        reason = ", but the condition of the greedy loop before is true" if why is Obstacle.GREEDY else ""
+        yield f"also tried: {what}{reason}"
 
 
 def _last_lines(start: TracedStart) -> Iterator[str]:
@@ -169,7 +170,7 @@ def _obstacle_text(tried: TriedRow, names: str) -> str:
         case Obstacle.WITHIN:
             return f"row {tried.row} is too late for {names} (WITHIN)"
         case Obstacle.GREEDY:
-            return f"row {tried.row} cannot be {names}: it satisfies the condition of the greedy loop before"
+            return f"row {tried.row} as {names}: the condition of the greedy loop before is true"
         case Obstacle.NOT_AT_START:
             return f"row {tried.row} is not the first row of the partition (^)"
     return f"row {tried.row} follows, so this is not the end of the partition ($)"
