@@ -229,6 +229,13 @@ class RowPatternOperator(KeyGroupOperator):
         rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
         return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
 
+    def waiting_rows(self, value: bytes) -> list[pa.Table]:
+        """For each key in a page of state that waits, the rows from the first one that is not decided."""
+        page = self._page_of(value)
+        begins, starts = offsets_of(page.sizes), page.progress[:, 0]
+        waiting = np.flatnonzero(starts < page.sizes)
+        return [page.rows.slice(int(begins[at] + starts[at]), int(page.sizes[at] - starts[at])) for at in waiting]
+
     def _page_of(self, value: bytes | None) -> _RowPage:
         if value is None:
             nothing = np.zeros((0, len(_PROGRESS)), np.int64)

@@ -99,7 +99,7 @@ class TracedStart:
 
 
 @dataclass(slots=True)
-class _Refusal:
+class _RefusedRow:
     """What is recorded while a search goes on: a row that could not be taken in *state*, after rows in *states*."""
 
     row: int
@@ -146,7 +146,7 @@ class RowSearch:
         """
         start, number = 0, 0
         while start < self._count:
-            refused: list[_Refusal] = []
+            refused: list[_RefusedRow] = []
             try:
                 states = self._match_from(start, number + 1, refused)
                 if states is None:
@@ -167,7 +167,7 @@ class RowSearch:
 
     # ------------------------------------------------------------------------------------------------ one start
 
-    def _match_from(self, start: int, number: int, refused: list[_Refusal]) -> list[int] | None:
+    def _match_from(self, start: int, number: int, refused: list[_RefusedRow]) -> list[int] | None:
         """The states of the rows of the preferred match that begins at *start*."""
         until = start
         within = self._clause.within
@@ -212,9 +212,9 @@ class RowSearch:
         return None
 
     @staticmethod
-    def _refuse(refused: list[_Refusal], row: int, state: int, why: Obstacle, states: Sequence[int]) -> None:
+    def _refuse(refused: list[_RefusedRow], row: int, state: int, why: Obstacle, states: Sequence[int]) -> None:
         if len(refused) < MAX_TRIED or row > refused[-1].row:
-            refused.append(_Refusal(row, state, why, tuple(states)))
+            refused.append(_RefusedRow(row, state, why, tuple(states)))
 
     def _holds(self, start: int, number: int, states: Sequence[int], *, matters: bool) -> bool:
         """Whether the last row of a path satisfies its condition. A condition that fails is not satisfied, unless it matters."""
@@ -252,7 +252,7 @@ class RowSearch:
     # ------------------------------------------------------------------------------------------------ records
 
     def _explained_start(
-        self, start: int, states: Sequence[int] | None, number: int, refused: Sequence[_Refusal]
+        self, start: int, states: Sequence[int] | None, number: int, refused: Sequence[_RefusedRow]
     ) -> TracedStart:
         last = max((one.row for one in refused), default=start)
         most = max((one.states for one in refused), key=len, default=())
