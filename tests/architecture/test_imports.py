@@ -76,6 +76,11 @@ def test_import_asterism_imports_neither_spark_nor_numba() -> None:
     assert run_python(program) == "[]"
 
 
+def test_import_asterism_sets_the_interpreter_of_a_session() -> None:
+    program = "import os; os.environ.pop('PYSPARK_PYTHON', None); import asterism; print(os.environ['PYSPARK_PYTHON'])"
+    assert run_python(program) == sys.executable
+
+
 def test_a_pattern_can_be_matched_without_spark() -> None:
     program = (
         "import sys, pyarrow as pa; from asterism import Pattern; from asterism.matching.operator import CepOperator;"

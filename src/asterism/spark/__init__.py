@@ -1,6 +1,6 @@
 """The Spark host: the only package that imports pyspark.
 
-Importing it makes Spark's Python workers use this interpreter, unless PYSPARK_PYTHON is set, and start faster; both only in a
+Importing it, which ``import asterism`` does, makes Spark's Python workers use this interpreter, unless PYSPARK_PYTHON is set, and start faster; both only in a
 session that is created afterwards.
 """
 
