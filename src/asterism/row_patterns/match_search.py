@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 20_000_000
 """Of the search for one match: edges tried and operations of conditions."""
-ASKED = 2_000  # steps that a condition counts which is computed outside of the kernel, beside one for each row of the match
+ASKED = (
+    2_000  # steps that a condition counts which is computed outside of the kernel, beside one for each row of the match
+)
 MAX_WORKSPACE = 2**30  # bytes
 MEMORY = 2**26  # bytes for failures
 AT_FIRST = 1024  # rows of a match
