@@ -49,8 +49,8 @@ def test_no_edge_is_there_twice(node: PatternNode) -> None:
     made = compiled_pattern(read(f"PATTERN ({node})"))
     for state in range(made.start + 1):
         edges = made.edges[made.first_edge[state] : made.first_edge[state + 1]].tolist()
-        for at, (target, guards) in enumerate(edges):
-            assert not any(other == target and earlier & ~guards == 0 for other, earlier in edges[:at])
+        for at, (target, guards, _) in enumerate(edges):
+            assert not any(other == target and earlier & ~guards == 0 for other, earlier, _ in edges[:at])
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,8 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
         ("SELECT match_recognize(1) FROM letters", ExpressionSyntaxError, "must follow a table"),
         ("SELECT * FROM a JOIN b ON a.x = b.x MATCH_RECOGNIZE (PATTERN (A))", ExpressionSyntaxError, "must follow a table"),
         ("SELECT * FROM letters MATCH_RECOGNIZE (PATTERN (A)", ExpressionSyntaxError, "is not closed"),
+        (f"SELECT * FROM {'(' * 200}letters MATCH_RECOGNIZE ({AB}){')' * 200}", ExpressionSyntaxError,
+         "inside of more than 100 parentheses"),
         (f"CREATE TABLE t AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", StreamDefinitionError, "only to queries"),
     ],
 )  # fmt: skip

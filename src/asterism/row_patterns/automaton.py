@@ -18,6 +18,7 @@ from asterism.row_patterns.clause import (
     Concatenation,
     EmptyPattern,
     Exclusion,
+    NotNext,
     PartitionEnd,
     PartitionStart,
     PatternNode,
@@ -39,7 +40,8 @@ class RowAutomaton:
 
     :ivar variables: for each state but the start, the number of its variable
     :ivar excluded: for each state but the start, whether its row is excluded from the output
-    :ivar edges: rows (target state or ACCEPT, AT_START and AT_END), by state, the preferred first
+    :ivar edges: rows (target state or ACCEPT, AT_START and AT_END, a variable whose condition the next row must not satisfy or
+        -1), by state, the preferred first
     :ivar first_edge: the edges of state *s* are ``first_edge[s]:first_edge[s + 1]``
     """
 
@@ -73,7 +75,8 @@ class RowAutomaton:
                 ("accept" if target == ACCEPT else name(target))
                 + (" at the start" if guards & AT_START else "")
                 + (" at the end" if guards & AT_END else "")
-                for target, guards in edges
+                + (f" unless {self.names[unless]}" if unless >= 0 else "")
+                for target, guards, unless in edges
             ]
             excluded = " (excluded)" if state < self.start and self.excluded[state] else ""
             lines.append(f"{name(state)}{excluded}: {', '.join(words) or 'nothing'}")
@@ -92,10 +95,15 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     rows.reverse()
     state_of = {number: state for state, number in enumerate(rows)}
     takes = [program.instructions[number] for number in rows]
-    edges: list[tuple[int, int]] = []
+    edges: list[tuple[int, int, int]] = []
     first_edge = [0]
     for begin in [*(one.then for one in takes if isinstance(one, _TakeRow)), start]:
-        edges += program.edges(begin, state_of)
+        try:
+            edges += program.edges(begin, state_of)
+        except _TwoConditionsError:
+            problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
+            hint = "a reluctant loop, as in B*?, or the standard's dialect"
+            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
         first_edge.append(len(edges))
         if len(edges) > MAX_EDGES:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
@@ -105,7 +113,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
         clause.variables,
         np.array([one.variable for one in takes if isinstance(one, _TakeRow)], np.int64),
         np.array([one.excluded for one in takes if isinstance(one, _TakeRow)], np.bool_),
-        np.array(edges, np.int64).reshape(-1, 2),
+        np.array(edges, np.int64).reshape(-1, 3),
         np.array(first_edge, np.int64),
     )
 
@@ -134,6 +142,16 @@ class _Anchor:
 
 
 @dataclass(slots=True)
+class _Unless:
+    variable: int
+    then: int
+
+
+class _TwoConditionsError(Exception):
+    """The next row must not satisfy the conditions of two variables."""
+
+
+@dataclass(slots=True)
 class _Accept:
     pass
 
@@ -143,10 +161,10 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     names: Sequence[str]
-    instructions: list[_TakeRow | _Choice | _Anchor | _Accept] = field(default_factory=lambda: [_Accept()])
+    instructions: list[_TakeRow | _Choice | _Anchor | _Unless | _Accept] = field(default_factory=lambda: [_Accept()])
     accept: int = 0
 
-    def add(self, instruction: _TakeRow | _Choice | _Anchor) -> int:
+    def add(self, instruction: _TakeRow | _Choice | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
@@ -161,6 +179,8 @@ class _Program:
                 return self.add(_Anchor(AT_START, then))
             case PartitionEnd():
                 return self.add(_Anchor(AT_END, then))
+            case NotNext():
+                return self.add(_Unless(self.names.index(node.name), then))
             case Concatenation():
                 for part in reversed(node.of):
                     then = self.build(part, then, excluded=excluded)
@@ -216,27 +236,31 @@ class _Program:
             then = self.build(node.of, then, excluded=excluded)
         return then
 
-    def edges(self, begin: int, state_of: dict[int, int]) -> list[tuple[int, int]]:
+    def edges(self, begin: int, state_of: dict[int, int]) -> list[tuple[int, int, int]]:
         """The edges of a state after which the program goes on with instruction *begin*."""
-        found: list[tuple[int, int]] = []
-        seen: dict[int, list[int]] = {}
-        stack = [(begin, 0)]
+        found: list[tuple[int, int, int]] = []
+        seen: dict[int, list[tuple[int, int]]] = {}
+        stack = [(begin, 0, -1)]
         while stack:
-            number, guards = stack.pop()
-            if any(other & ~guards == 0 for other in seen.get(number, ())):
+            number, guards, unless = stack.pop()
+            if any(other & ~guards == 0 and without in (-1, unless) for other, without in seen.get(number, ())):
                 continue  # a preferred way leads here, under no more conditions
-            seen.setdefault(number, []).append(guards)
+            seen.setdefault(number, []).append((guards, unless))
             match self.instructions[number]:
                 case _TakeRow():
-                    found.append((state_of[number], guards))
+                    found.append((state_of[number], guards, unless))
                 case _Accept():
-                    found.append((ACCEPT, guards))
+                    found.append((ACCEPT, guards, -1))
                     if not guards:
                         return found  # what follows is never preferred
                 case _Anchor(guard, then):
-                    stack.append((then, guards | guard))
+                    stack.append((then, guards | guard, unless))
+                case _Unless(variable, then):
+                    if unless not in (-1, variable):
+                        raise _TwoConditionsError
+                    stack.append((then, guards, variable))
                 case _Choice(options):
-                    stack.extend((option, guards) for option in reversed(options))
+                    stack.extend((option, guards, unless) for option in reversed(options))
         return found
 
 

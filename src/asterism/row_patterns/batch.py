@@ -322,8 +322,8 @@ def _too_long(clause: CheckedClause, ordered: OrderedRows, search: Search, parti
     row = int(ordered.offsets[partition] + search.progress[partition, k.NEXT_START])
     place = _shown_keys(clause, ordered, row, order=True)
     return LimitExceededError(
-        f"a match may have more than {search.max_rows:,} rows, and is not decided before (max_rows)",
-        f"The rows from here on: {place}" if place else None,
+        f"more than {search.max_rows:,} rows of a partition wait for the end of a match (max_rows)",
+        f"The first of them: {place}" if place else None,
         "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
     )
 

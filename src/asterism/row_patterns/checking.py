@@ -18,6 +18,7 @@ from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import simplified, takes_no_row
 from asterism.row_patterns.clause import (
     Clause,
+    ClauseDialect,
     Exclusion,
     ExpressionText,
     PatternNode,
@@ -215,7 +216,7 @@ def _within(clause: Clause, source: ExpressionText, time: pa.DataType | None) ->
         _fail(clause, "an interval of months or years has no fixed length", source.start, usage)
     if length <= 0:
         _fail(clause, "the interval of WITHIN must be positive", source.start, usage)
-    return length
+    return length - (clause.dialect is ClauseDialect.FLINK)  # Flink excludes the bound
 
 
 # ---------------------------------------------------------------------------------------------------- the output

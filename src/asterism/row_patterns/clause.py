@@ -72,6 +72,18 @@ class PartitionEnd(PatternNode):
 
 
 @dataclass(frozen=True, slots=True)
+class NotNext(PatternNode):
+    """No row; only if the next row does not satisfy the condition of a variable. There is no syntax for it: patterns in the
+    dialect of Flink have it after each greedy loop.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"<not {quoted(self.name)}>"
+
+
+@dataclass(frozen=True, slots=True)
 class _Several(PatternNode):
     of: tuple[PatternNode, ...]
 
@@ -235,6 +247,13 @@ class Definition:
     start: int = field(default=0, compare=False)
 
 
+class ClauseDialect(enum.Enum):
+    """How a clause is read: as SQL:2016 defines it, or as Flink SQL does."""
+
+    STANDARD = "standard"
+    FLINK = "flink"
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
     """A MATCH_RECOGNIZE clause as it was written. Names of variables and subsets are in upper case unless they were quoted."""
@@ -250,6 +269,7 @@ class Clause:
     within: ExpressionText | None = None
     subsets: tuple[Subset, ...] = ()
     definitions: tuple[Definition, ...] = ()
+    dialect: ClauseDialect = ClauseDialect.STANDARD
 
     @property
     def variables(self) -> tuple[str, ...]:

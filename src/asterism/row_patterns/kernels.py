@@ -31,6 +31,12 @@ def allowed(guards: Any, at: Any, count: Any) -> Any:
 
 
 @compiled
+def blocked(unless: Any, bits: Any, row: Any) -> Any:
+    """Whether *row* must not be taken, because it satisfies the condition of a variable."""
+    return unless >= 0 and bits[row, unless]
+
+
+@compiled
 def fill_ends(
     bits: Any, begin: Any, first: Any, known: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any
 ) -> None:
@@ -48,7 +54,9 @@ def fill_ends(
                     target = edges[edge, 0]
                     end = row + 1
                     if target != ACCEPT:
-                        end = ends[row + 1, target] if row + 1 < known else NOWHERE
+                        if row + 1 == known or blocked(edges[edge, 2], bits, begin + row + 1):
+                            continue
+                        end = ends[row + 1, target]
                     earliest = min(earliest, end)
             ends[row, state] = earliest
 
@@ -65,6 +73,8 @@ def fill_needs(
                 for edge in range(first_edge[state], first_edge[state + 1]):
                     target = edges[edge, 0]
                     if target != ACCEPT and edges[edge, 1] == 0:
+                        if row + 1 < known and blocked(edges[edge, 2], bits, begin + row + 1):
+                            continue
                         last = max(last, row + 1)
                         if row + 1 < known:
                             last = max(last, needs[row + 1, target])
@@ -167,7 +177,9 @@ def find_matches(
                     if row >= frontier and open_end:
                         waits = True
                         break
-                    if row < until and (ends[row, target] <= until or (open_end and needs[row, target] >= frontier)):
+                    if row >= until or blocked(edges[edge, 2], bits, begin + row):
+                        continue
+                    if ends[row, target] <= until or (open_end and needs[row, target] >= frontier):
                         chosen = target
                         break
                 if complete or waits or chosen < 0:

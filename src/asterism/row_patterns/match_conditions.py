@@ -501,19 +501,21 @@ def _with_stages(parts: Sequence[exp.Expr], stage_of: dict[int, str], numbers: s
 
 
 def _variables_behind(automaton: RowAutomaton, depending: Sequence[bool]) -> list[int]:
-    """For each state, which of these variables the states behind it have, as bits."""
+    """For each state, which of these variables the states and edges behind it have, as bits."""
     own = [(1 << variable) if depending[variable] else 0 for variable in automaton.variables.tolist()]
     behind = [0] * len(own)
-    targets = automaton.edges[:, 0].tolist()
+    edges = automaton.edges[:, [0, 2]].tolist()
     first = automaton.first_edge.tolist()
     changed = True
     while changed:
         changed = False
         for state in reversed(range(len(own))):
             found = behind[state]
-            for target in targets[first[state] : first[state + 1]]:
+            for target, unless in edges[first[state] : first[state + 1]]:
                 if target != ACCEPT:
                     found |= own[target] | behind[target]
+                if unless >= 0 and depending[unless]:
+                    found |= 1 << unless
             if found != behind[state]:
                 behind[state], changed = found, True
     return behind

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -26,6 +27,7 @@ from asterism.expressions.parsing import tokenize
 from asterism.row_patterns.clause import (
     Alternation,
     Clause,
+    ClauseDialect,
     Concatenation,
     Definition,
     EmptyPattern,
@@ -45,6 +47,7 @@ from asterism.row_patterns.clause import (
     Subset,
     Variable,
 )
+from asterism.row_patterns.flink_dialect import DEFAULT_SKIP, as_in_flink
 
 MAX_CLAUSE = 50_000  # characters; an expression may have 20,000
 MAX_NESTING = 50  # parentheses in a pattern, as in an expression
@@ -87,16 +90,17 @@ _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _NO_WORDS = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
 
 
-def read(text: str) -> Clause:
+def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
     """Read a clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it.
 
+    :param dialect: see :mod:`asterism.row_patterns.flink_dialect`
     :raises asterism.errors.ExpressionSyntaxError: with the position in the text
 
     >>> clause = read("ORDER BY ts MEASURES last(B.ts) AS until PATTERN (A B+?) DEFINE B AS price > PREV(price)")
     >>> str(clause.pattern), clause.measures[0].expression.text, clause.definitions[0].condition.text
     ('A B+?', 'last(B.ts)', 'price > PREV(price)')
     """
-    return _Reader(text).clause()
+    return _Reader(text).clause(dialect)
 
 
 class _Reader:
@@ -205,7 +209,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------ the clause
 
-    def clause(self) -> Clause:
+    def clause(self, dialect: ClauseDialect) -> Clause:
         if self._accept("MATCH_RECOGNIZE"):
             self._expect("(", "MATCH_RECOGNIZE must be followed by (")
             if self._tokens[-1].token_type is not TokenType.R_PAREN:
@@ -239,7 +243,11 @@ class _Reader:
             found[field] = reader()
         if "pattern" not in found:
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
-        return Clause(self._text, **found)  # type: ignore[arg-type]  # by the table above
+        clause = Clause(self._text, dialect=dialect, **found)  # type: ignore[arg-type]  # by the table above
+        if dialect is ClauseDialect.STANDARD:
+            return clause
+        skip = clause.skip if "skip" in found else DEFAULT_SKIP
+        return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)
 
     def _stray(self, last: str) -> NoReturn:
         """Fail at a token that begins no section."""

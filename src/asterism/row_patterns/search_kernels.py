@@ -32,8 +32,8 @@ FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, BEYOND, POSITIONS,
-) = range(17)  # fmt: skip
+    ANSWER, PASSED, BEYOND, POSITIONS,
+) = range(18)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -141,7 +141,8 @@ class Workspace(NamedTuple):
         matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
         taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
-        matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones
+        matches and labels found, the answer (-1: none), the edge (+ 1) whose row does not satisfy the variable that it must not,
+        the steps of all searches beyond the usual ones
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -552,6 +553,25 @@ def fill_needs(
 
 
 @uncounted
+def tested(
+    conditions: Any, rows: Any, work: Any, variables: Any, state: int, begin: int, size: int, depth: int, absolute: int
+) -> int:
+    """Take a row in a state, and find out whether it satisfies the condition: HOLDS, FAILS, or a status of
+    :func:`find_matches` in negative, after which this is called again.
+    """
+    found: int = work.position[ANSWER]
+    work.position[ANSWER] = -1
+    if found < 0:
+        if depth + 2 >= len(work.frames):
+            return -NO_ROOM
+        take(conditions, rows, work, variables, state, depth, absolute)
+        found = verdict(conditions, rows, work, variables, variables[state], begin, size, depth)
+        if found == UNKNOWN:
+            return -ASK
+    return found
+
+
+@uncounted
 def search(
     pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, ended: bool, max_steps: int
 ) -> int:  # fmt: skip
@@ -580,16 +600,23 @@ def search(
             if row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
                 continue
             frames[depth, 1] = edge
+            unless = edges[edge, 2]
+            if unless >= 0 and rows.bits[begin + row, unless] != FAILS and position[PASSED] != edge + 1:
+                other = 0
+                while variables[other] != unless:
+                    other += 1
+                found = tested(conditions, rows, work, variables, other, begin, size, depth, begin + row)
+                if found < 0:
+                    return found
+                give_back(conditions, work, unless)
+                if found == HOLDS:
+                    continue
+                position[PASSED] = edge + 1
             variable = variables[target]
-            found = position[ANSWER]
-            position[ANSWER] = -1
+            found = tested(conditions, rows, work, variables, target, begin, size, depth, begin + row)
             if found < 0:
-                if depth + 2 >= len(frames):
-                    return -NO_ROOM
-                take(conditions, rows, work, variables, target, depth, begin + row)
-                found = verdict(conditions, rows, work, variables, variable, begin, size, depth)
-                if found == UNKNOWN:
-                    return -ASK
+                return found
+            position[PASSED] = 0
             if found == HOLDS and conditions.remembers[target]:
                 place = make_key(conditions, work, variables, target, begin + row)
                 if place >= 0 and is_known(work, place):

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.errors import StreamDefinitionError
-from asterism.spark.statements import sql
+from asterism.spark.statements import is_session, sql
 
 
 def load(ipython: Any) -> None:
@@ -21,7 +21,7 @@ def load(ipython: Any) -> None:
         """
         variables = ipython.user_ns
         session = variables.get("spark")
-        spark = session if isinstance(session, SparkSession) else SparkSession.getActiveSession()
+        spark = session if is_session(session) else SparkSession.getActiveSession()
         if spark is None:
             raise StreamDefinitionError("there is no Spark session", hint="SparkSession.builder.getOrCreate()")
         name = line.strip()

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.arguments import expect, expect_string, shown
@@ -24,9 +26,10 @@ from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
 MAX_STATEMENT = 1_000_000  # characters
+MAX_NESTING = 100  # parentheses around a clause
 _CLAUSE = "MATCH_RECOGNIZE"
-_BEFORE_A_TABLE = ("FROM", "JOIN", ",", "(", "LATERAL")
-_NO_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT", "SET", "")
+_BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
+_NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
 
 
@@ -55,7 +58,8 @@ def sql(
     """
     hint = 'sql("SELECT * FROM trades MATCH_RECOGNIZE (...)", spark, trades=df)'
     expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
-    expect(StreamDefinitionError, spark, SparkSession, "the second argument must be a SparkSession", hint)
+    if not is_session(spark):
+        raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
     for name, df in tables.items():
         expect(StreamDefinitionError, df, DataFrame, f"the table {name!r:.60} must be a DataFrame", hint)
     if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
@@ -88,6 +92,11 @@ def sql(
         frames[f"matches_{number}"] = result.matches
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
     return _run(spark, statement.whole(given), frames)
+
+
+def is_session(value: Any) -> bool:
+    """Whether this is a Spark session. That of Spark Connect is another class, which cannot be imported without its packages."""
+    return isinstance(value, SparkSession) or (is_remote() and callable(getattr(value, "sql", None)))
 
 
 def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -146,9 +155,9 @@ class _Statement:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
         level = self.opened_by[clause.keyword]
         words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
-        first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE and word != "("), level + 1)
+        first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
         inside = [word for at, word in words if at >= first]
-        if not inside or inside[0] in _NO_TABLE[:-1] or any(word in _NO_TABLE[:-1] for word in inside):
+        if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
             problem = "MATCH_RECOGNIZE must follow a table, a view or a subquery in parentheses"
             hint = "SELECT * FROM trades MATCH_RECOGNIZE (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
@@ -172,6 +181,9 @@ class _Statement:
         path = []
         while opened >= 0:
             path.append(opened)
+            if len(path) > MAX_NESTING:
+                problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
+                raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
         levels += reversed(path)
         recursive, defined = False, list(given)
