@@ -32,7 +32,7 @@ FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, PASSED, BEYOND, POSITIONS,
+    ANSWER, BEYOND, PASSED, POSITIONS,
 ) = range(18)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
@@ -141,8 +141,8 @@ class Workspace(NamedTuple):
         matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
         taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
-        matches and labels found, the answer (-1: none), the edge (+ 1) whose row does not satisfy the variable that it must not,
-        the steps of all searches beyond the usual ones
+        matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones, the edge (+ 1) whose
+        row does not satisfy the variable that it must not
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
