@@ -63,7 +63,7 @@ def ids_of_numbers(seed: Numbers, keys: pa.Array, numbers: Sequence[npt.NDArray[
     for half in range(2):
         values = np.repeat(seed[half], len(keys))
         for column in numbers:
-            values = mixed(values ^ column.view(np.uint64))
+            values = mixed(np.bitwise_xor(values, column.view(np.uint64)))
         ids[:, half] = mixed(values ^ key_hashes)
     return _as_hex(ids.view(np.uint8))
 
