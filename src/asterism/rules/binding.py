@@ -25,7 +25,6 @@ from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
@@ -200,9 +199,13 @@ class ProcessorCompiler:
     def _with_clause(self, processor: PatternProcessor) -> BoundClauseProcessor:
         assert processor.sql is not None
         written = read(processor.sql)
+        for one in written.partition_by:
+            try:
+                self.key_expressions((one.expression.text,))
+            except ExpressionError as error:
+                raise error.moved(written.text, one.expression.start) from None
         key = tuple(one.expression.text for one in written.partition_by)
         selector = key or selector_of(processor, self.keys)
-        self.key_expressions(selector)
         clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), processor.id, processor.version)
         return BoundClauseProcessor(processor, self.schema, selector, number_of(*selector), (), (), True, clause)
 
@@ -212,8 +215,6 @@ class ProcessorCompiler:
         :raises AsterismError: also if the evaluation takes longer than a rule may take
         """
         with tried_before():  # evaluated together below
-            if processor.sql is not None:
-                check(read(processor.sql), self.schema)  # its errors name only columns of the events
             bound = self.compile(processor)
         expressions = [self.key_expressions(bound.selector)[0]]
         if isinstance(bound, BoundPatternProcessor):

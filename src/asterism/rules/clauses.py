@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
-from asterism.errors import ExpressionSyntaxError
+from asterism.errors import ExpressionError, ExpressionSyntaxError, LimitExceededError
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.match_ids import ids_of_numbers, seed_of
 from asterism.matching.operator import EVENTS, PROCESSING_TIME
@@ -105,11 +105,21 @@ class ClauseOfRule:
             order_by=written.order_by or (OrderKey(ExpressionText(quoted_name(time))),),
             measures=(*written.measures, *measures),
         )
-        checked = check(clause, rows)
+        try:
+            checked = check(clause, rows)
+        except ExpressionError:
+            # Messages name columns: only those of the events.
+            known = time in self.schema.names
+            check(replace(written, order_by=clause.order_by) if known else replace(written, within=None), self.schema)
+            raise
+        # For messages: the key has this name in the output.
+        shown = replace(clause, partition_by=(PartitionKey(ExpressionText("key")),))
         types = [measure.type for measure in checked.measures]
         output = [pa.field(one.name, of) for one, of in zip(clause.measures, types, strict=True)]
         events = [] if self.one_row else list(self.schema)
-        return replace(checked, output=pa.schema([*self._fields[:1], *output, *self._fields[1:], *events]))
+        return replace(
+            checked, clause=shown, output=pa.schema([*self._fields[:1], *output, *self._fields[1:], *events])
+        )
 
     @property
     def expressions(self) -> list[Vectorized]:
@@ -147,6 +157,7 @@ class ClauseOfRule:
                 raise
             except Exception as reason:
                 until, error = call.first_failure(until, reason)
+                error = _as_limit_of_rules(error)
         yield from call.results(until) if held is None else held
         return outcome if error is None else Outcome(None, END_OF_TIME, until, error)
 
@@ -247,6 +258,14 @@ def _check_times(written: Clause, time: TimeColumn) -> None:
         problem = "the stream has no event time, so its events are in the order of their arrival"
         start = written.order_by[0].expression.start
         raise ExpressionSyntaxError.at(problem, written.text, start, "leave out ORDER BY")
+
+
+def _as_limit_of_rules(error: Exception) -> Exception:
+    """Rules have one limit, with the name that it has for partial matches."""
+    if not isinstance(error, LimitExceededError) or "max_rows" not in error.message:
+        return error
+    hint = "WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
+    return LimitExceededError(error.message.replace("max_rows", "maxPartialMatches"), error.detail, hint)
 
 
 def _held(results: Generator[pa.Table, None, Outcome]) -> tuple[list[pa.Table] | None, Outcome]:
