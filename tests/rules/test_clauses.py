@@ -171,7 +171,7 @@ def test_a_version_is_replaced_at_its_time(seed: int) -> None:
     rng = random.Random(seed)
     events = some_events(rng)
     old, new = clause("A B"), clause("A (A | B) C")
-    before, after = ([event for event in events if (event[0] < 10) == early] for early in (True, False))
+    before, after = ([event for event in events if ((event[0] or 0) < 10) == early] for early in (True, False))
     driver = Driver(key_groups=rng.choice([1, 3])).batch(sets=[rule("r", 1, old), AB])
     driver.batch(sets=[rule("r", 2, new, timestamp=at(10)), AB])
     for piece in cuts(events, rng):

@@ -41,7 +41,7 @@ ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
 """The event-time column of a stream that is not known."""
 
 
-class Outcome(NamedTuple):
+class ClauseOutcome(NamedTuple):
     """The state after a search, and when it has something to do without new rows; or when it failed, and why."""
 
     state: bytes | None
@@ -140,7 +140,7 @@ class ClauseOfRule:
 
     def search(
         self, state: bytes | None, rows: pa.Table, until: int, horizon: int, *, over: bool
-    ) -> Generator[pa.Table, None, Outcome]:
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
         """Search *rows* and those of *state* up to *horizon*, or to the end of the input if it is *over*. Yields results.
 
         If the search fails, it counts up to the time at which it first fails, wherever the micro-batch ends.
@@ -149,7 +149,7 @@ class ClauseOfRule:
         """
         error = None
         while True:
-            call = _Call(self, state, rows, horizon, over)
+            call = _ClauseCall(self, state, rows, horizon, over)
             try:
                 held, outcome = _held(call.results(until))
                 break
@@ -159,11 +159,11 @@ class ClauseOfRule:
                 until, error = call.first_failure(until, reason)
                 error = _as_limit_of_rules(error)
         yield from call.results(until) if held is None else held
-        return outcome if error is None else Outcome(None, END_OF_TIME, until, error)
+        return outcome if error is None else ClauseOutcome(None, END_OF_TIME, until, error)
 
     def advance(
         self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
-    ) -> Generator[pa.Table, None, Outcome]:
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
         """One call of the operator."""
         store, header = MemoryStore(), GroupHeader.new(b"", 1, 0, 0)
         if state is not None:
@@ -172,7 +172,7 @@ class ClauseOfRule:
         group = Group(store, header, horizon, horizon, before=horizon, over=over)
         for _ in self.operator.advance(group, {EVENTS: rows}, horizon):
             yield from group.taken().values()
-        return Outcome(store.read_page(0), int(header.next_event_times[0]))
+        return ClauseOutcome(store.read_page(0), int(header.next_event_times[0]))
 
     def keys_of(self, found: pa.Table) -> pa.Array:
         """The key texts of results."""
@@ -202,7 +202,7 @@ class ClauseOfRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _ClauseCall:
     """A search that may end earlier."""
 
     clause: ClauseOfRule
@@ -211,7 +211,7 @@ class _Call:
     horizon: int
     over: bool
 
-    def results(self, until: int) -> Generator[pa.Table, None, Outcome]:
+    def results(self, until: int) -> Generator[pa.Table, None, ClauseOutcome]:
         if until > self.horizon or until == END_OF_TIME:
             return (yield from self.clause.advance(self.state, self.rows, self.horizon, over=self.over))
         rows = self.rows.filter(pc.less(self.rows.column(TIME), until))
@@ -268,7 +268,7 @@ def _as_limit_of_rules(error: Exception) -> Exception:
     return LimitExceededError(error.message.replace("max_rows", "maxPartialMatches"), error.detail, hint)
 
 
-def _held(results: Generator[pa.Table, None, Outcome]) -> tuple[list[pa.Table] | None, Outcome]:
+def _held(results: Generator[pa.Table, None, ClauseOutcome]) -> tuple[list[pa.Table] | None, ClauseOutcome]:
     """The results, unless they are too many, and the outcome."""
     held: list[pa.Table] | None = []
     rows = 0

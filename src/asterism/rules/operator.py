@@ -42,7 +42,7 @@ from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
-from asterism.rules.clauses import Outcome
+from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.replication import (
@@ -372,7 +372,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 try:
                     found = next(search)
                 except StopIteration as end:
-                    outcome: Outcome = end.value
+                    outcome: ClauseOutcome = end.value
                     break
                 made = self._rows_of_clause(bound, found)
                 self._emit(group, [(MATCHES, made, {entry.processor.id: made.num_rows})])
