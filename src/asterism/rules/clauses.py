@@ -112,8 +112,9 @@ class ClauseOfRule:
             known = time in self.schema.names
             check(replace(written, order_by=clause.order_by) if known else replace(written, within=None), self.schema)
             raise
-        # For messages: the key has this name in the output.
-        shown = replace(clause, partition_by=(PartitionKey(ExpressionText("key")),))
+        # For messages, which show the key as it is in the output.
+        key = PartitionKey(ExpressionText("key"))
+        shown = replace(clause, partition_by=(key,), order_by=written.order_by or (OrderKey(ExpressionText(time)),))
         types = [measure.type for measure in checked.measures]
         output = [pa.field(one.name, of) for one, of in zip(clause.measures, types, strict=True)]
         events = [] if self.one_row else list(self.schema)
