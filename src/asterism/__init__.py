@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
     from asterism.spark.operators import OperatorStream, connect
     from asterism.spark.patterns import CEP, PatternStream
+    from asterism.spark.row_patterns import RowPatternStream, match_recognize
     from asterism.spark.rules import PatternProcessorStream
+    from asterism.spark.statements import sql
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
     from asterism.windows.drawing import draw
@@ -120,6 +122,7 @@ __all__ = [
     "PurgingTrigger",
     "ReducingState",
     "RefusedProcessor",
+    "RowPatternStream",
     "Semantics",
     "SessionWindows",
     "Side",
@@ -140,9 +143,11 @@ __all__ = [
     "WithinType",
     "connect",
     "draw",
+    "match_recognize",
     "multi_broadcast_join",
     "never",
     "pattern_json_schema",
+    "sql",
     "window",
 ]
 
@@ -167,6 +172,8 @@ _LATE = {
     "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],
     "spark.patterns": ["CEP", "PatternStream"],
+    "spark.row_patterns": ["RowPatternStream", "match_recognize"],
+    "spark.statements": ["sql"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
@@ -207,3 +214,8 @@ def __getattr__(name: str) -> Value:
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Value) -> None:
+    """``%load_ext asterism`` in a notebook: the cell magic ``%%asterism``, see docs/match_recognize.md."""
+    import_module("asterism.spark.notebooks").load(ipython)

@@ -25,7 +25,8 @@ MAY_MEET_SPARK = {"spark", "conformance", "cli"}
 HEAVY = {"pyspark", "numba", "matplotlib"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
-    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "columns.compiled", "columns.hashing",
+    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "row_patterns.search_kernels",
+    "columns.compiled", "columns.hashing",
 }  # fmt: skip
 
 FILES = {

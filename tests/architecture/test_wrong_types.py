@@ -469,8 +469,8 @@ ELSEWHERE = {
         "TriggerResult",
     },
     "on Spark: tests/spark/test_wrong_types.py": {
-        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream", "Side",
-        "WindowedStream", "connect", "multi_broadcast_join", "window",
+        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
+        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "sql", "window",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",

@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import dynamic, rules, windows
 from benchmarks.workloads import TIME, WORKLOADS
 from tests.cluster.processes import SETTINGS
 from tests.end_to_end.victim import CALL, arm, holding
 
 FILES_AT_ONCE = 8
+KEY_GROUPS = 8
+"""Of the windows. The patterns and rules have the default, 32."""
 
 
 def session(master: str) -> SparkSession:
@@ -59,7 +60,7 @@ def run(spark: SparkSession, name: str, files: Path, folder: Path, killed_in: in
         else:
             cents = F.round(F.col("amount") * 100).cast("bigint").alias("cents")
             events = events.select(F.col("user_id").alias(windows.KEY), TIME, cents)
-            find = partial(windows.asterism, *windows.WINDOWS[name], timedelta(0), DEFAULT_KEY_GROUPS, None)
+            find = partial(windows.asterism, *windows.WINDOWS[name], timedelta(0), KEY_GROUPS, None)
             find(events, sinks, checkpoint)
 
 

@@ -23,6 +23,7 @@ from asterism.spark.rules import PatternProcessorStream
 from tests.spark.streams import ABSENCE, FUNNEL, STRICT, events, stream_of, write_files
 
 EVENTS = 600
+KEY_GROUPS = 4
 AGGREGATES = ["sum(price) AS total", "count(*) AS n"]
 OUTPUTS = {
     "pattern": ("matches", "timed_out", "late"),
@@ -36,18 +37,22 @@ OUTPUTS = {
 def rules_of(stream: KeyedStream, file: Path) -> PatternProcessorStream:
     rules = [PatternProcessor("funnel", 1, FUNNEL), PatternProcessor("strict", 1, STRICT, key=("kind",))]
     file.write_text(json.dumps([rule.to_dict() for rule in rules]))
-    return CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(file))
+    return CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(file), key_groups=KEY_GROUPS)
 
 
 def windows_of(stream: KeyedStream) -> WindowedStream:
     trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
-    return window(stream, TumblingWindows.of(timedelta(seconds=30)), trigger=trigger)
+    return window(stream, TumblingWindows.of(timedelta(seconds=30)), trigger=trigger, key_groups=KEY_GROUPS)
 
 
 def composed_of(stream: KeyedStream) -> WindowedStream:
     """Windows over the matches of a pattern."""
-    matches = CEP.pattern(stream, FUNNEL).select("match_time", "LAST(b.price) AS price")
-    return window(KeyedStream(matches, key="user", time="match_time"), TumblingWindows.of(timedelta(minutes=1)))
+    matches = CEP.pattern(stream, FUNNEL, key_groups=KEY_GROUPS).select("match_time", "LAST(b.price) AS price")
+    return window(
+        KeyedStream(matches, key="user", time="match_time"),
+        TumblingWindows.of(timedelta(minutes=1)),
+        key_groups=KEY_GROUPS,
+    )
 
 
 def sinks(folder: Path, outputs: Sequence[str]) -> dict[str, Sink]:
@@ -73,7 +78,7 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
         write_files(table.slice(number * size, size), folder / "in", [size // 2], first=2 * number)
         stream = stream_of(spark, folder / "in")
         found: Any = {
-            "pattern": lambda stream=stream: CEP.pattern(stream, FUNNEL),
+            "pattern": lambda stream=stream: CEP.pattern(stream, FUNNEL, key_groups=KEY_GROUPS),
             "rules": lambda stream=stream: rules_of(stream, folder / "rules.json"),
             "windows": lambda stream=stream: windows_of(stream),
             "composed": lambda stream=stream: composed_of(stream),
@@ -84,7 +89,7 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
 
 def another_query(spark: SparkSession, folder: Path) -> None:
     """It is started from the checkpoint of the pattern."""
-    stream = CEP.pattern(stream_of(spark, folder / "in"), ABSENCE)
+    stream = CEP.pattern(stream_of(spark, folder / "in"), ABSENCE, key_groups=KEY_GROUPS)
     stream.run(sinks(folder / "other", ["matches"]), checkpoint=str(folder / "checkpoint"))
 
 

@@ -13,7 +13,7 @@ from tests.cluster.runs import answer, data_of, expected, run
 
 pytestmark = pytest.mark.timeout(900)
 SIZE = "XS"
-NAMES = ["W1", "W6_1", "tumbling_1"]
+NAMES = ["W1", "W6_1", "tumbling"]
 
 
 @pytest.fixture(scope="module")

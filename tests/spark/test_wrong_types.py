@@ -26,7 +26,9 @@ from asterism import (
     StreamOperator,
     TumblingWindows,
     connect,
+    match_recognize,
     multi_broadcast_join,
+    sql,
     window,
 )
 from asterism.errors import AsterismError, PatternWarning
@@ -72,6 +74,7 @@ def side(spark: SparkSession, **options: Any) -> Side:
     return Side(**{"df": frame(spark).withColumnRenamed("kind", "sort"), "on": "user", "select": ["sort"]} | options)
 
 
+RISE = "ORDER BY ts MEASURES A.ts AS t PATTERN (A B+) DEFINE B AS kind > PREV(kind)"
 CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "KeyedStream": (keyed, ["df", "key", "time", "max_out_of_orderness", "idle_after"]),
     "CEP.pattern": (
@@ -95,6 +98,20 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "run": (
         lambda spark, **wrong: found(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "select", "trigger", "name"],
+    ),
+    "match_recognize": (
+        lambda spark, **wrong: match_recognize(**{"df": frame(spark), "clause": RISE} | wrong),
+        ["df", "clause", "max_out_of_orderness", "idle_after", "key_groups", "pages", "drain", "max_rows", "on_limit"],
+    ),
+    "match_recognize, run": (
+        lambda spark, **wrong: match_recognize(frame(spark), RISE).run(**{"sinks": {}} | wrong),
+        ["sinks", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "sql": (
+        lambda spark, **wrong: sql(
+            **{"text": f"SELECT * FROM rows MATCH_RECOGNIZE ({RISE})", "spark": spark, "rows": frame(spark)} | wrong
+        ),
+        ["rows", "max_out_of_orderness", "key_groups", "drain", "max_rows", "on_limit"],
     ),
     "BroadcastStream": (
         lambda spark, **wrong: BroadcastStream(**{"df": frame(spark), "time": "ts"} | wrong),
@@ -155,6 +172,7 @@ def test_a_column_is_no_option(spark: SparkSession) -> None:
         lambda: CEP.pattern_processors(keyed(spark), discovered, on_limit=column),
         lambda: CEP.pattern_processors(keyed(spark), discovered, on_error=column),
         lambda: CEP.pattern_processors(keyed(spark), discovered, functions=column),
+        lambda: match_recognize(frame(spark), RISE, on_limit=column),
         lambda: side(spark, how=column),
     ]
     for call in calls:

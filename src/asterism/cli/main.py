@@ -1,4 +1,5 @@
-"""The command ``asterism``: runs the conformance corpus, matches patterns in files, validates and explains patterns.
+"""The command ``asterism``: runs the conformance corpus, matches patterns in files, runs statements with
+MATCH_RECOGNIZE, validates and explains patterns.
 
 Exit status: 0 for success; 1 if a case fails or a pattern is invalid; 2 if the command cannot be executed, with the reason on
 stderr.
@@ -12,6 +13,7 @@ from asterism.cli.conformance import conformance
 from asterism.cli.explain import explain
 from asterism.cli.match import match
 from asterism.cli.rules import rules
+from asterism.cli.statement import sql
 from asterism.cli.trace import trace
 from asterism.cli.validate import validate
 
@@ -22,5 +24,5 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (conformance, match, validate, explain, trace, rules):
+for command in (conformance, match, sql, validate, explain, trace, rules):
     main.add_command(command)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.spark_files import Files, files_to_read, read_batch, with_event_time
+from asterism.cli.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
@@ -28,6 +28,7 @@ from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from asterism.spark.patterns import PatternStream
 
@@ -46,6 +47,17 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     if value is not None and not value.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {value.absolute().parent}", ctx, param)
     return value
+
+
+out_option = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_out_file,
+    help="Write the rows to this .csv, .jsonl or .parquet file instead of printing them.",
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="The maximum number of rows to show."
+)
 
 
 @click.command()
@@ -92,15 +104,8 @@ def _out_file(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     type=click.IntRange(min=1),
     help="With --stream, the number of files in a micro-batch. Default: all.",
 )
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_out_file,
-    help="Write the rows to this .csv, .jsonl or .parquet file instead of printing them.",
-)
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="The maximum number of rows to show."
-)
+@out_option
+@limit_option
 def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
     """Match a pattern in files of events.
 
@@ -119,13 +124,9 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
                 total = rows.count()
             one, many = COUNTED[output]
             what = f"{total} {one if total == 1 else many}"
-            if out is not None:
-                _write(rows, out, folder)
-                click.echo(f"{what} written to {out}")
-            else:
-                # Match ids are not shown on a terminal; they can be selected, or written to a file.
-                _show(rows if job.measures else rows.drop("match_id"), limit, job.keys)
-                click.echo(f"{what}" + (f", the first {limit} are shown" if total > limit else ""))
+            # Match ids are not shown on a terminal; they can be selected, or written to a file.
+            shown_rows = rows if job.measures else rows.drop("match_id")
+            show_or_write(rows, shown_rows, what, out, folder, limit, hidden=job.keys, total=total)
             rows.unpersist()
 
 
@@ -170,28 +171,57 @@ class MatchJob:
     def _read(self, spark: SparkSession) -> DataFrame:
         files = self.files
         batch = read_batch(spark, files)
-        if not self.stream:
-            return batch
-        reader = spark.readStream.format(files.format).options(**files.options).schema(batch.schema)
-        if self.files_per_batch is not None:
-            reader = reader.option("maxFilesPerTrigger", self.files_per_batch)
-        return reader.load(files.glob)
+        return read_stream(spark, files, batch.schema, self.files_per_batch) if self.stream else batch
 
     def _run_stream(self, spark: SparkSession, found: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
-        parts = work / "rows"
-        parts.mkdir()
-
-        def sink(df: DataFrame, batch_id: int) -> None:
-            df.write.mode("overwrite").parquet(str(parts / str(batch_id)))
-
+        sink = PartsSink(work / "rows")
         select = {self.output: self.measures} if self.measures else None
         found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
-        written = [str(part) for part in sorted(parts.iterdir())]
+        return sink.read(spark, rows.schema)
+
+
+class PartsSink:
+    """A sink that writes micro-batches into a folder, and reads them again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        df.write.mode("overwrite").parquet(str(self._folder / str(batch_id)))
+
+    def read(self, spark: SparkSession, schema: StructType) -> DataFrame:
+        written = [str(part) for part in sorted(self._folder.iterdir())]
         # A run that continues from a checkpoint may have no new data.
-        return spark.read.schema(rows.schema).parquet(*written) if written else spark.createDataFrame([], rows.schema)
+        return spark.read.schema(schema).parquet(*written) if written else spark.createDataFrame([], schema)
 
 
 # ---------------------------------------------------------------------- rows for people and files
+
+
+def show_or_write(
+    rows: DataFrame,
+    shown_rows: DataFrame,
+    what: str,
+    out: Path | None,
+    work: Path,
+    limit: int,
+    *,
+    total: int,
+    hidden: Sequence[str] = (),
+) -> None:
+    """Write the *rows* to a file, or show the first of *shown_rows*; then say how many there are.
+
+    :param what: the number of rows in words
+    :param work: a folder for temporary files
+    :param hidden: the columns of events that are not shown
+    """
+    if out is not None:
+        _write(rows, out, work)
+        click.echo(f"{what} written to {out}")
+    else:
+        _show(shown_rows, limit, hidden)
+        click.echo(what + (f", the first {limit} are shown" if total > limit else ""))
 
 
 def _write(rows: DataFrame, out: Path, work: Path) -> None:

@@ -12,6 +12,7 @@ from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 READ_OPTIONS = {"csv": {"header": "true", "inferSchema": "true"}, "json": {}, "parquet": {}}
@@ -41,6 +42,13 @@ def _escaped(name: str) -> str:
 
 def read_batch(spark: SparkSession, files: Files) -> DataFrame:
     return spark.read.format(files.format).options(**files.options).load(files.glob)
+
+
+def read_stream(spark: SparkSession, files: Files, schema: StructType, files_per_batch: int | None = None) -> DataFrame:
+    reader = spark.readStream.format(files.format).options(**files.options).schema(schema)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.load(files.glob)
 
 
 def with_event_time(df: DataFrame, column: str | None) -> DataFrame:

@@ -273,8 +273,8 @@ class _Emitter:
         constant = self.constant(value)
         if constant is not None:
             return lambda: [self.push(constant[0])]
-        held = _held(value)
-        return lambda: [_op(Op.SLOT, self.programs.slot(held, self.text))]
+        stored = held(value)
+        return lambda: [_op(Op.SLOT, self.programs.slot(stored, self.text))]
 
     def constant(self, value: Sql) -> tuple[Any] | None:
         """The stack representation of a value that does not depend on events; None if it does."""
@@ -308,7 +308,7 @@ class _Emitter:
                 self.text,
                 hint="write them as plain numbers",
             )
-        found = self.vectorized.constant(_held(value))
+        found = self.vectorized.constant(held(value))
         if pa.types.is_timestamp(found.type):
             return found.cast(pa.int64()).as_py()
         return found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py()
@@ -354,11 +354,11 @@ class _Emitter:
 
     def aggregate(self, func: Func, stage: str, content: Sql | None, offset: int = 0) -> Code:
         number = self.programs.scope.stages.index(stage)
-        held = None if content is None else _held(content)
+        stored = None if content is None else held(content)
         floating = content is not None and content.type in FLOATS and func is not Func.COUNT
 
         def code() -> list[Instruction]:
-            slot = -1 if held is None else self.programs.slot(held, self.text)
+            slot = -1 if stored is None else self.programs.slot(stored, self.text)
             return [(int(Op.AGG), offset, int(func), number, slot, int(floating))]
 
         return code
@@ -656,7 +656,7 @@ class _Emitter:
             word = "ABS" if operation is Op.ABS else "-"
             raise UnsupportedError(f"{word} of {name_of(value.type)} is not supported over events of a stage")
         code = self.code(operand)
-        return lambda: [*code(), _typed(operation, value.type)]
+        return lambda: [*code(), _calculation(operation, value.type)]
 
     def divide(self, a: Sql, b: Sql, *, failing: bool) -> Code:
         dividend, divisor = self.both(a, b)
@@ -697,7 +697,7 @@ class _Emitter:
         elif is_temporal(kind) and b.type in INTERVALS:
             return self.shifted(operation, a, b)
         left, right = self.both(a, b)
-        ends = [_typed(operation, kind)]
+        ends = [_calculation(operation, kind)]
         if a.type == b.type == DATE:
             ends += [_op(Op.CONST, _DAY), _op(Op.MUL)]
         return lambda: [*left(), *right(), *ends]
@@ -720,6 +720,12 @@ class _Emitter:
 
 def _typed(operation: Op, data_type: pa.DataType) -> Instruction:
     return _op(_ON_DOUBLES.get(operation, operation) if data_type in FLOATS else operation)
+
+
+def _calculation(operation: Op, data_type: pa.DataType) -> Instruction:
+    """With the number of bits of an integer result, which has 64 bits on the stack whatever its type."""
+    bits = data_type.bit_width if data_type in INTEGERS else 0
+    return (*_typed(operation, data_type)[:2], bits, 0, 0, 0)
 
 
 def _not(code: Code) -> Code:
@@ -783,7 +789,7 @@ def _sortable(number: int) -> str:
 _OTHER_WAY_ROUND = str.maketrans("0123456789", "9876543210")
 
 
-def _held(value: Sql) -> Sql:
+def held(value: Sql) -> Sql:
     """The value in a type that fits on the stack."""
     kind = value.type
     if kind in INTERVALS:

@@ -114,7 +114,8 @@ class Programs:
     vectorized: Vectorized
     ops: list[Instruction] = field(default_factory=list)
     """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, whether the slot is floating; for
-    IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows)
+    IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows;
+    for calculations: -, the number of bits of the type of an integer result)
     """
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -80,33 +80,42 @@ class Linked:
     def values(self, pool: pa.Table, rows: Ints) -> tuple[Tables, Ints]:
         """The values of the slots at *rows* of *pool*, in the layout of the kernel, and the matching tables."""
         computed = self.computed.evaluate(pool.rename_columns(self.schema.names)) if self.computed.texts else []
-        values = np.zeros((len(rows), max(2 * len(self._slots), 1)), np.int64)
-        texts: dict[int, pa.Array] = {}
-        for name, slot in self._slots.items():
-            column = computed[int(name)] if name.isdecimal() else pool.column(name)
-            array = one_chunk(column)
-            kind = kind_of(array.type)
-            values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
-            if kind is ValueKind.STRING:
-                texts[slot] = array.cast(pa.string())
-            elif kind is ValueKind.FLOAT:
-                doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-                values[:, 2 * slot] = doubles.view(np.int64)[rows]
-            elif kind is not ValueKind.NULL:
-                values[:, 2 * slot] = as_int64(array)[rows]
-        constants = pa.array(self._strings, pa.string())
-        if not texts and not len(constants):
+        columns = [computed[int(name)] if name.isdecimal() else pool.column(name) for name in self._slots]
+        values, ranks = stack_values([one_chunk(column) for column in columns], rows, [*self._strings])
+        if not len(ranks):
             return self.tables, values
-        # Strings are compared by rank among all strings of this call; order and equality are those of the bytes.
-        distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
-        distinct = distinct.take(pc.sort_indices(distinct))
-        for slot, array in texts.items():
-            values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
         ops = self.tables.ops.copy()
         constant = ops[:, 0] == Op.STRING
-        ranks = pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
         ops[constant, 0], ops[constant, 1] = Op.CONST, ranks[ops[constant, 1]]
         return self.tables._replace(ops=ops), values
+
+
+def stack_values(columns: Sequence[pa.Array], rows: Ints, strings: Sequence[str]) -> tuple[Ints, Ints]:
+    """(the values of slots at *rows*, as the stack machine holds them; the values of constant strings)
+
+    Slot *k* is in column 2k, and 1 in column 2k + 1 if it is NULL. Strings are represented by their rank among all strings of
+    this call; order and equality are those of the bytes.
+    """
+    values = np.zeros((len(rows), max(2 * len(columns), 1)), np.int64)
+    texts: dict[int, pa.Array] = {}
+    for slot, array in enumerate(columns):
+        kind = kind_of(array.type)
+        values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+        if kind is ValueKind.STRING:
+            texts[slot] = array.cast(pa.string())
+        elif kind is ValueKind.FLOAT:
+            doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+            values[:, 2 * slot] = doubles.view(np.int64)[rows]
+        elif kind is not ValueKind.NULL:
+            values[:, 2 * slot] = as_int64(array)[rows]
+    constants = pa.array(strings, pa.string())
+    if not texts and not len(constants):
+        return values, np.zeros(0, np.int64)
+    distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
+    distinct = distinct.take(pc.sort_indices(distinct))
+    for slot, array in texts.items():
+        values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
+    return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def with_address(tables: Tables, wanted: slice, pointer: Any) -> Tables:

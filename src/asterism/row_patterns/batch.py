@@ -1,9 +1,10 @@
-"""Matches a clause in a table. Conditions may depend on rows near the current one, not on the match so far."""
+"""Matches a clause in a table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +13,23 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, mask_of, offsets_of
 from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
-from asterism.errors import ExpressionSyntaxError, InvalidEventError, LimitExceededError, SkipStrategyError
+from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import sort_keys
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import columns_of
 from asterism.expressions.types import BIGINT, STRING
+from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
+from asterism.row_patterns.match_conditions import BoundConditions, bound_conditions
+from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
+_FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
 NO_LIMIT = 2**62
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
@@ -35,11 +40,11 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     """The result of a clause: partition by partition, in the order in which the partitions appear in *rows*.
 
     :param rows: the input, with the schema that the clause was checked for
-    :raises asterism.errors.ExpressionSyntaxError: a condition depends on the match so far, which only the reference matcher
-        of the tests can compute
     :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP TO has no row to go to
-    :raises asterism.errors.LimitExceededError: a partition is too large for the pattern, or a match for running aggregates
-    :raises asterism.errors.InvalidEventError: an expression fails, or a time is NULL although there is WITHIN
+    :raises asterism.errors.LimitExceededError: a partition is too large for the pattern, a match for running aggregates, or the
+        search for a match takes too many steps because conditions depend on the match so far
+    :raises asterism.errors.InvalidEventError: an expression fails in a row that the search reaches, or a time is NULL although
+        there is WITHIN
 
     >>> from asterism.row_patterns.checking import check
     >>> from asterism.row_patterns.reading import read
@@ -48,21 +53,14 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()
     [{'high': 7, 'low': 4}]
     """
-    automaton = compiled_pattern(clause.clause)
-    check_conditions(clause)
-    if not rows.num_rows:
-        return clause.output.empty_table()
-    ordered = OrderedRows.of(clause, rows)
-    return pa.concat_tables(match_ordered(clause, automaton, ordered, Search.of_table(ordered)))
+    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows)])
 
 
-def check_conditions(clause: CheckedClause) -> None:
-    """:raises asterism.errors.ExpressionSyntaxError: a condition depends on the match so far"""
-    for definition in clause.clause.definitions:
-        if clause.conditions[definition.variable].reach is None:
-            problem = "a condition that depends on the match so far is not supported here"
-            hint = "PREV, NEXT, and columns of the row itself"
-            raise ExpressionSyntaxError.at(problem, clause.clause.text, definition.condition.start, hint)
+def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
+    """The result of :func:`match_table` in parts."""
+    if rows.num_rows:
+        ordered = OrderedRows.of(clause, rows)
+        yield from match_ordered(clause, compiled_pattern(clause.clause), ordered, Search.of_table(ordered))
 
 
 def match_ordered(
@@ -158,26 +156,6 @@ class _FoundMatches:
     unmatched: Mask
 
 
-def _bits(clause: CheckedClause, ordered: OrderedRows) -> Mask:
-    """For each row and variable, whether its condition holds."""
-    conditions = {name: one.resolved for name, one in clause.conditions.items()}
-    leaves = {leaf for one in conditions.values() for leaf in one.leaves if isinstance(leaf, RowValue)}
-    columns = evaluated(clause.rows.values, sorted({leaf.number for leaf in leaves}), ordered.rows)
-    shifts = {steps: ordered.shifted(steps) for steps in {leaf.place.steps for leaf in leaves} - {0}}
-
-    def shifted(leaf: Leaf) -> pa.Array:
-        assert isinstance(leaf, RowValue)
-        column = columns[leaf.number]
-        return column.take(shifts[leaf.place.steps]) if leaf.place.steps else column
-
-    count = ordered.rows.num_rows
-    bits = np.ones((count, len(clause.variables)), np.bool_)
-    for name, one in conditions.items():
-        values = _over_leaves(one, [shifted(leaf) for leaf in one.leaves], count)
-        bits[:, clause.variables.index(name)] = mask_of(values)
-    return bits
-
-
 def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
     """The times that WITHIN bounds, in microseconds; zeros without WITHIN."""
     if clause.within is None:
@@ -213,6 +191,11 @@ class Search:
     @classmethod
     def of_table(cls, ordered: OrderedRows) -> Search:
         return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64))
+
+    def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
+        """What the kernels must know of rows that may still come; the last arguments of ``find_matches``."""
+        lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
+        return self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop
 
 
 def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
@@ -250,36 +233,81 @@ def _search(
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
     }
-    bits, times, meant = _bits(clause, ordered), times_of(clause, ordered), _meant(clause, skip.variable)
+    bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
+    times, meant = times_of(clause, ordered), _meant(clause, skip.variable)
+    position = np.zeros(1, np.int64)
+    if bound.near:
+        parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)
+    else:
+        pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant)
+        asked = SearchCallbacks(partial(_decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
+        parts = MatchSearch(pattern, bound, ordered.offsets, times, search.limits(clause), asked).run(
+            search.progress, position, MATCHED_ROWS
+        )
+    for status, matches, labels, unmatched in parts:
+        if status == k.TOO_LONG:
+            raise _too_long(clause, ordered, search, int(position[0]))
+        if status not in (k.OK, k.MORE):
+            raise _skip_error(clause, ordered, matches[-1], status == k.NO_ROW_TO_SKIP_TO)
+        yield _FoundMatches(matches, labels, unmatched)
+
+
+def _near_matches(
+    clause: CheckedClause,
+    automaton: RowAutomaton,
+    ordered: OrderedRows,
+    bound: BoundConditions,
+    search: Search,
+    times: Ints,
+    skip: int,
+    meant: Mask,
+    position: Ints,
+) -> Iterator[tuple[int, Ints, Ints, Mask]]:
+    """The search if no condition depends on the match."""
+    from asterism.row_patterns import kernels as k
+
     within = -1 if clause.within is None else clause.within
     position = np.zeros(1, np.int64)
     status = k.MORE
     while status == k.MORE:
         status, matches, labels, unmatched = k.find_matches(
             ordered.offsets,
-            bits,
+            bound.bits.view(np.bool_),
             automaton.variables,
             automaton.edges,
             automaton.first_edge,
             times,
             within,
-            kinds[skip.to],
+            skip,
             meant,
             search.progress,
             position,
             MATCHED_ROWS,
-            search.ended,
-            search.horizon,
-            reach_of_conditions(clause)[1],
-            reach_of_measures(clause)[1],
-            search.max_rows,
-            search.drop,
+            *search.limits(clause),
         )
-        if status == k.TOO_LONG:
-            raise _too_long(clause, ordered, search, int(position[0]))
-        if status not in (k.OK, k.MORE):
-            raise _skip_error(clause, ordered, matches[-1], status == k.NO_ROW_TO_SKIP_TO)
-        yield _FoundMatches(matches, labels, unmatched)
+        yield status, matches, labels, unmatched
+
+
+def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
+    """Whether the last row of a path satisfies its condition."""
+    first, partition, number, states = path
+    matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
+    found = _FoundMatches(matches, states, np.zeros(0, np.bool_))
+    condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
+    items = _MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
+    leaves = items.leaves([condition], whole=True)
+    return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
+
+
+def _step_error(clause: CheckedClause, ordered: OrderedRows, partition: int, row: int) -> LimitExceededError:
+    begin = int(ordered.offsets[partition])
+    where = f"The match would begin at row {row - begin + 1:,} of its partition."
+    key = _shown_keys(clause, ordered, row)
+    return LimitExceededError(
+        f"the search for a match takes more than {match_search.MAX_STEPS:,} steps, because conditions depend on the match so far",
+        f"Partition: {key}\n{where}" if key else where,
+        "WITHIN, quantifiers with an upper limit, or conditions with PREV instead of LAST and FIRST",
+    )
 
 
 def _too_long(clause: CheckedClause, ordered: OrderedRows, search: Search, partition: int) -> LimitExceededError:
@@ -288,8 +316,8 @@ def _too_long(clause: CheckedClause, ordered: OrderedRows, search: Search, parti
     row = int(ordered.offsets[partition] + search.progress[partition, k.NEXT_START])
     place = _shown_keys(clause, ordered, row, order=True)
     return LimitExceededError(
-        f"a match may have more than {search.max_rows:,} rows, and is not decided before (max_rows)",
-        f"The rows from here on: {place}" if place else None,
+        f"more than {search.max_rows:,} rows of a partition wait for the end of a match (max_rows)",
+        f"The first of them: {place}" if place else None,
         "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
     )
 
@@ -329,74 +357,52 @@ def _meant(clause: CheckedClause, name: str | None) -> Mask:
 # ---------------------------------------------------------------------------------------------------- the output
 
 
-class _ResultRows:
-    """Items are the rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
+class _MatchItems:
+    """What expressions see: matches, and how many of their rows.
+
+    :param match: a match, or -1
+    :param visible: for each item, how many rows of the match
+    """
 
     def __init__(
-        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, found: _FoundMatches
+        self,
+        clause: CheckedClause,
+        automaton: RowAutomaton,
+        ordered: OrderedRows,
+        found: _FoundMatches,
+        match: Ints,
+        visible: Ints,
     ) -> None:
         from asterism.row_patterns import kernels as k
 
         self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
-        self._columns = [(name, one_chunk(ordered.rows.column(name))) for name in ordered.rows.column_names]
-        matches, kind = found.matches, clause.clause.rows
-        starts, sizes = matches[:, k.START], matches[:, k.ROWS]
-        self._match_of_label: Ints = np.repeat(np.arange(len(matches)), sizes)
-        at = np.arange(len(found.labels)) - np.repeat(matches[:, k.FIRST_LABEL], sizes)
-        self._row_of_label: Ints = np.repeat(starts, sizes) + at
-        if kind is RowsPerMatch.ONE:
-            items = [np.arange(len(matches)), sizes, starts]
-        else:
-            shown = ~automaton.excluded[found.labels]
-            items = [self._match_of_label[shown], at[shown] + 1, self._row_of_label[shown]]
-            if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
-                empty = np.flatnonzero(sizes == 0)
-                items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
-            if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
-                left = np.flatnonzero(found.unmatched)
-                items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
-        begins = items[2].copy()
-        begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
-        order = np.argsort(begins, kind="stable")
-        self._match, self._visible, self._row = (column[order] for column in items)
-        self._items = np.column_stack([self._match, self._visible])
+        self._match, self._visible = match, visible
+        self._items = np.column_stack([match, visible])
+        matches = found.matches
+        self._match_of_label: Ints = np.repeat(np.arange(len(matches)), matches[:, k.ROWS])
+        self._row_of_label: Ints = matches[self._match_of_label, k.START] + _place_of_label(found)
 
-    def table(self) -> pa.Table:
-        clause, rows = self._clause, pa.array(self._row)
-        columns = []
-        leaves = self._leaves()
-        matched = pa.array(self._match >= 0)
-        measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
-        for place, field in enumerate(clause.output):
-            if place < len(clause.partition_by):
-                column = self._ordered.keys[clause.partition_by[place]].take(rows)
-            elif field.name in measures:
-                resolved = measures[field.name]
-                values = _over_leaves(resolved, [leaves[leaf] for leaf in resolved.leaves], len(rows))
-                column = pc.if_else(matched, one_chunk(values), pa.scalar(None, values.type))
-            else:
-                column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
-            columns.append(column.cast(field.type))
-        return pa.table(columns, schema=clause.output)
+    def leaves(self, expressions: Sequence[ResolvedExpression], *, whole: bool) -> dict[Leaf, pa.Array]:
+        """The values of all leaves of *expressions*, for each item.
 
-    def _leaves(self) -> dict[Leaf, pa.Array]:
-        """The values of all leaves of the measures, for each item."""
-        leaves = dict.fromkeys(leaf for one in self._clause.measures for leaf in one.leaves)
+        :param whole: whether all rows of the match are visible in each item
+        """
+        leaves = dict.fromkeys(leaf for one in expressions for leaf in one.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
-        columns = evaluated(self._clause.rows.values, sorted(plain), self._ordered.rows)
+        columns = self._of_all_rows(sorted(plain))
         found: dict[Leaf, pa.Array] = {}
         for leaf in leaves:
             if isinstance(leaf, MatchNumber):
                 found[leaf] = self._numbers(self._match)
             elif isinstance(leaf, RowValue):
                 at = self._places(leaf)
-                if leaf.labelled:
-                    found[leaf] = self._labelled(leaf, at)
-                else:
+                if leaf.number in columns and not leaf.labelled:
                     found[leaf] = columns[leaf.number].take(pa.array(at, mask=at < 0))
+                else:
+                    found[leaf] = self._of_taken_rows(leaf, at)
         aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
         for variable, final in dict.fromkeys((leaf.variable, leaf.final) for leaf in aggregates):
-            results = self._aggregated(variable, final)
+            results = self._aggregated(variable, whole or final)
             found |= {
                 leaf: results[leaf.number] for leaf in aggregates if (leaf.variable, leaf.final) == (variable, final)
             }
@@ -436,12 +442,23 @@ class _ResultRows:
         states = self._found.labels[label_at] if len(self._found.labels) else np.zeros(len(rows), np.int64)
         names = pa.array(self._automaton.names, STRING)
         labels = names.take(pa.array(self._automaton.variables[states], mask=~inside))
-        at, nothing = pa.array(rows), pa.nulls(len(rows))
-        given = [column.take(at) if name in columns else nothing for name, column in self._columns]
+        rows_of, at, nothing = self._ordered.rows, pa.array(rows), pa.nulls(len(rows))
+        given = [
+            one_chunk(rows_of.column(name)).take(at) if name in columns else nothing for name in rows_of.column_names
+        ]
         names_of_all = self._clause.rows.schema.names
         return pa.table([*given, labels, self._numbers(matches)], names=names_of_all)
 
-    def _labelled(self, leaf: RowValue, at: Ints) -> pa.Array:
+    def _of_all_rows(self, numbers: Sequence[int]) -> dict[int, pa.Array]:
+        """Expressions over single rows, computed for all rows; some or all may be missing."""
+        if len(self._items) * _FEW < self._ordered.rows.num_rows:
+            return {}
+        try:
+            return evaluated(self._clause.rows.values, numbers, self._ordered.rows)
+        except InvalidEventError:  # perhaps in a row that no item reads
+            return {}
+
+    def _of_taken_rows(self, leaf: RowValue, at: Ints) -> pa.Array:
         there = np.flatnonzero(at >= 0)
         values = self._clause.rows.values
         read = {values.schema.names[number] for number in columns_of(values.texts[leaf.number])}
@@ -451,14 +468,14 @@ class _ResultRows:
         places[there] = np.arange(len(there))
         return found.take(pa.array(places, mask=places < 0))
 
-    def _aggregated(self, variable: str | None, final: bool) -> list[pa.Array]:
-        """The calls over the rows of a variable, for each item."""
+    def _aggregated(self, variable: str | None, whole: bool) -> list[pa.Array]:
+        """The calls over the rows of a variable, for each item: of the visible rows of its match, or of the whole match."""
         from asterism.row_patterns import kernels as k
 
         calls, matches = self._clause.rows.calls[variable], self._found.matches
         meant = _meant(self._clause, variable)[self._automaton.variables[self._found.labels]]
         elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
-        if final or self._clause.clause.rows is RowsPerMatch.ONE:
+        if whole:
             at = np.flatnonzero(meant)
             results = calls.compute(self._match_of_label[at], len(matches), elements, at)
             items = pa.array(self._match, mask=self._match < 0)
@@ -494,6 +511,62 @@ class _ResultRows:
                 for column in calls.compute(np.zeros(0, np.int64), 0, elements, np.zeros(0, np.int64))
             ]
         return [pa.concat_arrays([one[number] for one in slices]) for number in range(len(slices[0]))]
+
+
+class _ResultRows:
+    """The rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
+
+    def __init__(
+        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, found: _FoundMatches
+    ) -> None:
+        from asterism.row_patterns import kernels as k
+
+        self._clause, self._ordered = clause, ordered
+        matches, kind = found.matches, clause.clause.rows
+        starts, sizes = matches[:, k.START], matches[:, k.ROWS]
+        if kind is RowsPerMatch.ONE:
+            items = [np.arange(len(matches)), sizes, starts]
+        else:
+            shown = ~automaton.excluded[found.labels]
+            match_of_label, place = np.repeat(np.arange(len(matches)), sizes), _place_of_label(found)
+            items = [match_of_label[shown], place[shown] + 1, (starts[match_of_label] + place)[shown]]
+            if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
+                empty = np.flatnonzero(sizes == 0)
+                items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
+            if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
+                left = np.flatnonzero(found.unmatched)
+                items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
+        begins = items[2].copy()
+        begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
+        order = np.argsort(begins, kind="stable")
+        self._match, visible, self._row = (column[order] for column in items)
+        self._items = _MatchItems(clause, automaton, ordered, found, self._match, visible)
+
+    def table(self) -> pa.Table:
+        clause, rows = self._clause, pa.array(self._row)
+        columns = []
+        leaves = self._items.leaves(clause.measures, whole=clause.clause.rows is RowsPerMatch.ONE)
+        matched = pa.array(self._match >= 0)
+        measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
+        for place, field in enumerate(clause.output):
+            if place < len(clause.partition_by):
+                column = self._ordered.keys[clause.partition_by[place]].take(rows)
+            elif field.name in measures:
+                resolved = measures[field.name]
+                values = _over_leaves(resolved, [leaves[leaf] for leaf in resolved.leaves], len(rows))
+                column = pc.if_else(matched, one_chunk(values), pa.scalar(None, values.type))
+            else:
+                column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
+            columns.append(column.cast(field.type))
+        return pa.table(columns, schema=clause.output)
+
+
+def _place_of_label(found: _FoundMatches) -> Ints:
+    """For each label, how many rows of its match are before it."""
+    from asterism.row_patterns import kernels as k
+
+    at: Ints = np.arange(len(found.labels)) - np.repeat(found.matches[:, k.FIRST_LABEL], found.matches[:, k.ROWS])
+    return at
 
 
 def _joined(left: list[Ints], right: list[Ints]) -> list[Ints]:

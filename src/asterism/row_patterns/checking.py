@@ -41,10 +41,12 @@ class VariableCondition:
 
     :ivar reach: (rows before, rows after) the current row that it reads, if it depends only on rows near it; None if it depends
         on the match so far
+    :ivar own: the variable and the subsets with it, which have the current row among their rows
     """
 
     resolved: ResolvedExpression
     reach: tuple[int, int] | None
+    own: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ def _condition(
     if resolved.type not in (BOOLEAN, NULL):
         raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}")
     own = frozenset(name for name, variables in names.items() if variable in variables)
-    return VariableCondition(resolved, resolved.reach(own))
+    return VariableCondition(resolved, resolved.reach(own), own)
 
 
 def _within(clause: Clause, source: ExpressionText, time: pa.DataType | None) -> int:

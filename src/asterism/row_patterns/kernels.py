@@ -164,7 +164,7 @@ def find_matches(
                         complete = ended or not edges[edge, 1] & AT_END
                         waits = not complete
                         break
-                    if row == frontier and open_end:
+                    if row >= frontier and open_end:
                         waits = True
                         break
                     if row < until and (ends[row, target] <= until or (open_end and needs[row, target] >= frontier)):

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, shown
+from asterism.arguments import expect_number, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
@@ -33,7 +33,6 @@ from asterism.row_patterns.automaton import AT_START, compiled_pattern
 from asterism.row_patterns.batch import (
     OrderedRows,
     Search,
-    check_conditions,
     evaluated,
     match_ordered,
     reach_of_conditions,
@@ -52,6 +51,13 @@ MAX_ROWS = 100_000
 """The default maximum number of rows of a key with which a search waits for more."""
 LARGEST_LIMIT = 10**9
 _PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
+
+
+def check_limit(max_rows: Any, on_limit: Any) -> None:
+    """:raises StreamDefinitionError: these are not a valid limit and behavior"""
+    expect_number(StreamDefinitionError, max_rows, "max_rows", least=1, most=LARGEST_LIMIT)
+    if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
+        raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
 
 
 def event_time_of(clause: CheckedClause) -> str:
@@ -102,12 +108,8 @@ class RowPatternOperator(KeyGroupOperator):
         max_rows: int = MAX_ROWS,
         on_limit: OnLimit = "error",
     ) -> None:
-        expect_number(StreamDefinitionError, max_rows, "max_rows", least=1, most=LARGEST_LIMIT)
-        expect(StreamDefinitionError, on_limit, str, 'on_limit must be "error" or "drop"')
-        if on_limit not in get_args(OnLimit):
-            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
+        check_limit(max_rows, on_limit)
         self.set_pages(pages)
-        check_conditions(clause)
         self.clause, self.schema = clause, schema
         self.automaton = compiled_pattern(clause.clause)
         self.time = TimeColumn.of(event_time_of(clause), schema)
@@ -116,7 +118,7 @@ class RowPatternOperator(KeyGroupOperator):
         self._margin = max(reach_of_conditions(clause)[0], reach_of_measures(clause)[0])
         self._numbered = _uses_match_number(clause)
         self._anchored = bool((self.automaton.edges[:, 1] & AT_START).any())
-        read = _columns_read(clause)
+        read = columns_read(clause)
         self.row_schema = pa.schema([field for field in schema if field.name in read])
         sent = schema if self.wants_late else self.row_schema
         types = [clause.rows.values.types[number] for number in clause.partition_by]
@@ -163,7 +165,7 @@ class RowPatternOperator(KeyGroupOperator):
         names = ["k:" + name for name in self.key_schema.names]
         pages = group.load([events], names, horizon)
         stored = [self._page_of(value) for value in pages.stored]
-        page = _Page.concat(stored or [self._page_of(None)])
+        page = _RowPage.concat(stored or [self._page_of(None)])
         keys = pa.table([events.column(name) for name in names], schema=self.key_schema)
         keys = pa.concat_tables([page.keys, keys])
         codes, count = group_codes(keys)
@@ -200,7 +202,7 @@ class RowPatternOperator(KeyGroupOperator):
 
         pages.rewrite(lambda: left.keys, page_of_key[kept], encoded)
 
-    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_Page, Ints, Ints]:
+    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
         """(what remains of the keys, when the first undecided match of each is decided without further rows, which of *keys*
         remain)
         """
@@ -225,22 +227,22 @@ class RowPatternOperator(KeyGroupOperator):
         kept = np.flatnonzero(needed)
         at = _ranges(begins[kept], sizes[kept])
         rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
-        return _Page(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
+        return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
 
-    def _page_of(self, value: bytes | None) -> _Page:
+    def _page_of(self, value: bytes | None) -> _RowPage:
         if value is None:
             nothing = np.zeros((0, len(_PROGRESS)), np.int64)
-            return _Page(self.key_schema.empty_table(), self.row_schema.empty_table(), nothing[:, 0], nothing[:, 1:])
+            return _RowPage(self.key_schema.empty_table(), self.row_schema.empty_table(), nothing[:, 0], nothing[:, 1:])
         keys, rows = tables_from_bytes(value, self._page_schemas)
         numbers = np.column_stack([keys.column("p:" + name).to_numpy() for name in _PROGRESS])
-        return _Page(keys.select(self.key_schema.names), rows, numbers[:, 0], numbers[:, 1:])
+        return _RowPage(keys.select(self.key_schema.names), rows, numbers[:, 0], numbers[:, 1:])
 
 
 # ---------------------------------------------------------------------- state
 
 
 @dataclass(slots=True)
-class _Page:
+class _RowPage:
     """Keys, the rows of each, one key after the other, and the progress of their searches."""
 
     keys: pa.Table
@@ -249,7 +251,7 @@ class _Page:
     progress: Ints
 
     @classmethod
-    def concat(cls, pages: Sequence[_Page]) -> _Page:
+    def concat(cls, pages: Sequence[_RowPage]) -> _RowPage:
         """The keys of all *pages*, which are distinct."""
         return cls(
             pa.concat_tables([page.keys for page in pages]),
@@ -258,11 +260,11 @@ class _Page:
             np.concatenate([page.progress for page in pages]),
         )
 
-    def of(self, keys: Ints) -> _Page:
+    def of(self, keys: Ints) -> _RowPage:
         """A page of some of the keys."""
         at = _ranges(offsets_of(self.sizes)[keys], self.sizes[keys])
         which = pa.array(keys)
-        return _Page(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
+        return _RowPage(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
 
     def to_bytes(self, schemas: Sequence[pa.Schema]) -> bytes:
         numbers = [pa.array(self.sizes), *(pa.array(column) for column in self.progress.T)]
@@ -279,7 +281,7 @@ def _ranges(begins: Ints, sizes: Ints) -> Ints:
 # ---------------------------------------------------------------------- what a clause reads
 
 
-def _columns_read(clause: CheckedClause) -> set[str]:
+def columns_read(clause: CheckedClause) -> set[str]:
     """The columns of the input that the clause reads or returns."""
     values = clause.rows.values
     names = {values.schema.names[number] for text in values.texts for number in columns_of(text)}

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import pyarrow as pa
 from sqlglot import exp
@@ -23,7 +23,7 @@ from sqlglot import exp
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of
-from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import MAX_OFFSET, Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import position_of
@@ -31,6 +31,7 @@ from asterism.expressions.types import BIGINT, STRING
 from asterism.row_patterns.clause import Clause, ExpressionText
 
 MAX_LEAVES = 100  # of an expression
+PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 
 _LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
 _OF_MATCH = ("classifier", "match_number", "match_rowtime")
@@ -100,11 +101,13 @@ class ResolvedExpression:
     """An expression of the clause as SQL over its leaves.
 
     :ivar body: number 0 of it is the expression; leaf *n* is its column *n*
+    :ivar tree: the expression as a syntax tree over these columns
     """
 
     source: ExpressionText
     leaves: tuple[Leaf, ...]
     body: Vectorized
+    tree: exp.Expr = field(compare=False, repr=False)
 
     @property
     def type(self) -> pa.DataType:
@@ -119,12 +122,32 @@ class ResolvedExpression:
         """
         before = after = 0
         for leaf in self.leaves:
-            if not isinstance(leaf, RowValue) or leaf.labelled or not leaf.place.last or leaf.place.skip:
-                return None
-            if leaf.place.variable is not None and leaf.place.variable not in variables:
+            if not is_near(leaf, variables):
                 return None
             before, after = max(before, -leaf.place.steps), max(after, leaf.place.steps)
         return before, after
+
+
+def is_near(leaf: Leaf, variables: frozenset[str]) -> TypeGuard[RowValue]:
+    """Whether a leaf of a condition is the value of a row at a fixed distance from the current one.
+
+    :param variables: see :meth:`ResolvedExpression.reach`
+    """
+    if not isinstance(leaf, RowValue) or leaf.labelled or not leaf.place.last or leaf.place.skip:
+        return False
+    return leaf.place.variable is None or leaf.place.variable in variables
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAggregate:
+    """An aggregate that can be kept up row by row.
+
+    :ivar function: count, sum, avg, min or max
+    :ivar number: the argument, number *number* of :attr:`RowExpressions.values`; None for COUNT(*)
+    """
+
+    function: str
+    number: int | None
 
 
 @dataclass(slots=True)
@@ -134,6 +157,7 @@ class RowExpressions:
     :ivar schema: the columns of the input, then the label and the number of the match of a row
     :ivar values: expressions over single rows
     :ivar calls: aggregates over the rows of each variable or subset, and of the whole match (None)
+    :ivar plain_aggregates: those of these calls that can be kept up row by row, by (variable, number)
     """
 
     input: pa.Schema
@@ -142,6 +166,7 @@ class RowExpressions:
     match_number: str = field(init=False)
     values: Vectorized = field(init=False)
     calls: dict[str | None, Calls] = field(default_factory=dict, init=False)
+    plain_aggregates: dict[tuple[str | None, int], PlainAggregate] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         taken = {name.lower() for name in self.input.names}
@@ -229,8 +254,9 @@ class Resolver:
                 node.replace(column)
             schema = pa.schema(fields, metadata=self.rows.schema.metadata)
             body = Vectorized(schema)
-            body.add(Scope(schema).resolve(holder.this, source.text), source.text)
-            return ResolvedExpression(source, tuple(leaves), body)
+            tree = Scope(schema).resolve(holder.this, source.text)
+            body.add(tree, source.text)
+            return ResolvedExpression(source, tuple(leaves), body, tree)
 
     def _call(self, call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[Leaf, pa.DataType]:
         name, final = call.name.lower(), False
@@ -317,9 +343,25 @@ class Resolver:
         if (variable, call.source) not in self._calls:
             stripped = replace(call, arguments=arguments, where=where)
             calls = self.rows.calls.setdefault(variable, Calls(self.rows.schema, whole=True))
-            self._calls[variable, call.source] = calls.add(stripped, source.text)
+            number, data_type = self._calls[variable, call.source] = calls.add(stripped, source.text)
+            plain = self._plain_aggregate(stripped, source)
+            if plain is not None:
+                self.rows.plain_aggregates[variable, number] = plain
         number, data_type = self._calls[variable, call.source]
         return AggregateValue(variable, final, number), data_type
+
+    def _plain_aggregate(self, call: Call, source: ExpressionText) -> PlainAggregate | None:
+        function = {"mean": "avg"}.get(call.name.lower(), call.name.lower())
+        if function not in PLAIN_AGGREGATES or call.distinct or call.where is not None or len(call.arguments) != 1:
+            return None
+        if call.star:
+            return PlainAggregate(function, None)
+        columns = {column.name for column in call.arguments[0].find_all(exp.Column)}
+        if not columns or not columns.isdisjoint((self.rows.label, self.rows.match_number)):
+            return None
+        with tried_before():  # Calls tried it
+            number, _ = self._value(call.arguments[0], source)
+        return PlainAggregate(function, number)
 
     # ------------------------------------------------------------------------------------------------ names
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
@@ -50,6 +51,24 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
             yield from answered([Result(outputs)])
 
     return runner
+
+
+def whole_keys(batches: Batches) -> Iterator[pa.Table]:
+    """The rows of *batches*, which are sorted by KEY_HASH, in tables that have all rows of their keys."""
+    waiting: list[pa.Table] = []
+    for rows in gathered(batches):
+        hashes = rows.column(KEY_HASH).to_numpy()
+        if waiting and waiting[-1].column(KEY_HASH)[-1].as_py() != hashes[0]:
+            yield pa.concat_tables(waiting)
+            waiting = []
+        others = np.flatnonzero(hashes != hashes[-1])
+        begin = int(others[-1]) + 1 if len(others) else 0
+        if begin:
+            yield pa.concat_tables([*waiting, rows.slice(0, begin)])
+            waiting = []
+        waiting.append(rows.slice(begin))
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def run_groups(

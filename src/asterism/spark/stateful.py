@@ -95,9 +95,10 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
     return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
 
 
-def hashed(df: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
-    """The *columns*, and the hash of the *keys* as KEY_HASH."""
-    key_hash = F.xxhash64(*[F.col(quoted_name(key)) for key in keys]) if keys else F.lit(0).cast("long")
+def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) -> DataFrame:
+    """The *columns*, and the hash of the *keys* (names or expressions) as KEY_HASH."""
+    hashed_by = [F.col(quoted_name(key)) if isinstance(key, str) else key for key in keys]
+    key_hash = F.xxhash64(*hashed_by) if keys else F.lit(0).cast("long")
     return df.select(*[F.col(quoted_name(name)) for name in columns], key_hash.alias(KEY_HASH))
 
 

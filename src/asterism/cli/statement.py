@@ -1,0 +1,100 @@
+"""The command ``asterism sql``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.local_spark import local_spark, temporary_folder
+from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
+from asterism.cli.spark_files import files_to_read, read_batch, read_stream
+from asterism.cli.terminal import Duration, errors_explained, status_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class _TableFile(click.ParamType[tuple[str, Path]]):
+    """The name of a table and a file: events=events.csv."""
+
+    name = "name=file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Path]:
+        if isinstance(value, tuple):
+            return value
+        name, _, path = value.partition("=")
+        if not name or not path:
+            self.fail(f"{value!r} is not a table: write its name and its file, as in events=events.csv", param, ctx)
+        if not Path(path).exists():
+            self.fail(f"there is no file or folder {path!r}", param, ctx)
+        return name, Path(path)
+
+
+@click.command(name="sql")
+@click.argument("statement")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    type=_TableFile(),
+    help="A table: its name, and a .csv (with a header), .jsonl or .parquet file, or a folder of such files. Can be repeated.",
+)
+@click.option("--stream", is_flag=True, help="Read the tables as streams, and end them after the existing files.")
+@click.option(
+    "--max-out-of-orderness",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="With --stream: how far a row may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
+)
+@out_option
+@limit_option
+def sql(
+    statement: str,
+    tables: tuple[tuple[str, Path], ...],
+    stream: bool,
+    max_out_of_orderness: timedelta,
+    out: Path | None,
+    limit: int,
+) -> None:
+    """Run a statement of Spark SQL, in which tables can be followed by MATCH_RECOGNIZE, on files.
+
+    \b
+    asterism sql "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts
+      MEASURES A.ts AS began PATTERN (A B+) DEFINE B AS price > PREV(price))" --table trades=trades.parquet
+    """
+    with errors_explained():
+        files = {name: files_to_read(path) for name, path in tables}
+        with temporary_folder() as folder, local_spark() as spark:
+            frames: dict[str, Any] = {}
+            for name, some in files.items():
+                batch = read_batch(spark, some)
+                frames[name] = read_stream(spark, some, batch.schema) if stream else batch
+            with status_line("matching (the first time on a machine, this compiles the kernel)"):
+                rows = _result(spark, statement, frames, max_out_of_orderness, folder).persist()
+                total = rows.count()
+            what = f"{total} {'row' if total == 1 else 'rows'}"
+            show_or_write(rows, rows, what, out, folder, limit, total=total)
+            rows.unpersist()
+
+
+def _result(
+    spark: SparkSession, statement: str, frames: dict[str, Any], max_out_of_orderness: timedelta, work: Path
+) -> DataFrame:
+    from asterism.spark.settings import PARTITIONS, settings, stateful_tasks
+    from asterism.spark.stateful import DEFAULT_KEY_GROUPS
+    from asterism.spark.statements import sql as result_of
+
+    tasks = str(stateful_tasks(spark, DEFAULT_KEY_GROUPS))
+    with settings(spark, {PARTITIONS: tasks}):
+        rows = result_of(statement, spark, max_out_of_orderness=max_out_of_orderness, drain=True, **frames)
+        if not rows.isStreaming:
+            return rows
+        sink = PartsSink(work / "rows")
+        writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(work / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sink.read(spark, rows.schema)

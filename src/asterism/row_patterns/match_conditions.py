@@ -1,0 +1,523 @@
+"""Binds the conditions of a clause to the rows of its input, for the search.
+
+A condition is a conjunction. Its conjuncts that read rows near the current one become a bit of each row and variable. Each of the
+others becomes a program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`), over slots, which are
+computed for all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. Where
+that is not possible, or an expression fails, the search asks its caller about the whole condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import mask_of
+from asterism.errors import ExpressionError, InvalidEventError
+from asterism.expressions.aggregates.accumulators import sort_keys, words_of
+from asterism.expressions.evaluation import Vectorized, tried_before
+from asterism.expressions.names import Scope, columns_of, plain_column
+from asterism.expressions.parsing import conjuncts
+from asterism.expressions.types import FLOATS, INTEGERS, is_decimal
+from asterism.expressions.values import Sql, UnsupportedError
+from asterism.matching.condition_programs import add_condition, held
+from asterism.matching.instructions import Op, Programs
+from asterism.matching.linking import stack_values
+from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
+from asterism.row_patterns.checking import CheckedClause, VariableCondition
+from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, RowValue, is_near
+
+if TYPE_CHECKING:
+    from asterism.row_patterns.search_kernels import ConditionTables
+
+MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
+_TRIALS = 100  # evaluations to find out for which rows an expression fails; the others count as unknown
+_NARROW = 18  # digits of a decimal that the stack machine holds
+
+Bits = npt.NDArray[np.uint8]
+Shifted = Callable[[int], pa.Array]
+"""For each row the row that is some steps after it in its partition, or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundConditions:
+    """The conditions of a clause over rows.
+
+    :ivar bits: rows x variables, see :class:`asterism.row_patterns.search_kernels.RowTables`
+    :ivar near: whether the bits are the whole conditions
+    :ivar values: the slots, likewise
+    """
+
+    bits: Bits
+    near: bool
+    values: Ints
+    conditions: ConditionTables | None
+
+
+def bound_conditions(
+    clause: CheckedClause, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted
+) -> BoundConditions:
+    """Bind the conditions of a clause to the rows of its input, in order.
+
+    :param shifted: see :data:`Shifted`
+    """
+    from asterism.row_patterns import search_kernels as k
+
+    columns = _RowColumns(clause, rows, shifted)
+    bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
+    depending: dict[str, list[exp.Expr]] = {}
+    for name, condition in clause.conditions.items():
+        near, depending[name] = _divided(condition)
+        if near is not None:
+            values, failed = columns.over_leaves(condition, near)
+            own = mask_of(values).astype(np.uint8)
+            own[failed] = k.UNKNOWN
+            bits[:, clause.variables.index(name)] = own
+    if not any(depending.values()) and not (bits == k.UNKNOWN).any():
+        return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
+    tables = ConditionCompiler(clause, columns)
+    for name, parts in depending.items():
+        if parts:
+            tables.add(name, parts)
+    values, conditions = tables.finished(automaton)
+    return BoundConditions(bits, False, values, conditions)
+
+
+def _divided(condition: VariableCondition) -> tuple[Vectorized | None, list[exp.Expr]]:
+    """(the conjuncts that read rows near the current one, as an expression over the leaves; the other conjuncts)"""
+    resolved = condition.resolved
+    if condition.reach is not None:
+        return resolved.body, []
+    near: list[exp.Expr] = []
+    others: list[exp.Expr] = []
+    for part in conjuncts(resolved.tree):
+        leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
+        (near if all(is_near(leaf, condition.own) for leaf in leaves) else others).append(part)
+    if not near:
+        return None, others
+    joined = Vectorized(resolved.body.schema)
+    with tried_before():
+        joined.add(near[0] if len(near) == 1 else exp.and_(*near), resolved.source.text)
+    return joined, others
+
+
+def _leaf_numbers(tree: exp.Expr) -> list[int]:
+    return [int(column.name.removeprefix("leaf_")) for column in tree.find_all(exp.Column)]
+
+
+# ---------------------------------------------------------------------------------------------------- values of rows
+
+
+def evaluated_where_possible(one: Vectorized, rows: pa.Table) -> tuple[pa.Array, Mask]:
+    """(the only expression of *one* over *rows*, in which rows it fails, or may fail; there it is NULL)"""
+    failed = np.zeros(rows.num_rows, np.bool_)
+    parts: dict[int, pa.Array] = {}
+    todo = [(0, rows.num_rows)]
+    trials = 0
+    while todo:
+        begin, count = todo.pop()
+        trials += 1
+        try:
+            if trials > _TRIALS and failed.any():
+                raise InvalidEventError("not tried")
+            parts[begin] = one_chunk(one.evaluate(rows.slice(begin, count))[0]).cast(one.types[0])
+        except InvalidEventError:
+            if count <= 1 or trials > _TRIALS:
+                failed[begin : begin + count] = True
+                parts[begin] = pa.nulls(count, one.types[0])
+            else:
+                half = count // 2
+                todo += [(begin + half, count - half), (begin, half)]
+    columns = [parts[begin] for begin in sorted(parts)]
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns), failed
+
+
+class _RowColumns:
+    """Expressions over the rows, each computed once; and where they cannot be computed."""
+
+    def __init__(self, clause: CheckedClause, rows: pa.Table, shifted: Shifted) -> None:
+        self._values, self._rows, self._shifted = clause.rows.values, rows, shifted
+        self._known: dict[int, tuple[pa.Array, Mask]] = {}
+        self._moved: dict[int, pa.Array] = {}
+        self.count = rows.num_rows
+
+    def of_row(self, number: int) -> tuple[pa.Array, Mask]:
+        if number not in self._known:
+            self._known[number] = evaluated_where_possible(self._values.alone(number), self._rows)
+        return self._known[number]
+
+    def near(self, leaf: Leaf) -> tuple[pa.Array, Mask]:
+        """A leaf of a condition that reads a row near the current one."""
+        assert isinstance(leaf, RowValue)
+        column, failed = self.of_row(leaf.number)
+        steps = leaf.place.steps
+        if not steps:
+            return column, failed
+        if steps not in self._moved:
+            self._moved[steps] = self._shifted(steps)
+        at = self._moved[steps]
+        if failed.any():
+            failed = mask_of(pa.chunked_array([pa.array(failed).take(at)]))
+        else:
+            failed = np.zeros(self.count, np.bool_)
+        return column.take(at), failed
+
+    def over_leaves(self, condition: VariableCondition, expression: Vectorized) -> tuple[pa.ChunkedArray, Mask]:
+        """The first expression over the leaves of a condition, of which it reads only near ones; and where it fails."""
+        read = columns_of(expression.texts[0])
+        leaves = condition.resolved.leaves
+        return self.over(expression, {number: self.near(leaves[number]) for number in read})
+
+    def over(self, expression: Vectorized, columns: dict[int, tuple[pa.Array, Mask]]) -> tuple[pa.ChunkedArray, Mask]:
+        """The first expression over some columns."""
+        read = columns_of(expression.texts[0])
+        nothing = pa.nulls(self.count)
+        given = [columns[number][0] if number in read else nothing for number in range(len(expression.schema))]
+        # Without a column, there must be one with the number of rows.
+        table = pa.table(given or [nothing], names=expression.schema.names or ["rows"])
+        column, failed = evaluated_where_possible(expression, table)
+        for number in read:
+            failed |= columns[number][1]
+        return pa.chunked_array([column]), failed
+
+
+# ---------------------------------------------------------------------------------------------------- programs
+
+Operand = tuple[int, int, int, int, int, int]
+"""A row of the operands of the kernel."""
+
+
+@dataclass(slots=True)
+class _VariableProgram:
+    """What is known of the condition of one variable."""
+
+    program: tuple[int, int] = (0, 0)
+    asks: bool = False
+    read: set[Operand] = field(default_factory=set)
+
+
+class ConditionCompiler:
+    """Makes the tables of the kernel."""
+
+    def __init__(self, clause: CheckedClause, columns: _RowColumns) -> None:
+        self._clause, self._columns = clause, columns
+        values = clause.rows.schema
+        self._label = values.names.index(clause.rows.label)
+        self._conditions = {name: _VariableProgram() for name in clause.variables}
+        self._groups: list[str | None] = []
+        self._operands: list[Operand] = []
+        self._registers: list[tuple[int, int, int]] = []
+        self._slots: dict[object, int] = {}
+        self._slot_columns: list[tuple[pa.Array, Mask]] = []
+        self._operations: list[tuple[int, ...]] = []
+        self._strings: dict[str, int] = {}
+
+    def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
+        """The conjuncts of the condition of a variable that depend on the match."""
+        condition = self._clause.conditions[name]
+        own = self._conditions[name]
+        compiled = self.compiled(condition, parts)
+        if compiled is None and len(parts) > 1:
+            able = [part for part in parts if self.compiled(condition, [part]) is not None]
+            compiled = self.compiled(condition, able) if able else None
+            own.asks = True
+        if compiled is None:
+            own.asks = True
+            return
+        begin = len(self._operations)
+        self._operations += [self._linked(compiled, operation, own) for operation in compiled.programs.ops]
+        own.program = begin + compiled.programs.starts[0], begin + compiled.programs.ends[0]
+
+    # ------------------------------------------------------------------------------------------------ compiling
+
+    def compiled(self, condition: VariableCondition, parts: Sequence[exp.Expr]) -> _CompiledProgram | None:
+        """A program for conjuncts; None if the stack machine cannot compute them."""
+        from asterism.row_patterns import search_kernels as k
+
+        resolved = condition.resolved
+        read = {number for part in parts for number in _leaf_numbers(part)}
+        schema, operands = resolved.body.schema, {}
+        for number in sorted(read):
+            leaf = resolved.leaves[number]
+            if is_near(leaf, condition.own):
+                continue
+            operand = self._operand(leaf)
+            if operand is None:
+                return None
+            operands[number] = operand
+            if is_decimal(schema.field(number).type) and schema.field(number).type.precision > _NARROW:
+                narrow = pa.decimal128(_NARROW, schema.field(number).type.scale)
+                schema = schema.set(number, pa.field(schema.field(number).name, narrow))
+        stages = list(dict.fromkeys(operands.values()))
+        names = tuple(f"stage_{number}" for number in range(len(stages)))
+        programs = Programs(Scope(schema, names), Vectorized(schema))
+        stage_of = {number: names[stages.index(operand)] for number, operand in operands.items()}
+        # The machine computes with the value of a SUM; it can compute functions of the value of a row in advance.
+        numbers = {
+            number
+            for number, operand in operands.items()
+            if operand[k.KIND] not in (k.VALUE_OF_ROW, k.REGISTER_ROW, k.LABEL_OF_ROW)
+            and not is_decimal(schema.field(number).type)
+        }
+        tree = _with_stages(parts, stage_of, numbers)
+        try:
+            with tried_before():
+                add_condition(programs, tree, resolved.source.text)
+        except (UnsupportedError, ExpressionError):
+            return None
+        compiled = _CompiledProgram(condition, programs, stages, operands)
+        return compiled if self._is_sound(compiled) else None
+
+    def _is_sound(self, compiled: _CompiledProgram) -> bool:
+        """Whether all values of operands that are no rows are used as they are; and not, say, ``upper`` of a label."""
+        from asterism.row_patterns import search_kernels as k
+
+        vectorized = compiled.programs.vectorized
+        for operation in compiled.programs.ops:
+            if operation[0] == Op.AGG and compiled.stages[operation[3]][k.KIND] not in (k.VALUE_OF_ROW, k.REGISTER_ROW):
+                text = vectorized.texts[compiled.programs.slots[operation[4]]]
+                leaf = next(iter(columns_of(text)), 0)
+                if text != held(Sql(f"c{leaf}", vectorized.schema.field(leaf).type)).text:
+                    return False
+        return True
+
+    def _operand(self, leaf: Leaf) -> Operand | None:
+        """A leaf that depends on the match as an operand; None if there is none for it."""
+        from asterism.row_patterns import search_kernels as k
+
+        match leaf:
+            case MatchNumber():
+                return k.MATCH_NUMBER, 0, 0, 0, 0, 0
+            case RowValue(place, number, labelled):
+                values = self._clause.rows.values
+                if labelled and plain_column(values.texts[number]) != self._label:
+                    return None
+                kind = k.LABEL_OF_ROW if labelled else k.VALUE_OF_ROW
+                return kind, self._group(place.variable), int(place.last), place.skip, place.steps, 0
+            case AggregateValue(variable, _, number):
+                plain = self._clause.rows.plain_aggregates.get((variable, number))
+                if plain is None:
+                    return None
+                if plain.number is None:
+                    return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
+                return self._running(variable, plain.function, plain.number)
+
+    def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
+        """The operand of an aggregate that is kept up row by row."""
+        from asterism.row_patterns import search_kernels as k
+
+        column, failed = self._columns.of_row(number)
+        kind = column.type
+        if function == "count":
+            of = k.R_COUNT, k.REGISTER_COUNT, pa.array(np.zeros(len(column), np.int64), mask=_nulls(column))
+        elif function in ("min", "max"):
+            register = k.R_SMALLEST if function == "min" else k.R_LARGEST
+            of = register, k.REGISTER_ROW, pa.array(sort_keys(column), mask=_nulls(column))
+        elif function == "avg" or kind in FLOATS:
+            if kind not in (*INTEGERS, *FLOATS):
+                return None
+            of = (
+                k.R_SUM_OF_DOUBLES,
+                k.REGISTER_MEAN if function == "avg" else k.REGISTER_VALUE,
+                column.cast(pa.float64(), safe=False),
+            )
+        elif kind in INTEGERS:
+            of = k.R_SUM, k.REGISTER_VALUE, column.cast(pa.int64())
+        elif is_decimal(kind) and kind.precision <= _NARROW:
+            of = k.R_SUM, k.REGISTER_VALUE, pa.array(words_of(column)[:, 0], mask=_nulls(column))
+        else:
+            return None
+        register, use, addends = of
+        slot = self._slot(("addend", number, register), addends, failed)
+        row = self._group(variable), register, slot
+        if row not in self._registers:
+            self._registers.append(row)
+        # The column of the operand has the argument in each row, for MIN and MAX.
+        return use, self._group(variable), number, 0, 0, self._registers.index(row)
+
+    def _group(self, variable: str | None) -> int:
+        if variable not in self._groups:
+            self._groups.append(variable)
+        return self._groups.index(variable)
+
+    def _slot(self, key: object, column: pa.Array, failed: Mask) -> int:
+        if key not in self._slots:
+            self._slots[key] = len(self._slot_columns)
+            self._slot_columns.append((column, failed))
+        return self._slots[key]
+
+    # ------------------------------------------------------------------------------------------------ linking
+
+    def _linked(self, compiled: _CompiledProgram, operation: Sequence[int], own: _VariableProgram) -> tuple[int, ...]:
+        """An operation with the numbers of slots, operands and strings of all conditions."""
+        from asterism.row_patterns import search_kernels as k
+
+        if operation[0] == Op.STRING:
+            text = compiled.programs.strings[operation[1]]
+            return (*operation[:1], self._strings.setdefault(text, len(self._strings)), *operation[2:])
+        if operation[0] == Op.SLOT:
+            return (*operation[:1], self._computed(compiled, operation[1]), *operation[2:])
+        if operation[0] == Op.AGG:
+            operand = compiled.stages[operation[3]]
+            own.read.add(operand)
+            if operand not in self._operands:
+                self._operands.append(operand)
+            of_row = operand[k.KIND] in (k.VALUE_OF_ROW, k.REGISTER_ROW)
+            slot = self._computed(compiled, operation[4]) if of_row else 0
+            return (*operation[:3], self._operands.index(operand), slot, operation[5])
+        return tuple(operation)
+
+    def _computed(self, compiled: _CompiledProgram, slot: int) -> int:
+        """The slot of an expression of a program."""
+        number = compiled.programs.slots[slot]
+        one = compiled.programs.vectorized.alone(number)
+        columns = {leaf: self._leaf(compiled, leaf) for leaf in columns_of(one.texts[0])}
+        plain = plain_column(one.texts[0])
+        if plain is not None:
+            near, source = self._source(compiled, plain)
+            column, failed = columns[plain]
+            return self._slot((near, source), column, failed)
+        values, failed = self._columns.over(one, columns)
+        return self._slot((id(compiled), number), one_chunk(values), failed)
+
+    def _leaf(self, compiled: _CompiledProgram, number: int) -> tuple[pa.Array, Mask]:
+        """The values of a leaf in the rows that it can read."""
+        leaf = compiled.condition.resolved.leaves[number]
+        if number not in compiled.operands:
+            return self._columns.near(leaf)
+        return self._columns.of_row(self._source(compiled, number)[1])
+
+    def _source(self, compiled: _CompiledProgram, number: int) -> tuple[int, int]:
+        """(distance from the row, number of the expression over rows) of a leaf."""
+        leaf = compiled.condition.resolved.leaves[number]
+        if isinstance(leaf, AggregateValue):
+            plain = self._clause.rows.plain_aggregates[leaf.variable, leaf.number]
+            assert plain.number is not None
+            return 0, plain.number
+        assert isinstance(leaf, RowValue)
+        return (0 if number in compiled.operands else leaf.place.steps), leaf.number
+
+    # ------------------------------------------------------------------------------------------------ the result
+
+    def finished(self, automaton: RowAutomaton) -> tuple[Ints, ConditionTables]:
+        """(the values of the slots, the tables)"""
+        from asterism.row_patterns import search_kernels as k
+
+        variables = self._clause.variables
+        texts = [*self._strings, *variables]
+        count = self._columns.count
+        values, ranks = stack_values([column for column, _ in self._slot_columns], np.arange(count), texts)
+        for slot, (_, failed) in enumerate(self._slot_columns):
+            values[failed, 2 * slot + 1] = k.FAILED_VALUE
+        operations = np.array(self._operations, np.int64).reshape(-1, 6)
+        constant = operations[:, 0] == Op.STRING
+        operations[constant, 0], operations[constant, 1] = Op.CONST, ranks[operations[constant, 1]]
+        keys, first_key, remembers = self._keys(automaton)
+        members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
+        conditions = k.ConditionTables(
+            programs=np.array([self._conditions[name].program for name in variables], np.int64),
+            asks=np.array([self._conditions[name].asks for name in variables], np.bool_),
+            operations=operations,
+            operands=np.array(self._operands, np.int64).reshape(-1, 6),
+            registers=np.array(self._registers, np.int64).reshape(-1, 3),
+            labels=ranks[len(self._strings) :],
+            members=np.array(members, np.bool_).reshape(-1, len(variables)),
+            keys=keys,
+            first_key=first_key,
+            remembers=remembers,
+        )
+        return values, conditions
+
+    def _keys(self, automaton: RowAutomaton) -> tuple[Ints, Ints, Mask]:
+        """What failures of each state depend on: what the conditions of the states behind it read."""
+        depending = [bool(self._conditions[name].read or self._conditions[name].asks) for name in automaton.names]
+        known: dict[int, list[tuple[int, int, int]] | None] = {}
+        rows: list[tuple[int, int, int]] = []
+        first, remembers = [0], []
+        for behind in _variables_behind(automaton, depending):
+            if behind not in known:
+                known[behind] = self._key([name for number, name in enumerate(automaton.names) if behind >> number & 1])
+            key = known[behind]
+            rows += key or []
+            first.append(len(rows))
+            remembers.append(bool(behind) and key is not None)
+        return np.array(rows, np.int64).reshape(-1, 3), np.array(first, np.int64), np.array(remembers, np.bool_)
+
+    def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:
+        """What the conditions of these variables read of the match; None if that is too much to be remembered."""
+        from asterism.row_patterns import search_kernels as k
+
+        found: dict[tuple[int, int, int], None] = {}
+        for name in names:
+            if self._conditions[name].asks:
+                return None
+            for kind, group, last, skip, distance, register in sorted(self._conditions[name].read):
+                match kind:
+                    case k.MATCH_NUMBER:
+                        found[k.K_MATCH_NUMBER, 0, 0] = None
+                    case k.COUNT_OF_GROUP:
+                        found[k.K_COUNT, group, 0] = None
+                    case k.VALUE_OF_ROW | k.LABEL_OF_ROW:
+                        if skip >= MAX_KEY or (kind == k.LABEL_OF_ROW and distance):
+                            return None
+                        row = k.K_LAST if last else k.K_FIRST
+                        label = k.K_LABEL_OF_LAST if last else k.K_LABEL_OF_FIRST
+                        for offset in range(skip + 1):
+                            found[label if kind == k.LABEL_OF_ROW else row, group, offset] = None
+                    case _:
+                        found[k.K_REGISTER, register, 0] = None
+        size = sum(2 if kind == k.K_REGISTER else 1 for kind, _, _ in found)
+        return None if size > MAX_KEY else [*found]
+
+
+@dataclass(frozen=True, slots=True)
+class _CompiledProgram:
+    """A program whose stages are operands."""
+
+    condition: VariableCondition
+    programs: Programs
+    stages: Sequence[Operand]
+    operands: dict[int, Operand]
+    """by the number of the leaf"""
+
+
+def _with_stages(parts: Sequence[exp.Expr], stage_of: dict[int, str], numbers: set[int]) -> exp.Expr:
+    """The conjunction, with ``LAST(stage.leaf)`` or ``SUM(stage.leaf)`` instead of leaves that depend on the match."""
+    holder = exp.Paren(this=exp.and_(*parts) if len(parts) > 1 else parts[0].copy())
+    for column in list(holder.find_all(exp.Column)):
+        number = _leaf_numbers(column)[0]
+        if number in stage_of:
+            of_stage = exp.Column(this=column.this.copy(), table=exp.to_identifier(stage_of[number], quoted=True))
+            column.replace((exp.Sum if number in numbers else exp.Last)(this=of_stage))
+    tree: exp.Expr = holder.this
+    return tree
+
+
+def _variables_behind(automaton: RowAutomaton, depending: Sequence[bool]) -> list[int]:
+    """For each state, which of these variables the states behind it have, as bits."""
+    own = [(1 << variable) if depending[variable] else 0 for variable in automaton.variables.tolist()]
+    behind = [0] * len(own)
+    targets = automaton.edges[:, 0].tolist()
+    first = automaton.first_edge.tolist()
+    changed = True
+    while changed:
+        changed = False
+        for state in reversed(range(len(own))):
+            found = behind[state]
+            for target in targets[first[state] : first[state + 1]]:
+                if target != ACCEPT:
+                    found |= own[target] | behind[target]
+            if found != behind[state]:
+                behind[state], changed = found, True
+    return behind
+
+
+def _nulls(column: pa.Array) -> Mask:
+    return mask_of(pa.chunked_array([pc.is_null(column)]))

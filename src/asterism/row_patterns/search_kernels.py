@@ -1,0 +1,735 @@
+"""The search for matches when conditions depend on the match so far: arrays in, arrays out, compiled once for all patterns.
+
+``docs/decisions/0041-row-patterns.md`` explains it. Ways to match are tried in order of preference, in depth. What conditions can
+read of the rows taken so far is kept in stacks, one entry per row of a *group*, which is a variable, a subset, or all rows:
+the places of these rows, and running counts, sums and extremes (*registers*). To go back is to shorten the stacks.
+
+A condition is a bit per row (its conjuncts over rows near the current one), a program for a stack machine (its other conjuncts;
+:mod:`asterism.matching.instructions` has the operations), or both. What neither can tell, the caller is asked: the search is
+interrupted, and goes on with the answer. All arrays that the search changes belong to the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asterism.columns.compiled import entry, uncounted
+from asterism.matching.instructions import Op
+
+ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
+NOWHERE = 2**31 - 1
+"""More than any row number: no match can be completed."""
+ANYWHERE = NOWHERE - 1  # as in kernels.py
+PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)  # as in kernels.py
+OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)  # as in kernels.py
+ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS, WAIT = range(5, 10)
+START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
+NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
+
+FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
+VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
+(
+    AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
+    ANSWER, POSITIONS,
+) = range(16)  # fmt: skip
+"""Of the position of the search; see :class:`Workspace`."""
+
+# What an operand of a program is: columns of operands.
+KIND, GROUP, FROM_LAST, SKIP, DISTANCE, REGISTER = range(6)
+(
+    VALUE_OF_ROW,
+    LABEL_OF_ROW,
+    MATCH_NUMBER,
+    COUNT_OF_GROUP,
+    REGISTER_VALUE,
+    REGISTER_MEAN,
+    REGISTER_ROW,
+    REGISTER_COUNT,
+) = range(8)
+# What a register is: columns of registers.
+R_GROUP, R_FUNCTION, R_SLOT = range(3)
+R_SUM, R_SUM_OF_DOUBLES, R_SMALLEST, R_LARGEST, R_COUNT = range(5)
+# What failures depend on: (kind, group or register, how many rows after the first or before the last).
+K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
+MEMORY_COLUMNS = 3  # state + 1, row, limit; then what the failure depends on
+
+CONST, NULL, SLOT, AGG, TO_FLOAT, TO_FLOAT_BELOW = (
+    int(Op.CONST), int(Op.NULL), int(Op.SLOT), int(Op.AGG), int(Op.TO_FLOAT), int(Op.TO_FLOAT_BELOW),
+)  # fmt: skip
+ADD, SUB, MUL, NEG, ABS = int(Op.ADD), int(Op.SUB), int(Op.MUL), int(Op.NEG), int(Op.ABS)
+ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = (
+    int(Op.ADD_F), int(Op.SUB_F), int(Op.MUL_F), int(Op.DIV_F), int(Op.NEG_F), int(Op.ABS_F),
+)  # fmt: skip
+EQ, LT, LE, EQ_F, LT_F, LE_F = int(Op.EQ), int(Op.LT), int(Op.LE), int(Op.EQ_F), int(Op.LT_F), int(Op.LE_F)
+SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
+    int(Op.SWAP), int(Op.NOT), int(Op.AND), int(Op.OR), int(Op.IS_NULL), int(Op.COALESCE), int(Op.SELECT), int(Op.IN),
+)  # fmt: skip
+
+
+class PatternTables(NamedTuple):
+    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP."""
+
+    variables: Any
+    edges: Any
+    first_edge: Any
+    within: int
+    skip: int
+    skip_to: Any
+
+
+class ConditionTables(NamedTuple):
+    """The conditions, by variable.
+
+    :ivar programs: rows (first operation, the one behind the last) of *operations*
+    :ivar asks: whether the caller must decide, where bit and program do not exclude the row
+    :ivar operations: AGG has the slot of a value in column 4 and the number of an operand in column 3; an operation on integers
+        has the number of bits of its result in column 2
+    :ivar labels: the rank of the name of each variable among all strings
+    :ivar members: groups x variables
+    :ivar keys: what failures of a state depend on: ``keys[first_key[s]:first_key[s + 1]]``
+    :ivar remembers: for each state, whether its failures can be remembered
+    """
+
+    programs: Any
+    asks: Any
+    operations: Any
+    operands: Any
+    registers: Any
+    labels: Any
+    members: Any
+    keys: Any
+    first_key: Any
+    remembers: Any
+
+
+class RowTables(NamedTuple):
+    """The input.
+
+    :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
+    :ivar bits: rows x variables: whether the conjuncts over near rows hold; UNKNOWN where they cannot be computed
+    :ivar values: slot *k* in column 2k, and whether it is there in column 2k + 1
+    :ivar times: in order, ascending or descending in each partition
+    """
+
+    offsets: Any
+    bits: Any
+    values: Any
+    times: Any
+
+
+class FutureRows(NamedTuple):
+    """What is known of rows that may still come, see :func:`asterism.row_patterns.kernels.find_matches`."""
+
+    ended: bool
+    horizon: int
+    lookahead: int
+    trailing: int
+    max_rows: int
+    drop: bool
+
+
+class Workspace(NamedTuple):
+    """What the search changes.
+
+    :ivar position: where the search is: partition, first row of the match, number of matches before it, rows covered by
+        matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
+        taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
+        first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
+        matches and labels found, the answer (-1: none)
+    :ivar ends: see :func:`fill_ends`
+    :ivar needs: see :func:`fill_needs`
+    :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
+    :ivar counts: of the rows of each group
+    :ivar places: groups x rows: which rows of the match they are
+    :ivar sums: registers x (rows + 1) x (value, number of values; negative if it does not fit)
+    :ivar memory: failures, in places that depend on their contents
+    :ivar unmatched: rows in which no match begins and which are in no match
+    """
+
+    position: Any
+    ends: Any
+    needs: Any
+    frames: Any
+    counts: Any
+    places: Any
+    sums: Any
+    stack: Any
+    nulls: Any
+    memory: Any
+    key: Any
+    matches: Any
+    labels: Any
+    unmatched: Any
+
+
+# ---------------------------------------------------------------------------------------------------- values
+
+
+@uncounted
+def double(bits: int) -> Any:
+    return np.int64(bits).view(np.float64)
+
+
+@uncounted
+def bits_of(value: float) -> Any:
+    return np.float64(value).view(np.int64)
+
+
+@uncounted
+def less(a: float, b: float) -> bool:
+    """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
+    if np.isnan(a):
+        return False
+    return np.isnan(b) or a < b
+
+
+@uncounted
+def same(a: float, b: float) -> bool:
+    return a == b or (np.isnan(a) and np.isnan(b))
+
+
+@uncounted
+def fits(wide: float, bits: int) -> bool:
+    """Whether a result, computed as a double, surely fits into an integer; near the ends of 64 bits it is not sure."""
+    if bits <= 32 and bits > 0:
+        return -(2.0 ** (bits - 1)) <= wide < 2.0 ** (bits - 1)
+    return -9.2e18 < wide < 9.2e18
+
+
+@uncounted
+def is_in(operations: Any, at: int, x: int) -> bool:
+    """Whether a value is in the sorted table of the IN at *at*."""
+    floating = operations[at, 4] == 1
+    low = at + operations[at, 5]
+    end = low + operations[at, 2]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if less(double(operations[middle, 1]), double(x)) if floating else operations[middle, 1] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and (same(double(operations[low, 1]), double(x)) if floating else operations[low, 1] == x)
+
+
+# ---------------------------------------------------------------------------------------------------- the match so far
+
+
+@uncounted
+def take(conditions: Any, rows: Any, work: Any, variables: Any, state: int, depth: int, absolute: int) -> None:
+    """Take a row, which is number *depth* of the match, in a state."""
+    work.frames[depth + 1, 0] = state
+    variable = variables[state]
+    for number in range(len(conditions.registers)):
+        group = conditions.registers[number, R_GROUP]
+        if conditions.members[group, variable]:
+            add(conditions.registers, number, rows.values, work.sums, work.counts[group], absolute)
+    for group in range(len(conditions.members)):
+        if conditions.members[group, variable]:
+            work.places[group, work.counts[group]] = depth
+            work.counts[group] += 1
+
+
+@uncounted
+def give_back(conditions: Any, work: Any, variable: int) -> None:
+    """Undo :func:`take`."""
+    for group in range(len(conditions.members)):
+        work.counts[group] -= conditions.members[group, variable]
+
+
+@uncounted
+def add(registers: Any, register: int, values: Any, sums: Any, count: int, absolute: int) -> None:
+    """Entry *count* + 1 of a register: with the value of one more row."""
+    function, column = registers[register, R_FUNCTION], 2 * registers[register, R_SLOT]
+    value, number = sums[register, count, 0], sums[register, count, 1]
+    state = values[absolute, column + 1]
+    if state == FAILED_VALUE:
+        number = -1
+    elif state == VALID and number >= 0:
+        given = values[absolute, column]
+        if function == R_SUM:
+            total = value + given
+            if not fits(float(value) + float(given), 64):
+                number = -2
+            value = total
+        elif function == R_SUM_OF_DOUBLES:
+            value = bits_of(double(value) + double(given))
+        elif number == 0 and function != R_COUNT:
+            value = absolute
+        elif function == R_SMALLEST:
+            if given < values[value, column]:
+                value = absolute
+        elif function == R_LARGEST and given > values[value, column]:
+            value = absolute
+        number += 1
+    sums[register, count + 1, 0], sums[register, count + 1, 1] = value, number
+
+
+@uncounted
+def operand(
+    conditions: Any, rows: Any, work: Any, variables: Any, at: int, begin: int, size: int, depth: int, top: int
+) -> None:
+    """Push the operand of an AGG operation. *depth* is the number of the row of the match that is tested."""
+    operands, number, slot = conditions.operands, conditions.operations[at, 3], conditions.operations[at, 4]
+    kind, group = operands[number, KIND], operands[number, GROUP]
+    start = work.position[AT_ROW]
+    work.nulls[top], work.stack[top] = VALID, 0
+    if kind == MATCH_NUMBER:
+        work.stack[top] = work.position[MATCHES_BEFORE] + 1
+        return
+    count = work.counts[group]
+    if kind == COUNT_OF_GROUP:
+        work.stack[top] = count
+        return
+    if kind in (VALUE_OF_ROW, LABEL_OF_ROW):
+        skip = operands[number, SKIP]
+        if skip >= count:
+            work.nulls[top] = NULL_VALUE
+            return
+        place = work.places[group, count - 1 - skip if operands[number, FROM_LAST] else skip]
+        place += operands[number, DISTANCE]
+        if kind == LABEL_OF_ROW:
+            if 0 <= place <= depth:
+                work.stack[top] = conditions.labels[variables[work.frames[place + 1, 0]]]
+            else:
+                work.nulls[top] = NULL_VALUE
+        elif 0 <= start + place < size:
+            row = begin + start + place
+            work.stack[top], work.nulls[top] = rows.values[row, 2 * slot], rows.values[row, 2 * slot + 1]
+        else:
+            work.nulls[top] = NULL_VALUE
+        return
+    register = operands[number, REGISTER]
+    value, present = work.sums[register, count, 0], work.sums[register, count, 1]
+    if present < 0:
+        work.nulls[top] = FAILED_VALUE
+    elif kind == REGISTER_COUNT:
+        work.stack[top] = present
+    elif present == 0:
+        work.nulls[top] = NULL_VALUE
+    elif kind == REGISTER_ROW:
+        work.stack[top], work.nulls[top] = rows.values[value, 2 * slot], rows.values[value, 2 * slot + 1]
+    elif kind == REGISTER_MEAN:
+        work.stack[top] = bits_of(double(value) / present)
+    else:
+        work.stack[top] = value
+
+
+@uncounted
+def run(
+    conditions: Any, rows: Any, work: Any, variables: Any, first: int, last: int, begin: int, size: int, depth: int
+) -> int:
+    """HOLDS if the program is TRUE for the row number *depth* of the match, FAILS if it is FALSE or NULL, UNKNOWN if it
+    cannot tell.
+    """
+    operations, stack, nulls = conditions.operations, work.stack, work.nulls
+    row = begin + work.position[AT_ROW] + depth
+    n = 0  # the number of values on the stack
+    for at in range(first, last):
+        op, k = operations[at, 0], operations[at, 1]
+        if op == CONST:
+            stack[n], nulls[n] = k, VALID
+            n += 1
+        elif op == NULL:
+            stack[n], nulls[n] = 0, NULL_VALUE
+            n += 1
+        elif op == SLOT:
+            stack[n], nulls[n] = rows.values[row, 2 * k], rows.values[row, 2 * k + 1]
+            if nulls[n] == FAILED_VALUE:
+                return UNKNOWN
+            n += 1
+        elif op == AGG:
+            operand(conditions, rows, work, variables, at, begin, size, depth, n)
+            if nulls[n] == FAILED_VALUE:
+                return UNKNOWN
+            n += 1
+        elif op == TO_FLOAT:
+            stack[n - 1] = bits_of(float(stack[n - 1]))
+        elif op == TO_FLOAT_BELOW:
+            stack[n - 2] = bits_of(float(stack[n - 2]))
+        elif op in (NEG, ABS):
+            if nulls[n - 1] == VALID and not fits(-float(stack[n - 1]), operations[at, 2]):
+                return UNKNOWN
+            stack[n - 1] = -stack[n - 1] if op == NEG else abs(stack[n - 1])
+        elif op == NEG_F:
+            stack[n - 1] = bits_of(-double(stack[n - 1]))
+        elif op == ABS_F:
+            stack[n - 1] = bits_of(abs(double(stack[n - 1])))
+        elif op == NOT:
+            stack[n - 1] = 1 - stack[n - 1]
+        elif op == IS_NULL:
+            stack[n - 1], nulls[n - 1] = nulls[n - 1], VALID
+        elif op == IN:
+            if nulls[n - 1] == VALID:
+                found = is_in(operations, at, stack[n - 1])
+                stack[n - 1], nulls[n - 1] = 1 if found else 0, VALID if found else operations[at, 3]
+        elif op == SWAP:
+            stack[n - 1], stack[n - 2] = stack[n - 2], stack[n - 1]
+            nulls[n - 1], nulls[n - 2] = nulls[n - 2], nulls[n - 1]
+        elif op == SELECT:
+            n -= 2
+            chosen = n if (nulls[n - 1] == VALID and stack[n - 1] == 1) else n + 1
+            stack[n - 1], nulls[n - 1] = stack[chosen], nulls[chosen]
+        else:  # binary operations
+            n -= 1
+            a, b = n - 1, n
+            if op in (AND, OR):
+                decides = 0 if op == AND else 1
+                if (nulls[a] == VALID and stack[a] == decides) or (nulls[b] == VALID and stack[b] == decides):
+                    stack[a], nulls[a] = decides, VALID
+                else:
+                    stack[a], nulls[a] = 1 - decides, nulls[a] | nulls[b]
+                continue
+            if op == COALESCE:
+                if nulls[a] != VALID:
+                    stack[a], nulls[a] = stack[b], nulls[b]
+                continue
+            if nulls[a] != VALID or nulls[b] != VALID:
+                nulls[a] = NULL_VALUE
+                continue
+            x, y = stack[a], stack[b]
+            xf, yf = double(x), double(y)
+            if op == ADD:
+                stack[a] = x + y
+                if not fits(float(x) + float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == SUB:
+                stack[a] = x - y
+                if not fits(float(x) - float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == MUL:
+                stack[a] = x * y
+                if not fits(float(x) * float(y), operations[at, 2]):
+                    return UNKNOWN
+            elif op == ADD_F:
+                stack[a] = bits_of(xf + yf)
+            elif op == SUB_F:
+                stack[a] = bits_of(xf - yf)
+            elif op == MUL_F:
+                stack[a] = bits_of(xf * yf)
+            elif op == DIV_F:
+                if yf != 0.0:
+                    stack[a] = bits_of(xf / yf)
+                elif k == 0:
+                    return UNKNOWN
+                else:
+                    nulls[a] = NULL_VALUE
+            elif op == EQ:
+                stack[a] = 1 if x == y else 0
+            elif op == LT:
+                stack[a] = 1 if x < y else 0
+            elif op == LE:
+                stack[a] = 1 if x <= y else 0
+            elif op == EQ_F:
+                stack[a] = 1 if same(xf, yf) else 0
+            elif op == LT_F:
+                stack[a] = 1 if less(xf, yf) else 0
+            elif op == LE_F:
+                stack[a] = 0 if less(yf, xf) else 1
+    return HOLDS if (nulls[0] == VALID and stack[0] == 1) else FAILS
+
+
+@uncounted
+def verdict(
+    conditions: Any, rows: Any, work: Any, variables: Any, variable: int, begin: int, size: int, depth: int
+) -> int:
+    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must be asked."""
+    if rows.bits[begin + work.position[AT_ROW] + depth, variable] == UNKNOWN:
+        return UNKNOWN
+    first, last = conditions.programs[variable, 0], conditions.programs[variable, 1]
+    if first < last:
+        work.position[STEPS] += last - first
+        found = run(conditions, rows, work, variables, first, last, begin, size, depth)
+        if found != HOLDS:
+            return found
+    return UNKNOWN if conditions.asks[variable] else HOLDS
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+@uncounted
+def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -> Any:
+    """Put what a failure in *state* after *row* depends on into ``work.key``. Its place in the memory, or -1 if it has none."""
+    key = work.key
+    key[0], key[1], key[2] = state + 1, row, work.position[UNTIL]
+    n = MEMORY_COLUMNS
+    for at in range(conditions.first_key[state], conditions.first_key[state + 1]):
+        kind, which, offset = conditions.keys[at, 0], conditions.keys[at, 1], conditions.keys[at, 2]
+        if kind == K_MATCH_NUMBER:
+            key[n] = work.position[MATCHES_BEFORE]
+        elif kind == K_REGISTER:
+            count = work.counts[conditions.registers[which, R_GROUP]]
+            if work.sums[which, count, 1] < 0:
+                return np.int64(-1)
+            key[n], key[n + 1] = work.sums[which, count, 0], work.sums[which, count, 1]
+            n += 1
+        elif kind == K_COUNT:
+            key[n] = work.counts[which]
+        else:
+            count = work.counts[which]
+            key[n] = -1
+            if offset < count:
+                from_last = kind in (K_LAST, K_LABEL_OF_LAST)
+                place = work.places[which, count - 1 - offset if from_last else offset]
+                if kind in (K_LAST, K_FIRST):
+                    key[n] = work.position[AT_ROW] + place
+                else:
+                    key[n] = variables[work.frames[place + 1, 0]]
+        n += 1
+    mixed = np.uint64(0)
+    for at in range(n):
+        mixed = (mixed ^ np.uint64(key[at])) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    for at in range(n, len(key)):
+        key[at] = 0
+    return np.int64(mixed & np.uint64(len(work.memory) - 1))
+
+
+@uncounted
+def is_known(work: Any, place: int) -> bool:
+    for column in range(len(work.key)):  # noqa: SIM110 - numba
+        if work.memory[place, column] != work.key[column]:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- the search
+
+
+@uncounted
+def allowed(guards: Any, at: Any, count: Any) -> Any:
+    """Whether an edge can be followed when *at* rows of a partition of *count* rows lie before the next one."""
+    return not ((guards & AT_START and at != 0) or (guards & AT_END and at != count))
+
+
+@uncounted
+def fill_ends(
+    bits: Any, begin: Any, first: Any, known: Any, count: Any, variables: Any, edges: Any, first_edge: Any, ends: Any
+) -> None:
+    """``ends[p, s]`` is the number of rows before the end of the earliest match that takes row *p* in state *s*, if all
+    conditions that are not bits hold.
+
+    :param first, known: these rows, those before *known*, are filled; no path leads further
+    """
+    for row in range(known - 1, first - 1, -1):
+        for state in range(len(variables)):
+            earliest = NOWHERE
+            if bits[begin + row, variables[state]] != FAILS:
+                for edge in range(first_edge[state], first_edge[state + 1]):
+                    if not allowed(edges[edge, 1], row + 1, count):
+                        continue
+                    target = edges[edge, 0]
+                    end = row + 1
+                    if target != ACCEPT:
+                        end = ends[row + 1, target] if row + 1 < known else NOWHERE
+                    earliest = min(earliest, end)
+            ends[row, state] = earliest
+
+
+@uncounted
+def fill_needs(
+    bits: Any, begin: Any, first: Any, known: Any, variables: Any, edges: Any, first_edge: Any, needs: Any
+) -> None:
+    """``needs[p, s]`` is the last row that a path that takes row *p* in state *s* can go on to, whatever that row is; or -1."""
+    for row in range(known - 1, first - 1, -1):
+        for state in range(len(variables)):
+            last = -1
+            if bits[begin + row, variables[state]] != FAILS:
+                for edge in range(first_edge[state], first_edge[state + 1]):
+                    target = edges[edge, 0]
+                    if target != ACCEPT and edges[edge, 1] == 0:
+                        last = max(last, row + 1)
+                        if row + 1 < known:
+                            last = max(last, needs[row + 1, target])
+            needs[row, state] = last
+
+
+@uncounted
+def search(
+    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, ended: bool, max_steps: int
+) -> int:  # fmt: skip
+    """The preferred match from the current start: HOLDS with its rows in ``work.frames`` and its length in DEPTH, FAILS; or a
+    status of :func:`find_matches` in negative.
+    """
+    position, frames, ends, needs = work.position, work.frames, work.ends, work.needs
+    variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
+    start, until, frontier, before = position[AT_ROW], position[UNTIL], position[FRONTIER], position[BEFORE]
+    while True:
+        depth = position[DEPTH]
+        state, row = frames[depth, 0], start + depth
+        went_on = False
+        for edge in range(frames[depth, 1], first_edge[state + 1]):
+            position[STEPS] += 1
+            if position[STEPS] > max_steps:
+                return -TOO_MANY_STEPS
+            if not allowed(edges[edge, 1], row + before, size + before):
+                continue
+            target = edges[edge, 0]
+            if target == ACCEPT:
+                frames[depth, 1] = edge  # if there is no room for the match, it is found again
+                return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT
+            if row >= frontier:
+                return -WAIT
+            if row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
+                continue
+            frames[depth, 1] = edge
+            variable = variables[target]
+            found = position[ANSWER]
+            position[ANSWER] = -1
+            if found < 0:
+                if depth + 2 >= len(frames):
+                    return -NO_ROOM
+                take(conditions, rows, work, variables, target, depth, begin + row)
+                found = verdict(conditions, rows, work, variables, variable, begin, size, depth)
+                if found == UNKNOWN:
+                    return -ASK
+            if found == HOLDS and conditions.remembers[target]:
+                place = make_key(conditions, work, variables, target, begin + row)
+                if place >= 0 and is_known(work, place):
+                    found = FAILS
+            if found == HOLDS:
+                frames[depth, 1] = edge + 1
+                frames[depth + 1, 1] = first_edge[target]
+                position[DEPTH] = depth + 1
+                went_on = True
+                break
+            give_back(conditions, work, variable)
+        if went_on:
+            continue
+        if depth == 0:
+            return FAILS
+        if conditions.remembers[state]:
+            place = make_key(conditions, work, variables, state, begin + row - 1)
+            if place >= 0:
+                for column in range(len(work.key)):
+                    work.memory[place, column] = work.key[column]
+        give_back(conditions, work, variables[state])
+        position[DEPTH] = depth - 1
+
+
+@uncounted
+def begin_search(pattern: Any, rows: Any, future: Any, work: Any, begin: int, size: int, known: int) -> None:
+    """Prepare the search from the current start."""
+    position, times, within = work.position, rows.times, pattern.within
+    start = position[AT_ROW]
+    limit = max(position[LIMIT], start)
+    while limit < size and (within < 0 or abs(times[begin + limit] - times[begin + start]) <= within):
+        limit += 1
+    # The rows of a match are before UNTIL; those from FRONTIER on are not known.
+    until = limit
+    if limit == size and not future.ended and (within < 0 or times[begin + start] + within > future.horizon):
+        until = ANYWHERE
+    frontier = NOWHERE if future.ended else known
+    too_long = start + future.max_rows <= known and start + future.max_rows < size
+    if too_long:
+        frontier = start + future.max_rows
+    position[LIMIT], position[UNTIL], position[LONGEST] = limit, until, 1 if too_long else 0
+    position[FRONTIER] = frontier if frontier < until else NOWHERE
+    position[DEPTH], position[STEPS] = 0, 0
+    work.frames[0, 0], work.frames[0, 1] = len(pattern.variables), pattern.first_edge[len(pattern.variables)]
+    for group in range(len(work.counts)):
+        work.counts[group] = 0
+
+
+@entry
+def find_matches(
+    pattern: Any, conditions: Any, rows: Any, future: Any, work: Any, progress: Any, most: int, max_steps: int
+) -> int:
+    """Search all partitions from the position of *work* on. What is found is put into *work*.
+
+    :param progress: see :func:`asterism.row_patterns.kernels.find_matches`
+    :param most: if the matches have more rows together, the search is interrupted
+    :param max_steps: of the search for one match
+    :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; TOO_LONG, likewise;
+        MORE: there is more to find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that
+        into ANSWER; NO_ROOM: the arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are
+        full; TOO_MANY_STEPS
+    """
+    position, frames, variables, skip = work.position, work.frames, pattern.variables, pattern.skip
+    while position[AT_PARTITION] < len(rows.offsets) - 1:
+        partition = position[AT_PARTITION]
+        begin = rows.offsets[partition]
+        size = rows.offsets[partition + 1] - begin
+        known = size if future.ended else max(size - future.lookahead, 0)
+        if position[FILLED] != partition + 1:
+            position[FILLED] = partition + 1
+            start = progress[partition, NEXT_START]
+            position[AT_ROW], position[MATCHES_BEFORE] = start, progress[partition, MATCHES]
+            position[COVERED], position[BEFORE] = progress[partition, COVERED_ROWS], progress[partition, ROWS_BEFORE]
+            position[LIMIT] = 0
+            edges, first_edge = pattern.edges, pattern.first_edge
+            fill_ends(rows.bits, begin, start, known, size, variables, edges, first_edge, work.ends)
+            if len(work.needs):
+                fill_needs(rows.bits, begin, start, known, variables, edges, first_edge, work.needs)
+        waits = False
+        status = OK
+        while position[AT_ROW] < size and not waits and status == OK:
+            start = position[AT_ROW]
+            if position[DEPTH] < 0:
+                begin_search(pattern, rows, future, work, begin, size, known)
+            outcome = search(pattern, conditions, rows, work, begin, size, future.ended, max_steps)
+            if outcome < 0 and outcome != -WAIT:
+                return -outcome
+            length = position[DEPTH]
+            too_long = position[LONGEST] == 1
+            if (
+                outcome == HOLDS
+                and not future.ended
+                and future.trailing
+                and start + length - 1 + future.trailing >= size
+            ):
+                outcome, too_long = -WAIT, False
+            if outcome == -WAIT:
+                position[DEPTH] = -1
+                if not too_long:
+                    waits = True
+                    continue
+                if not future.drop:
+                    status = TOO_LONG
+                    continue
+                progress[partition, DROPPED] += 1
+                outcome = FAILS
+            if outcome == FAILS:
+                work.unmatched[begin + start] = start >= position[COVERED]
+                position[AT_ROW] += 1
+                position[DEPTH] = -1
+                continue
+            found, used = position[FOUND], position[USED]
+            if found == len(work.matches) or used + length > len(work.labels):
+                return NO_ROOM_FOR_MATCH
+            for at in range(length):
+                work.labels[used + at] = frames[at + 1, 0]
+            position[MATCHES_BEFORE] += 1
+            work.matches[found, START] = begin + start
+            work.matches[found, PARTITION] = partition
+            work.matches[found, NUMBER] = position[MATCHES_BEFORE]
+            work.matches[found, FIRST_LABEL] = used
+            work.matches[found, ROWS] = length
+            position[FOUND], position[USED] = found + 1, used + length
+            position[COVERED] = max(position[COVERED], start + length)
+            position[DEPTH] = -1
+            if skip == PAST_LAST_ROW:
+                position[AT_ROW] = max(start + length, start + 1)
+            elif skip == NEXT_ROW:
+                position[AT_ROW] += 1
+            else:
+                place = -1
+                for at in range(length):
+                    if pattern.skip_to[variables[work.labels[used + at]]] and (place < 0 or skip == TO_LAST):
+                        place = at
+                if place < 0:
+                    status = NO_ROW_TO_SKIP_TO
+                elif place == 0:
+                    status = SKIPS_TO_OWN_START
+                position[AT_ROW] += place
+            if status == OK and position[USED] > most:
+                status = MORE
+        progress[partition, NEXT_START], progress[partition, MATCHES] = position[AT_ROW], position[MATCHES_BEFORE]
+        progress[partition, COVERED_ROWS] = position[COVERED]
+        if status != OK:
+            return status
+        position[AT_PARTITION] += 1
+    return OK

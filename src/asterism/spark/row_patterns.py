@@ -1,0 +1,232 @@
+"""MATCH_RECOGNIZE on Spark: matches the row pattern of a clause in one DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect, expect_string, shown
+from asterism.columns.groups import KEY_HASH
+from asterism.errors import StreamDefinitionError
+from asterism.matching.operator import EVENTS, OnLimit
+from asterism.operators.key_group import check_pages, complete
+from asterism.operators.operator import Result
+from asterism.row_patterns.batch import match_parts
+from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.operator import (
+    LATE_ROWS,
+    MATCHES,
+    MAX_ROWS,
+    RowPatternOperator,
+    check_limit,
+    columns_read,
+    event_time_of,
+)
+from asterism.row_patterns.reading import read
+from asterism.spark import RESULTS
+from asterism.spark.batch import answered, whole_keys
+from asterism.spark.exchange import Batches
+from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.host import NO_TIME
+from asterism.spark.keyed_stream import KeyedStream
+from asterism.spark.row_schemas import arrow_schema, spark_schema, zone_if_used
+from asterism.spark.stateful import (
+    DEFAULT_KEY_GROUPS,
+    Use,
+    check_key_groups,
+    hashed,
+    mapped,
+    output_of,
+    packed,
+    stateful,
+)
+from asterism.spark.worker import settle_memory
+
+_OUTPUTS = (MATCHES, LATE_ROWS)
+
+
+def match_recognize(
+    df: DataFrame,
+    clause: str,
+    *,
+    max_out_of_orderness: timedelta = timedelta(0),
+    idle_after: timedelta | None = None,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    pages: int | None = None,
+    drain: bool = False,
+    max_rows: int = MAX_ROWS,
+    on_limit: OnLimit = "error",
+) -> RowPatternStream:
+    """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
+
+    :param df: a streaming or a batch DataFrame
+    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it. Over a stream, ORDER BY begins with
+        the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
+        BIGINT, in milliseconds since 1970-01-01 UTC.
+    :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
+    :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
+    :param pages: a fixed number of pages of state per key group (streaming). Default: the number follows the size of the state.
+    :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
+    :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more (streaming)
+    :param on_limit: the behavior at that limit. "error" fails the query with :class:`~asterism.errors.LimitExceededError`;
+        "drop" goes on as if no match began at the first of these rows, and counts this.
+    :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
+    :raises StreamDefinitionError: an argument is invalid
+
+    Runnable examples: docs/match_recognize.md. Source: SQL:2016, feature R010.
+    """
+    expect(StreamDefinitionError, df, DataFrame, "rows must be a DataFrame", 'match_recognize(df, "ORDER BY ts ...")')
+    expect_string(StreamDefinitionError, clause, "a clause must be a string", 'match_recognize(df, "ORDER BY ts ...")')
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    check_key_groups(key_groups)
+    return RowPatternStream(
+        df,
+        clause,
+        max_out_of_orderness=max_out_of_orderness,
+        idle_after=idle_after,
+        key_groups=key_groups,
+        drain=drain,
+        options={"pages": pages, "max_rows": max_rows, "on_limit": on_limit},
+    )
+
+
+class RowPatternStream:
+    """The results of a row pattern. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        clause: str,
+        *,
+        max_out_of_orderness: timedelta,
+        idle_after: timedelta | None,
+        key_groups: int,
+        drain: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.clause = clause
+        self.key_groups, self.drain = key_groups, drain
+        self.spark: SparkSession = df.sparkSession
+        self.schema = arrow_schema(self.spark, df.schema)
+        self._options = options
+        self._checked = check(read(clause), self.schema)
+        check_limit(options["max_rows"], options["on_limit"])
+        check_pages(options["pages"])
+        self.stream = KeyedStream(
+            df,
+            time=event_time_of(self._checked) if df.isStreaming else None,
+            max_out_of_orderness=max_out_of_orderness,
+            idle_after=idle_after if df.isStreaming else None,
+        )
+
+    # ------------------------------------------------------------------ results
+
+    @property
+    def matches(self) -> DataFrame:
+        """The result of the clause, with its columns and types: for ONE ROW PER MATCH those of PARTITION BY and MEASURES, for
+        ALL ROWS PER MATCH also the other columns of the input.
+        """
+        return self._single(MATCHES)
+
+    @property
+    def late(self) -> DataFrame:
+        """Late rows and rows without a time, with the columns of the input. In batch, no row is late."""
+        return self._single(LATE_ROWS)
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write the outputs ``matches`` and ``late`` to sinks. They are computed only once, as in
+        :meth:`asterism.PatternStream.run`.
+
+        The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
+        """
+        check_run(sinks, checkpoint, drain, trigger, name)
+        for output in sinks:
+            if output not in _OUTPUTS:
+                raise StreamDefinitionError(f"there is no output {shown(output)}", f"Outputs: {', '.join(_OUTPUTS)}")
+        return run(
+            partial(self._results, list(sinks)),
+            self._output_schemas,
+            sinks,
+            streams=[self.stream],
+            ends_by_itself=True,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+            key_groups=self.key_groups,
+        )
+
+    # ------------------------------------------------------------------ plans
+
+    def _single(self, output: str) -> DataFrame:
+        if not self.stream.df.isStreaming:
+            if output == LATE_ROWS:
+                return self.stream.df.limit(0)
+            return mapped(self._by_key(), _matcher(self._checked), spark_schema(self._checked.output))
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use
+        )
+
+    @property
+    def _output_schemas(self) -> Mapping[str, pa.Schema]:
+        return {MATCHES: self._checked.output, LATE_ROWS: self.schema}
+
+    def _operator(self, outputs: Collection[str], schema: pa.Schema) -> RowPatternOperator:
+        checked = self._checked if schema is self.schema else check(self._checked.clause, schema)
+        return RowPatternOperator(checked, schema, outputs=outputs, **self._options)
+
+    def _results(self, outputs: Collection[str], use: Use) -> DataFrame:
+        """Results as chunks, with the names of their outputs."""
+        stream = self.stream
+        if not stream.df.isStreaming:
+            return mapped(self._by_key(), _matcher(self._checked, chunks=True), RESULTS)
+        operator = self._operator(outputs, self.schema)
+        rows = self._hashed(operator.inputs[EVENTS].schema.names)
+        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use)
+        zone = zone_if_used(partial(self._operator, outputs), self.schema)
+        return stateful(
+            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, key_groups=self.key_groups,
+            time_mode=NO_TIME,
+        )  # fmt: skip
+
+    def _hashed(self, columns: Collection[str]) -> DataFrame:
+        keys = [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
+        return hashed(self.stream.df, keys, list(columns))
+
+    def _by_key(self) -> DataFrame:
+        """The rows of a table, those of a partition of the clause one after the other."""
+        needed = columns_read(self._checked)
+        df = self._hashed([name for name in self.schema.names if name in needed])
+        if not self._checked.partition_by:
+            return df.coalesce(1)
+        return df.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH)
+
+
+def _matcher(clause: CheckedClause, *, chunks: bool = False) -> Any:
+    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to the result of the clause, perhaps as RESULTS."""
+    schema = clause.rows.input
+
+    def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
+        settle_memory()
+        for rows in whole_keys(batches):
+            for found in match_parts(clause, complete(rows, schema)):
+                yield from answered([Result({MATCHES: found})]) if chunks else found.to_batches()
+
+    return matcher

@@ -1,0 +1,258 @@
+"""Statements of Spark SQL with MATCH_RECOGNIZE.
+
+A clause and the table factor before it are replaced by a temporary view of its result, from left to right; the rest is Spark's.
+Only the clauses are parsed here: of the statement, tokens, parentheses and the names of common table expressions are needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
+from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.arguments import expect, expect_string, shown
+from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
+from asterism.expressions.parsing import tokenize
+from asterism.matching.operator import OnLimit
+from asterism.row_patterns.operator import MAX_ROWS
+from asterism.spark.row_patterns import match_recognize
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS
+from asterism.text.printable import quoted_name
+
+MAX_STATEMENT = 1_000_000  # characters
+MAX_NESTING = 100  # parentheses around a clause
+_CLAUSE = "MATCH_RECOGNIZE"
+_BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
+_NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
+
+
+def sql(
+    text: str,
+    spark: SparkSession,
+    *,
+    max_out_of_orderness: timedelta = timedelta(0),
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    drain: bool = False,
+    max_rows: int = MAX_ROWS,
+    on_limit: OnLimit = "error",
+    **tables: DataFrame,
+) -> DataFrame:
+    """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE.
+
+    With a clause over a stream, the result is a streaming DataFrame, which ``writeStream`` starts; the options are those of
+    :func:`asterism.match_recognize`, for every clause. Late rows are dropped and counted.
+
+    :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names
+    :raises ExpressionError: a clause is invalid; with the position in the statement
+    :raises StreamDefinitionError: an argument is invalid
+    :raises pyspark.errors.AnalysisException: the rest of the statement is invalid
+
+    Runnable examples: docs/match_recognize.md.
+    """
+    hint = 'sql("SELECT * FROM trades MATCH_RECOGNIZE (...)", spark, trades=df)'
+    expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
+    if not is_session(spark):
+        raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
+    for name, df in tables.items():
+        expect(StreamDefinitionError, df, DataFrame, f"the table {name!r:.60} must be a DataFrame", hint)
+    if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
+        return spark.sql(text)
+    statement = _Statement.read(text)
+    frames: dict[str, DataFrame] = {}
+    used = {token.text.lower() for token in statement.tokens}
+    given: list[str] = []
+    for name, df in tables.items():
+        if name.lower() in used:
+            place = f"table_{len(given)}"
+            frames[place] = df
+            given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
+    for number, clause in enumerate(statement.clauses):
+        begin, end = statement.table_before(clause)
+        query = statement.query(given, clause.keyword, f"SELECT * FROM {statement.text(begin, end)}")
+        df = _run(spark, query, frames)
+        try:
+            result = match_recognize(
+                df,
+                text[clause.begin : clause.end],
+                max_out_of_orderness=max_out_of_orderness,
+                key_groups=key_groups,
+                drain=drain,
+                max_rows=max_rows,
+                on_limit=on_limit,
+            )
+        except ExpressionError as error:
+            raise error.moved(text, clause.begin) from None
+        frames[f"matches_{number}"] = result.matches
+        statement.replaced.append((begin, clause.end, f"matches_{number}"))
+    return _run(spark, statement.whole(given), frames)
+
+
+def is_session(value: Any) -> bool:
+    """Whether this is a Spark session. That of Spark Connect is another class, which cannot be imported without its packages."""
+    return isinstance(value, SparkSession) or (is_remote() and callable(getattr(value, "sql", None)))
+
+
+def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The result of a query that refers to *frames* in braces; other braces are doubled."""
+    used = {name: df for name, df in frames.items() if f"{{{name}}}" in query}
+    return spark.sql(query, None, **used) if used else spark.sql(query.format())
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundClause:
+    """A clause from *begin* to *end* in the text; *keyword* is the index of its first token."""
+
+    keyword: int
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Statement:
+    """A statement, of which parts have been replaced.
+
+    :ivar opened_by: for each token, the index of the parenthesis that is open before it, -1 if there is none
+    :ivar closed_at: for each opening parenthesis, the index of the closing one
+    :ivar replaced: parts of the text, from begin to end, with the names of frames
+    """
+
+    source: str
+    tokens: Sequence[Token]
+    opened_by: Sequence[int]
+    closed_at: Mapping[int, int]
+    clauses: Sequence[_FoundClause]
+    replaced: list[tuple[int, int, str]]
+
+    @classmethod
+    def read(cls, source: str) -> _Statement:
+        tokens = tokenize(source, "statement", MAX_STATEMENT)
+        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+            tokens.pop()
+        opened_by, closed_at, stack = [], {}, [-1]
+        for at, token in enumerate(tokens):
+            if token.token_type is TokenType.R_PAREN and len(stack) > 1:
+                closed_at[stack.pop()] = at
+            opened_by.append(stack[-1])
+            if token.token_type is TokenType.L_PAREN:
+                stack.append(at)
+        clauses = []
+        for at, token in enumerate(tokens):
+            if _word(token) == _CLAUSE and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
+                if at + 1 not in closed_at:
+                    problem = "the parenthesis after MATCH_RECOGNIZE is not closed"
+                    raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
+                clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
+        return cls(source, tokens, opened_by, closed_at, clauses, [])
+
+    def table_before(self, clause: _FoundClause) -> tuple[int, int]:
+        """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
+        level = self.opened_by[clause.keyword]
+        words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
+        first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
+        inside = [word for at, word in words if at >= first]
+        if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
+            problem = "MATCH_RECOGNIZE must follow a table, a view or a subquery in parentheses"
+            hint = "SELECT * FROM trades MATCH_RECOGNIZE (...)"
+            raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
+        return self.tokens[first].start, self.tokens[clause.keyword - 1].end + 1
+
+    def text(self, begin: int, end: int) -> str:
+        """A part of the statement, with the replacements made so far, for :func:`_run`."""
+        parts, at = [], begin
+        inside = sorted(one for one in self.replaced if begin <= one[0] and one[1] <= end)
+        for from_, to, name in inside:
+            if from_ < at or any(a <= from_ and to <= b and (a, b) != (from_, to) for a, b, _ in inside):
+                continue
+            parts += [_escaped(self.source[at:from_]), f"{{{name}}}"]
+            at = to
+        return "".join([*parts, _escaped(self.source[at:end])])
+
+    def query(self, given: Sequence[str], at: int, query: str) -> str:
+        """A query with the common table expressions that token *at* sees."""
+        levels = [-1]
+        opened = self.opened_by[at]
+        path = []
+        while opened >= 0:
+            path.append(opened)
+            if len(path) > MAX_NESTING:
+                problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
+                raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
+            opened = self.opened_by[opened]
+        levels += reversed(path)
+        recursive, defined = False, list(given)
+        for level in levels:
+            for is_recursive, begin, end in self._expressions(level):
+                if self.tokens[at].start > end:
+                    recursive = recursive or is_recursive
+                    defined.append(self.text(begin, end))
+        return _with(defined, query, recursive=recursive)
+
+    def _expressions(self, level: int) -> Iterator[tuple[bool, int, int]]:
+        """The common table expressions of a query in a parenthesis: whether they are recursive, begin, end."""
+        end_of_level = self.closed_at.get(level, len(self.tokens)) if level >= 0 else len(self.tokens)
+        mine = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
+        for place, at in enumerate(mine):
+            if _word(self.tokens[at]) != "WITH":
+                continue
+            rest = mine[place + 1 :]
+            recursive = bool(rest) and _word(self.tokens[rest[0]]) == "RECURSIVE"
+            rest = rest[recursive:]
+            while rest:
+                name = self.tokens[rest[0]]
+                # The name can be followed by columns in parentheses.
+                body = next(
+                    (n for n, here in enumerate(rest[:8]) if here in self.closed_at and self._is_query(here)), None
+                )
+                if body is None:
+                    break
+                close = self.closed_at[rest[body]]
+                yield recursive, name.start, self.tokens[close].end + 1
+                after = rest.index(close) if close in rest else len(rest)
+                if after + 1 >= len(rest) or _word(self.tokens[rest[after + 1]]) != ",":
+                    break
+                rest = rest[after + 2 :]
+            return
+
+    def _is_query(self, opening: int) -> bool:
+        return opening + 1 < len(self.tokens) and _word(self.tokens[opening + 1]) in _QUERIES
+
+    def whole(self, given: Sequence[str]) -> str:
+        """The statement with all replacements."""
+        if not self.tokens:
+            return self.source
+        end = self.tokens[-1].end + 1
+        first = _word(self.tokens[0])
+        if not given:
+            return self.text(0, end)
+        if first not in _QUERIES:
+            raise StreamDefinitionError(
+                f"DataFrames can be given by name only to queries and INSERT, not to {shown(first)}",
+                hint='df.createOrReplaceTempView("events"), and leave the argument out',
+            )
+        if first != "WITH":
+            return _with(given, self.text(0, end))
+        recursive = _word(self.tokens[1]) == "RECURSIVE"
+        begin = self.tokens[1 + recursive].start
+        return _with([*given, self.text(begin, end)], "", recursive=recursive)
+
+
+def _word(token: Token) -> str:
+    """A token in upper case; an empty string for quoted names and strings."""
+    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING):
+        return ""
+    return token.text.upper()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _with(defined: Sequence[str], query: str, *, recursive: bool = False) -> str:
+    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {query}" if defined else query
