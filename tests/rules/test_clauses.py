@@ -91,6 +91,7 @@ CLAUSES = [
     clause("A B", more="ALL ROWS PER MATCH WITH UNMATCHED ROWS", measures="CLASSIFIER() AS v, FINAL LAST(x) AS last"),
     clause("A+ $"),
     clause("^ A"),
+    clause("A B+ C").replace("kind = 'b'", "x > A.x").replace("kind = 'c'", "COUNT(B.*) > 1"),
 ]  # fmt: skip
 
 
@@ -304,12 +305,12 @@ def test_a_rule_over_its_limit_is_disabled() -> None:
         (error,) = driver.rows[ERRORS]
         assert (error["processor_id"], error["time"]) == ("r", at(13))
         assert error["error"] == (
-            "LimitExceededError: a match may have more than 10 rows, and is not decided before (maxPartialMatches)\n"
-            "  The rows from here on: key = '3:ann', ts = datetime.datetime(1970, 1, 1, 0, 0, 3, tzinfo=zoneinfo.ZoneInfo("
+            "LimitExceededError: more than 10 rows of a partition wait for the end of a match (maxPartialMatches)\n"
+            "  The first of them: key = '3:ann', ts = datetime.datetime(1970, 1, 1, 0, 0, 3, tzinfo=zoneinfo.ZoneInfo("
             "key='UTC')), item = 7\n"
             "  Hint: WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
         )
-    with pytest.raises(LimitExceededError, match='"r" version 1: a match may have more than 10 rows'):
+    with pytest.raises(LimitExceededError, match='"r" version 1: more than 10 rows'):
         Driver(max_partial_matches=10, disable_on_limit=False).batch(events, sets=[rule("r", 1, sql)], watermark=20)
 
 
