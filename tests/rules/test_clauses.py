@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.processor import PatternProcessor
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
+from tests.rules.test_coordinator import coordinator
+from tests.rules.test_validation import problems_of
 
 AB = processor("ab", 1, chain("a", "b"))
 DEFINED = "DEFINE A AS kind = 'a', B AS kind = 'b', C AS kind = 'c'"
@@ -413,3 +416,38 @@ def test_json_form() -> None:
     assert PatternProcessor.from_dict({"id": "r", "version": 1, "pattern": None, "sql": "PATTERN (A)"}).pattern is None
     with pytest.raises(PatternProcessorError, match="a processor needs 'pattern' or 'sql'"):
         PatternProcessor.from_dict({"id": "r", "version": 1, "sql": None})
+
+
+def test_the_last_good_version_stays_in_force(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    good, bad = clause("A B"), clause("A B").replace("kind = 'b'", "colour = 1")
+    manager.on_pattern_processors_updated([rule("r", 1, good), AB])
+    manager.on_pattern_processors_updated([rule("r", 2, bad), AB])
+    assert manager.status.processors == {"r": 1, "ab": 1}
+    assert manager.status.refused["r"].startswith("unknown column 'colour'\n")
+    assert "colour = 1\n" + " " * (2 + bad.index("colour")) + "^" in manager.status.refused["r"]
+    manager.on_pattern_processors_updated([rule("r", 3, good + "  "), AB])
+    assert [one.text for one in manager.store.get(manager.version).processors][:1] == [rule("r", 3, good + "  ").text]
+
+
+@pytest.mark.parametrize(
+    ("more", "problems"),
+    [
+        ({}, {}),
+        ({"sql": "PATTERN (A) DEFINE A AS y > 1"}, {"/sql": "sql: unknown column 'y'"}),
+        ({"pattern": AB.to_dict()["pattern"]}, {"/pattern": "a processor with sql cannot have 'pattern'"}),
+        (
+            {"key": ["user"], "select": ["LAST(a.x)"], "version": -1, "sql": "PATTERN (A"},
+            {
+                "/key": "a processor with sql cannot have 'key'",
+                "/select": "a processor with sql cannot have 'select'",
+                "/version": "a version must be an integer from 0 to 2147483647",
+                "/sql": "sql: PATTERN ( is not closed",
+            },
+        ),
+        ({"sql": 5}, {"/sql": "sql must be a string of 1 to 50000 characters"}),
+    ],
+)
+def test_problems_of_a_rule(more: dict[str, Any], problems: dict[str, str]) -> None:
+    fields: dict[str, Any] = {"id": "r", "version": 1, "sql": "PATTERN (A)"}
+    assert problems_of(fields | more, SCHEMA) == problems
