@@ -27,9 +27,10 @@ from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from asterism.rules import operator as dynamic_cep
-from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import stored
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of
@@ -335,6 +336,19 @@ def test_many_results_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(clauses, "MAX_HELD", 2)
     driver = Driver().batch(events, sets=[rule("r", 1, sql)]).end()
     assert found_by(driver, "r") == in_table(sql, events)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 10])
+def test_many_rows_are_searched_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [e(second // 3, kind, item=second) for second, kind in enumerate("abbcabcabbbbcbaaabbc")]
+    for sql in CLAUSES:
+        ours = stored(rule(f"at once {at_once}", 1, sql))
+        driver = Driver()
+        bound = driver.operator.compiler.bind(ours)
+        assert isinstance(bound, BoundClauseProcessor)
+        monkeypatch.setattr(bound.clause, "_at_once", at_once)
+        driver.batch(events, sets=[ours]).end()
+        assert found_by(driver, ours.id) == in_table(sql, events)
 
 
 # ---------------------------------------------------------------------- refusals

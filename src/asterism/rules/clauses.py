@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +33,8 @@ from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOpe
 from asterism.text.printable import quoted_name
 
 MAX_WORK = 10**8
-"""The largest product of the edges of a pattern and the rows of a key with which its search waits. It limits the time of a call
-for a key to some tenths of a second.
+"""The largest product of the edges of a pattern and the rows of a key with which its search waits, and also the new rows that are
+searched together. It limits the time and the memory of a search: to some tenths of a second for the rows of a key that wait.
 """
 MAX_HELD = 1_000_000
 """The maximum number of result rows that are kept until it is known that the search does not fail. More are computed again."""
@@ -82,12 +83,10 @@ class ClauseOfRule:
         ]
         rows = pa.schema([*schema, *own], metadata=schema.metadata)
         self._fields = own
-        self.operator = RowPatternOperator(
-            self._with_own_columns(written, rows, time.name if known else self._time),
-            rows,
-            pages=1,
-            max_rows=min(limit or LARGEST_LIMIT, max(MAX_WORK // len(compiled_pattern(written).edges), 1)),
-        )
+        checked = self._with_own_columns(written, rows, time.name if known else self._time)
+        self._at_once = max(MAX_WORK // len(compiled_pattern(written).edges), 1)
+        most = min(limit or LARGEST_LIMIT, self._at_once)
+        self.operator = RowPatternOperator(checked, rows, pages=1, max_rows=most)
         if written.order_by and time != ANY_TIME and self.operator.time.name != time.name:
             problem = f"ORDER BY must begin with the event time of the stream, {time.name!r:.100}"
             start = written.order_by[0].expression.start
@@ -163,6 +162,32 @@ class ClauseOfRule:
         return outcome if error is None else ClauseOutcome(None, END_OF_TIME, until, error)
 
     def advance(
+        self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
+        """Search all rows, so many at a time that results do not depend on how many come together."""
+        parts, ends = self._by_time(rows)
+        for part, end in zip(parts[:-1], ends, strict=True):
+            state = (yield from self._advance(state, part, end, over=False)).state
+        return (yield from self._advance(state, parts[-1], horizon, over=over))
+
+    def _by_time(self, rows: pa.Table) -> tuple[list[pa.Table], list[int]]:
+        """Parts of the rows, and the last time of each part but the last."""
+        if rows.num_rows <= self._at_once:
+            return [rows], []
+        times = rows.column(TIME).to_numpy()
+        order = np.argsort(times, kind="stable")
+        rows, times = rows.take(pa.array(order)), times[order]
+        bounds = [0]
+        while bounds[-1] + self._at_once < len(times):
+            begin = bounds[-1]
+            end = int(np.searchsorted(times, times[begin + self._at_once]))
+            # Rows of one time cannot be divided.
+            bounds.append(end if end > begin else int(np.searchsorted(times, times[begin], "right")))
+        bounds = [bound for bound in bounds if bound < len(times)]
+        parts = [rows.slice(begin, end - begin) for begin, end in pairwise([*bounds, len(times)])]
+        return parts, [int(times[bound - 1]) for bound in bounds[1:]]
+
+    def _advance(
         self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
     ) -> Generator[pa.Table, None, ClauseOutcome]:
         """One call of the operator."""
