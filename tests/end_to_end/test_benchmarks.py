@@ -158,6 +158,6 @@ def test_pattern_and_window_query_find_what_the_definition_says(
     assert expected
     workload, events = WORKLOADS[name], spark.read.parquet(parquet)
     found = workload.times(workload.matches(events).toArrow())
-    by_hand = workload.times(QUERIES[name](events).toArrow(), by_hand=True)
+    by_hand = workload.times(QUERIES[name](events).toArrow(), as_columns=True)
     assert sorted(map(tuple, found.to_pylist())) == expected
     assert sorted(map(tuple, by_hand.to_pylist())) == expected
