@@ -42,7 +42,7 @@ class Variant:
     workloads: tuple[str, ...]
 
 
-STREAM, FILTERED, BATCH = "flink", "flink filtered", "flink batch"
+STREAM, FILTERED, BATCH, SQL = "flink", "flink filtered", "flink batch", "flink sql"
 VARIANTS = {
     variant.name: variant
     for variant in (
@@ -50,6 +50,7 @@ VARIANTS = {
         # W2 is contiguous, so that no event may be dropped.
         Variant(FILTERED, ("filter=true",), ("W1", "W3", "W4", "W5")),
         Variant(BATCH, ("mode=batch",), ("W1", "W2", "W3", "W4", "W5")),
+        Variant(SQL, ("sql=true",), ("W1", "W2", "W3")),
     )
 }
 
