@@ -47,17 +47,17 @@ def _ramp(folder: Path) -> pa.Table:
     return pa.table({"ts": numbers, "v": numbers % 1000})
 
 
-_V = "PATTERN (A D+ U+) DEFINE D AS price < PREV(price), U AS price > PREV(price)"
+_V = "PATTERN (A D+ U+) DEFINE D AS close < PREV(close), U AS close > PREV(close)"
 LONG = "a match of 500,000 rows"
 CASES = {
     "V shapes": Case(
-        "PARTITION BY symbol ORDER BY date MEASURES A.price AS high, LAST(D.price) AS low, LAST(U.price) AS back,"
+        "PARTITION BY symbol ORDER BY date MEASURES A.close AS high, LAST(D.close) AS low, LAST(U.close) AS back,"
         f" COUNT(*) AS days {_V}",
         _prices,
     ),
     "V shapes, ALL ROWS": Case(
         "PARTITION BY symbol ORDER BY date MEASURES MATCH_NUMBER() AS match, CLASSIFIER() AS part,"
-        f" LAST(D.price) AS low, COUNT(*) AS days ALL ROWS PER MATCH {_V}",
+        f" LAST(D.close) AS low, COUNT(*) AS days ALL ROWS PER MATCH {_V}",
         _prices,
     ),
     "alternation": Case(
@@ -71,8 +71,8 @@ CASES = {
         _events,
     ),
     "condition on the match so far": Case(
-        "PARTITION BY symbol ORDER BY date MEASURES A.price AS bought, MAX(B.price) AS high, C.price AS sold"
-        " PATTERN (A B+ C) DEFINE B AS price >= A.price, C AS price < 0.95 * MAX(B.price)",
+        "PARTITION BY symbol ORDER BY date MEASURES A.close AS bought, MAX(B.close) AS high, C.close AS sold"
+        " PATTERN (A B+ C) DEFINE B AS close >= A.close, C AS close < 0.95 * MAX(B.close)",
         _prices,
     ),
     LONG: Case(
