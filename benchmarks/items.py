@@ -174,7 +174,7 @@ def _row_patterns(records: Records, found: Found, size: str) -> None:
         rest = records.median(name, "rest_events_per_s", mode=SQL_STREAM)
         whole = records.median(name, "events_per_s", mode=SQL_STREAM)
         by_flink = records.median(f"{name} {flink.SQL}", "events_per_s")
-        found.value(name, "thousand rows/s", rest, "k", per=1000)
+        found.value(name, "thousand rows/s, after the first", rest, "k", per=1000)
         found.value(name, "Flink SQL", by_flink, "k", per=1000)
         found.ratio(name, "times Flink SQL, after the first", rest, by_flink, target=10)
         found.ratio(name, "times Flink SQL, whole run", whole, by_flink)

@@ -1,9 +1,9 @@
 """W1 to W5: ``python -m benchmarks.throughput --size S``.
 
 One JSON line per run on standard output. Everything runs in one process, alternating, so that times can be compared: each round
-is the floor, then for each workload the window query, the batch and the stream, and batch and stream of the same as MATCH_RECOGNIZE
-(``sql_batch``, ``sql_stream``; W1 to W3); the first round warms up. A result that is
-not the expected one makes the exit status 1.
+is the floor, then for each workload the window query, the batch and the stream, and for W1 to W3 the batch and the stream of the
+same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``); the first round warms up. A result that is not the expected one makes the
+exit status 1.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ class Benchmark:
             Run(workload.name, mode, number, self.events, time.perf_counter() - begin), workload, matches
         )
 
-    def _stream(
-        self, number: int, workload: Workload, progress: streaming.Progress, *, mode: str = STREAM
-    ) -> Run:
+    def _stream(self, number: int, workload: Workload, progress: streaming.Progress, *, mode: str = STREAM) -> Run:
         result = streaming.run(
             self.spark,
             workload,
@@ -117,7 +115,9 @@ class Benchmark:
 
     def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
         run.matches = matches.num_rows
-        run.checksum = harness.checksum(workload.tag, workload.times(matches, as_columns=run.mode not in (BATCH, STREAM)))
+        run.checksum = harness.checksum(
+            workload.tag, workload.times(matches, as_columns=run.mode not in (BATCH, STREAM))
+        )
         run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
         return run
 

@@ -1,4 +1,4 @@
-"""Flink CEP on the same data: its jars, the Java programs of this folder, and their runs.
+"""Flink CEP and Flink SQL on the same data: its jars, the Java programs of this folder, and their runs.
 
 The programs are compiled with ``javac`` against the jars of Flink, which are found in the folder ``FLINK_LIB``, or else where
 :func:`download` puts them. Nothing is downloaded unless that function is called.
