@@ -40,6 +40,7 @@ from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.sets import ProcessorSet
 from asterism.rules.shares import Shares
@@ -176,7 +177,7 @@ def profile_rules(count: int, size: str, files: list[Path], batches: int, top: i
     assert isinstance(path.operator, DynamicCepOperator)
     bound = [path.operator.compiler.bind(one) for one in processors]
     bind, begin = time.process_time() - begin, time.process_time()
-    Shares.of(bound).matcher.linked  # noqa: B018 - makes the tables
+    Shares.of([one for one in bound if isinstance(one, BoundPatternProcessor)]).matcher.linked  # noqa: B018 - makes the tables
     link = time.process_time() - begin
     memory = resident() - memory
     seconds = dict.fromkeys(STAGE_NAMES, 0.0)

@@ -34,7 +34,7 @@ NO_LIMIT = 2**62
 _SURELY_FITS = 2**62  # of the absolute values of sums
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
-"""How many members the groups of running aggregates may have in all: the rows up to each row of ALL ROWS PER MATCH."""
+"""How many members the groups of the running aggregates of a match may have: the rows up to each of its rows."""
 
 
 def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
@@ -532,10 +532,13 @@ class _MatchItems:
             items = pa.array(self._match, mask=self._match < 0)
             return [column.take(items) for column in results]
         # Each item is a group: the rows of its match up to it.
-        if self._visible.sum() > MAX_RUNNING:
+        # The limit is for a match, because how many matches there are in a call depends on the division into micro-batches.
+        matched = self._match >= 0
+        most = int(np.bincount(self._match[matched], self._visible[matched], minlength=1).max())
+        if most > MAX_RUNNING:
             raise LimitExceededError(
-                "the matches are too long for running aggregates in ALL ROWS PER MATCH",
-                f"The aggregates would read {self._visible.sum():,} rows in all (limit {MAX_RUNNING:,}).",
+                "a match is too long for running aggregates in ALL ROWS PER MATCH",
+                f"The aggregates would read {most:,} rows for it (limit {MAX_RUNNING:,}).",
                 "FINAL, as in FINAL array_agg(price), ONE ROW PER MATCH, or a pattern whose matches are shorter",
             )
         slices = []

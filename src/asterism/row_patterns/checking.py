@@ -27,7 +27,7 @@ from asterism.row_patterns.clause import (
     RowsPerMatch,
     quoted,
 )
-from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions
+from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions, check_syntax
 
 MAX_ELEMENTS = 10_000
 """The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
@@ -90,9 +90,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     >>> checked.output.field("s").type, checked.conditions["B"].reach
     (DataType(int64), (1, 0))
     """
-    names = _names(clause)
-    _check_size(clause)
-    _check_pattern(clause, names)
+    names = _checked_names(clause)
     resolver = Resolver(clause, schema, tuple(names))
     partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
     order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
@@ -110,6 +108,28 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     return CheckedClause(
         clause, clause.variables, names, resolver.rows, partition_by, order_by, measures, conditions, within, output
     )
+
+
+def check_without_columns(clause: Clause) -> None:
+    """Check what does not depend on the columns of the input: the names, the size of the pattern, the syntax of expressions.
+
+    :raises asterism.errors.ExpressionError: with the position in the text
+
+    >>> from asterism.row_patterns.reading import read
+    >>> check_without_columns(read("PATTERN (A B) DEFINE B AS price > PREV(price)"))
+    """
+    _checked_names(clause)
+    expressions = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
+    expressions += [measure.expression for measure in clause.measures]
+    for expression in expressions + [definition.condition for definition in clause.definitions]:
+        check_syntax(clause, expression)
+
+
+def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
+    names = _names(clause)
+    _check_size(clause)
+    _check_pattern(clause, names)
+    return names
 
 
 def _fail(clause: Clause, problem: str, position: int, hint: str | None = None) -> NoReturn:

@@ -484,6 +484,12 @@ def _fail(problem: str, source: ExpressionText, position: int | None, hint: str 
     raise ExpressionSyntaxError.at(problem, source.text, position, hint)
 
 
+def check_syntax(clause: Clause, source: ExpressionText) -> None:
+    """:raises asterism.errors.ExpressionError: the expression cannot be parsed; with the position in the text of the clause"""
+    with _located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        _parsed(source)
+
+
 def _parsed(source: ExpressionText) -> exp.Expr:
     tree = parse(source.text, _VOCABULARY, _MODES)
     if isinstance(tree, exp.Alias):

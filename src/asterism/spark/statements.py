@@ -22,13 +22,17 @@ from asterism.expressions.parsing import tokenize
 from asterism.matching.operator import OnLimit
 from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.operator import MAX_ROWS
+from asterism.row_patterns.reading import FACTORY, read_dynamic
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.spark.keyed_stream import KeyedStream
+from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
 MAX_STATEMENT = 1_000_000  # characters
 MAX_NESTING = 100  # parentheses around a clause
-_CLAUSE = "MATCH_RECOGNIZE"
+_CLAUSE, _DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
 _NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
@@ -44,15 +48,17 @@ def sql(
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
     dialect: DialectName = "standard",
-    **tables: DataFrame,
+    **tables: DataFrame | PatternProcessorDiscovererFactory,
 ) -> DataFrame:
-    """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE.
+    """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE, or by
+    MATCH_RECOGNIZE_DYNAMIC, whose patterns are rules that can change while the query runs.
 
     With a clause over a stream, the result is a streaming DataFrame, which ``writeStream`` starts; the options are those of
     :func:`asterism.match_recognize`, for every clause. Late rows are dropped and counted.
 
     :param dialect: as for :func:`asterism.match_recognize`, for every clause
-    :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names
+    :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names. For
+        MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors.
     :raises ExpressionError: a clause is invalid; with the position in the statement
     :raises StreamDefinitionError: an argument is invalid
     :raises pyspark.errors.AnalysisException: the rest of the statement is invalid
@@ -64,7 +70,8 @@ def sql(
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
     for name, df in tables.items():
-        expect(StreamDefinitionError, df, DataFrame, f"the table {name!r:.60} must be a DataFrame", hint)
+        kind = DataFrame | PatternProcessorDiscovererFactory
+        expect(StreamDefinitionError, df, kind, f"the table {name!r:.60} must be a DataFrame", hint)
     if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
         return spark.sql(text)
     statement = _Statement.read(text)
@@ -72,7 +79,7 @@ def sql(
     used = {token.text.lower() for token in statement.tokens}
     given: list[str] = []
     for name, df in tables.items():
-        if name.lower() in used:
+        if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
             place = f"table_{len(given)}"
             frames[place] = df
             given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
@@ -80,22 +87,45 @@ def sql(
         begin, end = statement.table_before(clause)
         query = statement.query(given, clause.keyword, f"SELECT * FROM {statement.text(begin, end)}")
         df = _run(spark, query, frames)
+        written = text[clause.begin : clause.end]
+        options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
-            result = match_recognize(
-                df,
-                text[clause.begin : clause.end],
-                max_out_of_orderness=max_out_of_orderness,
-                key_groups=key_groups,
-                drain=drain,
-                max_rows=max_rows,
-                on_limit=on_limit,
-                dialect=dialect,
-            )
+            if _word(statement.tokens[clause.keyword]) == _DYNAMIC_CLAUSE:
+                found = _by_rules(df, written, tables, **options)
+            else:
+                options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
+                found = match_recognize(df, written, **options).matches
         except ExpressionError as error:
             raise error.moved(text, clause.begin) from None
-        frames[f"matches_{number}"] = result.matches
+        frames[f"matches_{number}"] = found
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
     return _run(spark, statement.whole(given), frames)
+
+
+def _by_rules(
+    df: DataFrame,
+    text: str,
+    given: Mapping[str, Any],
+    *,
+    max_out_of_orderness: timedelta,
+    key_groups: int,
+    drain: bool,
+) -> DataFrame:
+    """The matches of a MATCH_RECOGNIZE_DYNAMIC clause."""
+    clause = read_dynamic(text)
+    named = clause.options[FACTORY]
+    factory = next((value for name, value in given.items() if name.lower() == named.text.lower()), None)
+    if not isinstance(factory, PatternProcessorDiscovererFactory):
+        problem = f"there is no discoverer factory {named.text!r:.100}"
+        hint = f"sql(..., {named.text:.100}=FilePatternProcessorDiscovererFactory(path))"
+        raise ExpressionSyntaxError.at(problem, text, named.start, hint)
+    stream = KeyedStream(
+        df, key=list(clause.partition_by), time=clause.order_by, max_out_of_orderness=max_out_of_orderness
+    )
+    options = {name: value.text for name, value in clause.options.items() if name != FACTORY}
+    processors: Any = CEP.pattern_processors  # the options are checked there
+    matches: DataFrame = processors(stream, factory, key_groups=key_groups, drain=drain, **options).output("matches")
+    return matches
 
 
 def is_session(value: Any) -> bool:
@@ -148,9 +178,13 @@ class _Statement:
                 stack.append(at)
         clauses = []
         for at, token in enumerate(tokens):
-            if _word(token) == _CLAUSE and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
+            if (
+                _word(token) in (_CLAUSE, _DYNAMIC_CLAUSE)
+                and at + 1 < len(tokens)
+                and tokens[at + 1].token_type is TokenType.L_PAREN
+            ):
                 if at + 1 not in closed_at:
-                    problem = "the parenthesis after MATCH_RECOGNIZE is not closed"
+                    problem = f"the parenthesis after {_word(token)} is not closed"
                     raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
                 clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(source, tokens, opened_by, closed_at, clauses, [])
@@ -162,8 +196,9 @@ class _Statement:
         first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
-            problem = "MATCH_RECOGNIZE must follow a table, a view or a subquery in parentheses"
-            hint = "SELECT * FROM trades MATCH_RECOGNIZE (...)"
+            word = _word(self.tokens[clause.keyword])
+            problem = f"{word} must follow a table, a view or a subquery in parentheses"
+            hint = f"SELECT * FROM trades {word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
         return self.tokens[first].start, self.tokens[clause.keyword - 1].end + 1
 
