@@ -125,8 +125,12 @@ def letters(spark: SparkSession) -> DataFrame:
         ("SELECT * FROM range(4) MATCH_RECOGNIZE (ORDER BY id DESC MEASURES FIRST(id) AS f PATTERN (A+))", [(3,)]),
         (f"SELECT a FROM letters MATCH_RECOGNIZE ({AB}) WHERE a IN (WITH w AS (SELECT 1 AS x) SELECT max(b) - 1 FROM letters"
          f" CROSS JOIN w MATCH_RECOGNIZE (MEASURES A.x AS b PATTERN (A)) AS q)", []),
+        (f"WITH letters AS (SELECT * FROM letters WHERE n > 2) SELECT a FROM (WITH letters AS (SELECT n + 1 AS n, c FROM letters)"
+         f" SELECT * FROM letters MATCH_RECOGNIZE ({AB})) JOIN letters ON n = a", [(6,), (8,)]),
+        ("SELECT * FROM VALUES (3, 'a'), (1, 'a'), (2, 'b') AS letters (n, c)"
+         f" MATCH_RECOGNIZE ({AB}) JOIN (VALUES (2)) AS t (b) USING (b)", [(2, 1)]),
     ],
-    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with"],
+    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values"],
 )  # fmt: skip
 def test_statement(spark: SparkSession, letters: DataFrame, statement: str, answer: list[tuple[Any, ...]]) -> None:
     before = len(spark.catalog.listTables())
@@ -149,6 +153,10 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
         (f"SELECT * FROM {'(' * 200}letters MATCH_RECOGNIZE ({AB}){')' * 200}", ExpressionSyntaxError,
          "inside of more than 100 parentheses"),
         (f"CREATE TABLE t AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", StreamDefinitionError, "only to queries"),
+        (f"CREATE OR REPLACE TEMP VIEW ab AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError,
+         "a view cannot contain MATCH_RECOGNIZE"),
+        (f"CACHE TABLE ab AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "createOrReplaceTempView"),
+        (f"explain SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "EXPLAIN cannot have MATCH_RECOGNIZE"),
     ],
 )  # fmt: skip
 def test_wrong_statement(

@@ -75,6 +75,7 @@ def sql(
     if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
         return spark.sql(text)
     statement = _Statement.read(text)
+    statement.check_kind()
     frames: dict[str, DataFrame] = {}
     used = {token.text.lower() for token in statement.tokens}
     given: list[str] = []
@@ -166,6 +167,13 @@ class _Statement:
 
     @classmethod
     def read(cls, source: str) -> _Statement:
+        explain = re.match(r"\s*EXPLAIN\b", source, re.IGNORECASE)  # the tokenizer takes what follows as one token
+        if explain:
+            problem, hint = (
+                "EXPLAIN cannot have MATCH_RECOGNIZE",
+                'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).explain()',
+            )
+            raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
         tokens = tokenize(source, "statement", MAX_STATEMENT)
         while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
             tokens.pop()
@@ -189,11 +197,31 @@ class _Statement:
                 clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(source, tokens, opened_by, closed_at, clauses, [])
 
+    def check_kind(self) -> None:
+        """Reject statements with a clause that Spark would keep as text: they refer to temporary views that are gone then."""
+        words = [_word(token) for token in self.tokens]
+        if not self.clauses or not words:
+            return
+        makes_view = (
+            words[0] in ("CREATE", "ALTER") and next((w for w in words if w in ("VIEW", "TABLE")), "") == "VIEW"
+        )
+        if makes_view or words[0] == "CACHE":
+            problem = (
+                "a view cannot contain MATCH_RECOGNIZE" if makes_view else "CACHE TABLE cannot have MATCH_RECOGNIZE"
+            )
+            hint = 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).createOrReplaceTempView("falls")'
+            raise ExpressionSyntaxError.at(problem, self.source, self.tokens[0].start, hint)
+
     def table_before(self, clause: _FoundClause) -> tuple[int, int]:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
         level = self.opened_by[clause.keyword]
         words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
         first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
+        if self.tokens[first].token_type is TokenType.L_PAREN:  # perhaps a row of VALUES (...), (...)
+            before = [(at, word) for at, word in words if at < first]
+            while before and before[-1][1] in (",", ")", "("):
+                before.pop()
+            first = before[-1][0] if before and before[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
             word = _word(self.tokens[clause.keyword])
@@ -214,8 +242,7 @@ class _Statement:
         return "".join([*parts, _escaped(self.source[at:end])])
 
     def query(self, given: Sequence[str], at: int, query: str) -> str:
-        """A query with the common table expressions that token *at* sees."""
-        levels = [-1]
+        """A query with the common table expressions that token *at* sees. Those of inner queries hide those of outer ones."""
         opened = self.opened_by[at]
         path = []
         while opened >= 0:
@@ -224,14 +251,11 @@ class _Statement:
                 problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
                 raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
-        levels += reversed(path)
-        recursive, defined = False, list(given)
-        for level in levels:
-            for is_recursive, begin, end in self._expressions(level):
-                if self.tokens[at].start > end:
-                    recursive = recursive or is_recursive
-                    defined.append(self.text(begin, end))
-        return _with(defined, query, recursive=recursive)
+        for level in (*path, -1):
+            seen = [one for one in self._expressions(level) if self.tokens[at].start > one[2]]
+            defined = [self.text(begin, end) for _, begin, end in seen]
+            query = _with(defined, query, recursive=any(is_recursive for is_recursive, *_ in seen))
+        return _with(given, query)
 
     def _expressions(self, level: int) -> Iterator[tuple[bool, int, int]]:
         """The common table expressions of a query in a parenthesis: whether they are recursive, begin, end."""
@@ -275,8 +299,12 @@ class _Statement:
                 f"DataFrames can be given by name only to queries and INSERT, not to {shown(first)}",
                 hint='df.createOrReplaceTempView("events"), and leave the argument out',
             )
-        if first != "WITH":
+        if all(
+            _word(token) != "INSERT" for token, opened in zip(self.tokens, self.opened_by, strict=True) if opened < 0
+        ):
             return _with(given, self.text(0, end))
+        if first != "WITH":
+            return _with(given, "") + self.text(0, end)
         recursive = _word(self.tokens[1]) == "RECURSIVE"
         begin = self.tokens[1 + recursive].start
         return _with([*given, self.text(begin, end)], "", recursive=recursive)
@@ -294,4 +322,7 @@ def _escaped(text: str) -> str:
 
 
 def _with(defined: Sequence[str], query: str, *, recursive: bool = False) -> str:
-    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {query}" if defined else query
+    """A query with common table expressions. Its own, if it has any, are in parentheses, so that they can have the same names."""
+    if not defined:
+        return query
+    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {f'({query})' if query else ''}"
