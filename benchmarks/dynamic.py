@@ -36,6 +36,7 @@ def find(path: Path, events: DataFrame, sinks: Mapping[str, Sink], checkpoint: s
 
 def find_fixed(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
     rule = rules.processor(rules.rules()[0])
+    assert rule.pattern is not None
     stream = KeyedStream(events, key=rule.key, time=TIME, max_out_of_orderness=DISORDER)
     CEP.pattern(stream, rule.pattern).run(sinks, checkpoint=checkpoint)
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any as Value
 
+import asterism.spark  # noqa: F401 - sets the interpreter of a session that is created before the first use of the library
 from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics

@@ -16,8 +16,8 @@ import asterism
 
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
-    "errors", "arguments", "text", "columns", "expressions", "patterns", "operators", "matching", "windows", "rules", "discovery",
-    "row_patterns", "trace", "spark", "testing", "conformance", "cli",
+    "errors", "arguments", "text", "columns", "expressions", "patterns", "operators", "matching", "windows", "row_patterns",
+    "rules", "discovery", "trace", "spark", "testing", "conformance", "cli",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}
@@ -74,6 +74,11 @@ def test_import_asterism_imports_neither_spark_nor_numba() -> None:
     """Nor anything else that takes long."""
     program = f"import sys, asterism; print(sorted({HEAVY | {'duckdb', 'pandas'}!r} & set(sys.modules)))"
     assert run_python(program) == "[]"
+
+
+def test_import_asterism_sets_the_interpreter_of_a_session() -> None:
+    program = "import os; os.environ.pop('PYSPARK_PYTHON', None); import asterism; print(os.environ['PYSPARK_PYTHON'])"
+    assert run_python(program) == sys.executable
 
 
 def test_a_pattern_can_be_matched_without_spark() -> None:

@@ -20,7 +20,7 @@ from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.durable_files import LOCK
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
-from tests.discovery.kit import Rule, graph, rule, versions
+from tests.discovery.kit import Rule, graph, rule, sql_rule, versions
 from tests.discovery.postgresql import Server
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_coordinator import version as ab
@@ -100,11 +100,41 @@ def test_a_rule_from_its_first_version_to_its_end(source: str, new: Path) -> Non
 
 
 def test_every_field_is_kept(source: str, new: Path) -> None:
-    done("add", source, written(new, FULL, rule("off", enabled=False), rule("f", function="report", key=[])))
+    others = rule("f", function="report", key=[]), sql_rule("sql", maxPartialMatches=5)
+    done("add", source, written(new, FULL, rule("off", enabled=False), *others))
     found = {one.id: one for one in rules_at(source).all()}
-    assert {id: one.state for id, one in found.items()} == {"full": "on", "off": "off", "f": "on"}
-    for wanted in (FULL, rule("f", function="report", key=[])):
+    assert {id: one.state for id, one in found.items()} == {"full": "on", "off": "off", "f": "on", "sql": "on"}
+    for wanted in (FULL, *others):
         assert PatternProcessor.from_dict(found[wanted["id"]].item) == PatternProcessor.from_dict(wanted)
+
+
+def test_clauses_are_listed_and_validated(source: str, new: Path) -> None:
+    done("add", source, written(new, sql_rule("rise"), sql_rule("off", enabled=False)))
+    (line,) = [line for line in done("list", source).splitlines() if "rise" in line]
+    assert "user" in line
+    assert "MATCH_RECOGNIZE, PATTERN (A B+); LAST(B.price) AS price" in line
+    columns = [f"--column={column}" for column in ("user:string", "ts:timestamp", "price:double")]
+    for given in ([], columns):
+        assert "rise version 1: ok, MATCH_RECOGNIZE, PATTERN (A B+)\n" in done("validate", source, *given)
+    output = failed("validate", source, *columns[:2], status=1)
+    assert "rise version 1: sql: unknown column 'price'\n  line 5, column 13\n" in output
+
+
+def test_a_clause_in_an_older_table(tmp_path: Path, new: Path) -> None:
+    """Its pattern cannot be NULL, and at first it has no column for clauses."""
+    connection = sqlite3.connect(tmp_path / "rules.db")
+    with connection:
+        connection.execute(
+            "CREATE TABLE pattern_processors (id VARCHAR(200), version INTEGER, pattern TEXT NOT NULL, enabled BOOLEAN)"
+        )
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    written(new, sql_rule("rise"))
+    assert "the table 'pattern_processors' has no column sql" in failed("add", url, new)
+    with connection:
+        connection.execute("ALTER TABLE pattern_processors ADD COLUMN sql TEXT")
+    connection.close()
+    done("add", url, new)
+    assert in_use(url) == {"rise": 1}
 
 
 def test_a_version_is_added_once(source: str, new: Path) -> None:

@@ -42,6 +42,18 @@ def rule(id: str, version: int = 1, **fields: Any) -> Rule:
     return {"id": id, "version": version, "pattern": graph()} | fields
 
 
+CLAUSE = """PARTITION BY user
+ORDER BY ts
+MEASURES LAST(B.price) AS price
+PATTERN (A B+)
+DEFINE B AS price > PREV(price)
+"""
+
+
+def sql_rule(id: str, version: int = 1, sql: str = CLAUSE, **fields: Any) -> Rule:
+    return {"id": id, "version": version, "sql": sql} | fields
+
+
 def versions(found: Sequence[Discovered]) -> dict[str, int]:
     """Of those that are good."""
     return {one.id: one.version for one in found if isinstance(one, PatternProcessor)}

@@ -95,7 +95,8 @@ class FolderPlace(Place):
 
 def row(rule: Rule) -> tuple[object, ...]:
     lists = [None if rule.get(name) is None else json.dumps(rule[name]) for name in ("key", "select")]
-    pattern = rule["pattern"] if isinstance(rule["pattern"], str) else json.dumps(rule["pattern"])
+    pattern = rule.get("pattern")
+    pattern = pattern if pattern is None or isinstance(pattern, str) else json.dumps(pattern)
     enabled = rule.get("enabled", True)
     return (
         rule["id"],
@@ -103,14 +104,15 @@ def row(rule: Rule) -> tuple[object, ...]:
         rule.get("timestamp"),
         lists[0],
         pattern,
+        rule.get("sql"),
         lists[1],
         rule.get("function"),
         enabled,
     )
 
 
-INSERT = """INSERT INTO pattern_processors (id, version, timestamp, key, pattern, "select", function, enabled)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT = """INSERT INTO pattern_processors (id, version, timestamp, key, pattern, sql, "select", function, enabled)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 class SqlitePlace(Place):

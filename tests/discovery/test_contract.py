@@ -11,7 +11,7 @@ import pytest
 
 from asterism.errors import AsterismError
 from asterism.rules.processor import PatternProcessor
-from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
+from tests.discovery.kit import INTERVAL, graph, refused, rule, sql_rule, travelled, versions, watching
 from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, UrlPlace
 
 
@@ -44,8 +44,9 @@ def test_reads_every_field(place: Place) -> None:
     full = rule(
         "a", 7, timestamp="2026-01-31T12:00:00+00:00", key=["user", "LOWER(item)"], select=["LAST(a.price) AS price"]
     )
-    place.write([full, rule("b", function="report", enabled=True), rule("c", enabled=False)])
-    expected = [PatternProcessor.from_dict(full), PatternProcessor.from_dict(rule("b", function="report"))]
+    clause = sql_rule("d", 2, timestamp="2026-01-31T12:00:00+00:00")
+    place.write([full, rule("b", function="report", enabled=True), rule("c", enabled=False), clause])
+    expected = [PatternProcessor.from_dict(one) for one in (full, rule("b", function="report"), clause)]
     assert travelled(place.factory()).initial_pattern_processors() == expected
 
 

@@ -33,7 +33,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.set_store import FolderStore
-from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
+from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, sql_rule, travelled, versions, watching
 from tests.kit import until
 
 TOKEN = "correct-horse-battery-staple"
@@ -122,6 +122,27 @@ def test_processors_are_put_and_removed(tmp_path: Path) -> None:
         assert client.status("GET", "/processors/a") == 404
         assert client.status("PUT", "/processors/b", rule("b", enabled=False)) == 200
         manager.wait_for({})
+
+
+def test_clauses_are_put(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, manager):
+        assert client.status("PUT", "/processors/a", sql_rule("a")) == 201
+        manager.wait_for({"a": 1})
+        assert client.ask("GET", "/processors/a")[1] == sql_rule("a")
+        for wrong, message, place in [
+            ("PATTERN (A B", "PATTERN ( is not closed", "PATTERN (A B\n            ^"),
+            ("PATTERN (A)\nDEFINE A AS x >", "the expression is incomplete", "line 2, column 13"),
+            ("PATTERN (A) DEFINE B AS x > 1", "B is not a variable of the pattern", "^"),
+            ("PATTERN (PERMUTE(" + "A, " * 30 + "A))", "more than 10,000 elements", "^"),
+            ("x" * 50_001, "sql must be a string", ""),
+        ]:
+            status, body, _ = client.ask("PUT", "/processors/a", sql_rule("a", 2, wrong))
+            assert (status, message in body["error"]["message"]) == (422, True), body
+            assert place in body["error"].get("detail", "")
+        body = client.ask("PUT", "/processors/a", sql_rule("a", 2, key=["user"]))[1]
+        assert body["error"]["message"] == "a processor with sql cannot have 'key'"
+        assert client.status("PUT", "/processors/a", rule("a", 2)) == 200
+        manager.wait_for({"a": 2})
 
 
 def test_a_set_is_put_and_the_wrong_ones_in_it_are_refused_alone(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ OF_THE_MATCH = [
 MEASURES = (
     "MATCH_NUMBER() AS n, CLASSIFIER() AS label, A.v AS a, LAST(v, 1) AS l, FINAL FIRST(B.v) AS f, PREV(FIRST(A.v), 1) AS p,"
     " NEXT(CLASSIFIER()) AS x, COUNT(*) AS c1, FINAL COUNT(B.*) AS c2, SUM(U.v) AS s, MAX(CLASSIFIER(U)) AS m,"
-    " LAST(U.v + MATCH_NUMBER()) AS w, 1 AS one"
+    " LAST(U.v + MATCH_NUMBER()) AS w, 1 AS one, AVG(A.v) AS mean, MIN(v) AS low, MAX(U.v) AS high, COUNT(B.v) AS c3"
 )
 SKIPS = ["PAST LAST ROW", "TO NEXT ROW", "TO FIRST B", "TO LAST U", "TO A"]
 ROWS = [

@@ -43,7 +43,7 @@ TEXTS: dict[str, Provocation] = {
     "measure_fails": matched(f"{ORDER} MEASURES 1 DIV v AS m PATTERN (A)"),
     "partition_too_large": limited(f"{ORDER} PATTERN (A B)", "MAX_TABLE", 20),
     "running_aggregates_too_long": limited(
-        f"{ORDER} MEASURES SUM(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 6
+        f"{ORDER} MEASURES array_agg(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 2
     ),
     "too_many_steps": limited(
         f"{ORDER} PATTERN ((A | B)+ C) DEFINE A AS c = 'b', C AS SUM(v) = 100 AND FIRST(v) = 0",

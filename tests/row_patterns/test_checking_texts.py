@@ -56,6 +56,11 @@ CONDITIONS = {
     "implicit_name": "price > 1 C AS TRUE",
     "incomplete": "price >",
     "sum_of_text": "SUM(name) > 1",
+    "name_of_table": "ticks.price > 1",
+    "variable_alone": "COUNT(B) > 1",
+    "classifier_without_parentheses": "CLASSIFIER = 'A'",
+    "string_in_last": 'LAST("price") > 1',
+    "unknown_function_like_no_other": "xyzzy(price) > 1",
     "too_many_leaves": " + ".join(f"PREV(price, {n})" for n in range(102)) + " > 1",
     "far_away": "price > 0 AND " * 30 + "prize > 1",
 }

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.errors import LimitExceededError, SkipStrategyError
+from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import CheckedClause, check
@@ -284,3 +284,21 @@ def test_late_rows() -> None:
     harness.feed(pa.Table.from_pylist([{"ts": 2000, "c": "b"}, {"ts": None, "c": "c"}], LETTERS)).end()
     assert harness.rows(LATE_ROWS) == [{"ts": 2000, "c": "b"}, {"ts": None, "c": "c"}]
     assert harness.rows(MATCHES) == [{"t": 1000}]
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize("last", [9, 1])
+def test_condition_that_fails_matters_if_a_match_can_be_completed(way: str, last: int) -> None:
+    """Row by row, it is not known yet in the second row whether a C follows."""
+    clause = checked_clause(
+        "ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B C) DEFINE A AS v > 4, B AS 70 DIV v > 8, C AS v = 9",
+        SCHEMA,
+    )
+    rows = table_of([{"k": "x", "ts": n, "c": "a", "v": v} for n, v in enumerate([5, 0, last, 5, 7, 9])])
+    if last == 9:
+        for match in (match_table, lambda *arguments: streamed(*arguments, WAYS[way])):
+            with pytest.raises(InvalidEventError, match="division by zero"):
+                match(clause, rows)
+    else:
+        assert streamed(clause, rows, WAYS[way]).output(MATCHES).to_pylist() == [{"n": 3}]
+        assert_as_table(clause, rows, WAYS[way])

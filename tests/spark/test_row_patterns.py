@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 import asterism
-from asterism import match_recognize, sql
+from asterism import FilePatternProcessorDiscovererFactory, Pattern, PatternProcessor, match_recognize, sql
 from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.row_patterns.batch import match_table
@@ -124,8 +125,12 @@ def letters(spark: SparkSession) -> DataFrame:
         ("SELECT * FROM range(4) MATCH_RECOGNIZE (ORDER BY id DESC MEASURES FIRST(id) AS f PATTERN (A+))", [(3,)]),
         (f"SELECT a FROM letters MATCH_RECOGNIZE ({AB}) WHERE a IN (WITH w AS (SELECT 1 AS x) SELECT max(b) - 1 FROM letters"
          f" CROSS JOIN w MATCH_RECOGNIZE (MEASURES A.x AS b PATTERN (A)) AS q)", []),
+        (f"WITH letters AS (SELECT * FROM letters WHERE n > 2) SELECT a FROM (WITH letters AS (SELECT n + 1 AS n, c FROM letters)"
+         f" SELECT * FROM letters MATCH_RECOGNIZE ({AB})) JOIN letters ON n = a", [(6,), (8,)]),
+        ("SELECT * FROM VALUES (3, 'a'), (1, 'a'), (2, 'b') AS letters (n, c)"
+         f" MATCH_RECOGNIZE ({AB}) JOIN (VALUES (2)) AS t (b) USING (b)", [(2, 1)]),
     ],
-    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with"],
+    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values"],
 )  # fmt: skip
 def test_statement(spark: SparkSession, letters: DataFrame, statement: str, answer: list[tuple[Any, ...]]) -> None:
     before = len(spark.catalog.listTables())
@@ -148,6 +153,10 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
         (f"SELECT * FROM {'(' * 200}letters MATCH_RECOGNIZE ({AB}){')' * 200}", ExpressionSyntaxError,
          "inside of more than 100 parentheses"),
         (f"CREATE TABLE t AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", StreamDefinitionError, "only to queries"),
+        (f"CREATE OR REPLACE TEMP VIEW ab AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError,
+         "a view cannot contain MATCH_RECOGNIZE"),
+        (f"CACHE TABLE ab AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "createOrReplaceTempView"),
+        (f"explain SELECT * FROM letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "EXPLAIN cannot have MATCH_RECOGNIZE"),
     ],
 )  # fmt: skip
 def test_wrong_statement(
@@ -183,6 +192,42 @@ def test_the_dialect_of_flink(spark: SparkSession, letters: DataFrame) -> None:
         for dialect in ("standard", "flink")
     ]
     assert found == [["aabbc", "abab"], ["aabbc", "abbc", "bbc", "bc"]]
+
+
+def test_patterns_of_a_statement_can_be_rules(spark: SparkSession, letters: DataFrame, tmp_path: Path) -> None:
+    pattern = Pattern.begin("a").where("c = 'a'").next("b").where("c = 'b'")
+    rule = PatternProcessor("ab", 3, pattern, select=("b.n AS n",))
+    (tmp_path / "rules.json").write_text(json.dumps([rule.to_dict()]))
+    statement = """
+        SELECT m.processor_id AS rule, int(m.measures['n']) AS n
+        FROM (SELECT n, c, timestamp_seconds(n) AS ts FROM letters)
+        MATCH_RECOGNIZE_DYNAMIC (ORDER BY ts pattern_processor_discoverer_factory = rules, on_error = 'disable') AS m
+    """
+    rules = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
+    found = sql(statement, spark, letters=letters, rules=rules)
+    assert sorted(map(tuple, found.collect())) == [("ab", b) for _, b in ANSWER]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "the name of an option is expected here"),
+        ("factory = rules", "there is no option 'factory'"),
+        ("store = '/s'", "pattern_processor_discoverer_factory is missing"),
+        ("store = '/s', store = '/t'", "store is written twice"),
+        ("pattern_processor_discoverer_factory rules", "must be followed by ="),
+        ("pattern_processor_discoverer_factory = ", "the value of pattern_processor_discoverer_factory is missing"),
+        ("pattern_processor_discoverer_factory = rules", "there is no discoverer factory 'rules'"),
+        ("pattern_processor_discoverer_factory = letters", "there is no discoverer factory 'letters'"),
+        ("pattern_processor_discoverer_factory = rules DEFINE", "unexpected text after the options"),
+    ],
+)
+def test_wrong_dynamic_clause(spark: SparkSession, letters: DataFrame, options: str, message: str) -> None:
+    statement = f"SELECT *\nFROM letters MATCH_RECOGNIZE_DYNAMIC (PARTITION BY c {options})"
+    with pytest.raises(ExpressionSyntaxError) as caught:
+        sql(statement, spark, letters=letters)
+    assert message in str(caught.value)
+    assert "line 2, column" in str(caught.value)
 
 
 # ---------------------------------------------------------------------- notebooks and shells

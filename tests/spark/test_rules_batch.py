@@ -28,10 +28,13 @@ def chain(*kinds: str, strict: bool = False) -> Pattern:
     return pattern.within(timedelta(seconds=10))
 
 
+CLAUSE = "PARTITION BY item ORDER BY ts MEASURES LAST(user) AS u PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
 RULES = [
     PatternProcessor("by user", 1, chain("a", "b"), timed_out=True),
     PatternProcessor("by item", 3, chain("a", "b", strict=True), key=("item",), select=("LAST(b.user) AS u",)),
     PatternProcessor("later", 1, chain("a", "b"), key=(), timestamp=datetime.fromtimestamp(21, UTC)),
+    PatternProcessor("in sql", 2, sql=CLAUSE),
+    PatternProcessor("all rows", 1, sql="ALL ROWS PER MATCH " + CLAUSE[CLAUSE.index("PATTERN") :]),
 ]
 
 
@@ -64,7 +67,9 @@ def test_a_table_gives_what_a_stream_gives(spark: SparkSession, tmp_path: Path) 
     )
     assert found(collected["matches"]) == found(streamed) == found(batch.output("matches").collect())
     assert [row[:3] for row in found(collected["matches"])] == [
-        ("by item", 3, ("7",)), ("by item", 3, ("8",)), ("by user", 1, ("ann",)), ("by user", 1, ("bob",)), ("later", 1, ()),
+        ("all rows", 1, ("bob",)), ("all rows", 1, ("bob",)), ("all rows", 1, ("cy",)), ("all rows", 1, ("cy",)),
+        ("by item", 3, ("7",)), ("by item", 3, ("8",)), ("by user", 1, ("ann",)), ("by user", 1, ("bob",)),
+        ("in sql", 2, ("7",)), ("in sql", 2, ("8",)), ("in sql", 2, ("9",)), ("later", 1, ()),
     ]  # fmt: skip
     assert sorted((row.processor_id, *row.key) for row in collected["timed_out"]) == [
         ("by user", "bob"),

@@ -77,9 +77,10 @@ def list_(source: str, table: str) -> None:
 
 def _row(rule: Rule) -> tuple[str, ...]:
     """The id, version, state, start time and key of a rule, and its pattern and measures or the error."""
+    from asterism.row_patterns.reading import read
     from asterism.rules.interfaces import without_flag
     from asterism.rules.processor import PatternProcessor
-    from asterism.rules.validation import summary
+    from asterism.rules.validation import summary_of
 
     head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))
     if rule.call is not None:
@@ -91,12 +92,18 @@ def _row(rule: Rule) -> tuple[str, ...]:
         if rule.error is not None:
             raise rule.error
         found = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        key, gives = found.key, list(found.select)
+        if found.sql is not None:
+            clause = read(found.sql)
+            key = tuple(one.expression.text for one in clause.partition_by) or None
+            gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
+        what = summary_of(found)
     except AsterismError as error:
         return *head, rule.state if rule.state == "older" else "wrong", "", "", one_line(error.message, 200)
     begins = "" if found.timestamp is None else found.timestamp.isoformat()
-    key = "" if found.key is None else one_line(", ".join(found.key) or "(one for all)", 100)
-    gives = [f"function {found.function}"] if found.function else [one_line(text, 60) for text in found.select]
-    return *head, rule.state, begins, key, "; ".join([summary(found.pattern), *gives])
+    by = "" if key is None else one_line(", ".join(key) or "(one for all)", 100)
+    gives = [f"function {found.function}"] if found.function else [one_line(text, 60) for text in gives]
+    return *head, rule.state, begins, by, "; ".join([what, *gives])
 
 
 @rules.command()
@@ -131,7 +138,7 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
 
 
 def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
-    from asterism.rules.validation import summary
+    from asterism.rules.validation import summary_of
 
     good = True
     for rule in found:
@@ -149,7 +156,7 @@ def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semant
             good = False
         else:
             off = ", off" if rule.state == "off" else ""
-            click.echo(f"{name}: ok{off}, {summary(checked.processor.pattern)}")
+            click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}")
     return good
 
 

@@ -85,7 +85,7 @@ def validate(
 
 
 def _clauses_are_valid(file: Path, schema: pa.Schema | None, semantics: str) -> bool:
-    from asterism.row_patterns.validation import check_text
+    from asterism.rules.clause_validation import check_text
 
     summaries, problems = check_text(read_pattern_file(file), schema, dialect_for(semantics))
     for problem in problems:

@@ -409,7 +409,7 @@ class SqlRules(KeptRules):
         return sorted(found, key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
 
     def _rule(self, row: Row) -> Rule:
-        rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row["pattern"] or ""))
+        rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row.get("pattern") or ""))
         try:
             state = ON if flag(row, "enabled", default=True) else OFF
             return replace(rule, version=version_of(row), state=state, item=item_of(row))
@@ -441,13 +441,17 @@ class SqlRules(KeptRules):
             problem = f"{new} would not be used, because version {max(higher)} exists"
             raise PatternProcessorError(problem, hint="raise the version")
         item = without_flag(new.item)[0]
+        pattern = item.get("pattern")
+        if pattern is None and "pattern" in target.form.names and not target.column("pattern").nullable:
+            pattern = ""
         target.insert(
             {
                 "id": id,
                 "version": version,
                 "timestamp": new.processor.timestamp,
                 "key": item.get("key"),
-                "pattern": decode(item["pattern"]) if isinstance(item["pattern"], str) else item["pattern"],
+                "pattern": decode(pattern) if isinstance(pattern, str) and pattern else pattern,
+                "sql": new.processor.sql,
                 "select": item.get("select"),
                 "function": new.processor.function,
                 "timed_out": new.processor.timed_out,

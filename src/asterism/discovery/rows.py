@@ -19,6 +19,7 @@ COLUMNS = (
     "timestamp",
     "key",
     "pattern",
+    "sql",
     "select",
     "function",
     "timed_out",
@@ -26,7 +27,7 @@ COLUMNS = (
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "key", "select", "constructor_params"}
+LONG = {"pattern", "sql", "key", "select", "constructor_params"}
 """The columns that may contain long strings."""
 MAX_SHORT = 1_000  # characters in the other columns
 
@@ -90,7 +91,8 @@ def item_of(row: Row) -> dict[str, Any]:
         "version": version_of(row),
         "timestamp": int(time) if time is not None and re.fullmatch(r"-?[0-9]{1,19}", time) else time,
         "key": _expressions(row, "key"),
-        "pattern": row["pattern"] or "",
+        "pattern": row.get("pattern") or (None if row.get("sql") else ""),
+        "sql": row.get("sql") or None,
         "select": _expressions(row, "select"),
         "function": row.get("function") or None,
         "timedOut": flag(row, "timed_out", default=False),

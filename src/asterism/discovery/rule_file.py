@@ -22,7 +22,7 @@ from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from, without_flag
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.used_versions import UsedVersions
-from asterism.rules.validation import parse_sql
+from asterism.rules.validation import check_clause, parse_sql
 
 
 class ConflictError(PatternProcessorError):
@@ -269,6 +269,10 @@ def _processor(item: Any) -> PatternProcessor:
 def _usable(item: Any) -> PatternProcessor:
     """:raises AsterismError: it cannot be used with any columns of events"""
     found = _processor(item)
+    if found.pattern is None:
+        assert found.sql is not None
+        check_clause(found.sql)
+        return found
     # Queries with the default semantics refuse what Flink ignores.
     compile_pattern(found.pattern, Semantics.FLINK)
     stages = tuple(stage.name for stage in found.pattern.atoms())

@@ -107,7 +107,8 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("timestamp", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),  # SQLite has no such type
         sa.Column("key", sa.Text),
-        sa.Column("pattern", sa.Text, nullable=False),
+        sa.Column("pattern", sa.Text),
+        sa.Column("sql", sa.Text),
         sa.Column("select", sa.Text),
         sa.Column("function", sa.String(200)),
         sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -154,14 +155,14 @@ class Table:
             for form in (COLUMNS, FLIP_COLUMNS)
         )
         source = sa.table(table, *(sa.column(column) for column in columns), schema=schema)
-        if {"id", "version", "pattern"} <= own.keys():
+        if {"id", "version"} <= own.keys() and not own.keys().isdisjoint(("pattern", "sql")):
             return cls(source, own)
         if len(flip) == len(FLIP_COLUMNS):
             return cls(source, flip)
         raise PatternProcessorError(
             f"the table {name!r} is not a table of pattern processors",
             f"It has the columns {', '.join(columns)}.",
-            "it must have id, version and pattern, or uid, className and constructorParams",
+            "it must have id, version and pattern or sql; or uid, className and constructorParams",
         )
 
     @property

@@ -51,6 +51,23 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     return _as_hex(ids.view(np.uint8))
 
 
+def ids_of_numbers(seed: Numbers, keys: pa.Array, numbers: Sequence[npt.NDArray[np.int64]]) -> pa.Array:
+    """Ids of matches of one pattern that are identified by their key and by *numbers*, each a column.
+
+    :param keys: strings
+    """
+    from asterism.columns.hashing import hash_strings, mixed
+
+    key_hashes = hash_strings(keys)
+    ids = np.empty((len(keys), 2), ">u8")
+    for half in range(2):
+        values = np.repeat(seed[half], len(keys))
+        for column in numbers:
+            values = mixed(np.bitwise_xor(values, column.view(np.uint64)))
+        ids[:, half] = mixed(values ^ key_hashes)
+    return _as_hex(ids.view(np.uint8))
+
+
 def _as_hex(octets: npt.NDArray[np.uint8]) -> pa.Array:
     digits = np.empty((len(octets), 32), np.uint8)
     digits[:, 0::2], digits[:, 1::2] = _HEX[octets >> 4], _HEX[octets & 15]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,10 @@ from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, mask_of, offsets_of
 from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
-from asterism.expressions.aggregates.accumulators import sort_keys
+from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import columns_of
-from asterism.expressions.types import BIGINT, STRING
+from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
 from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
@@ -31,9 +32,10 @@ MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
 _FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
 NO_LIMIT = 2**62
+_SURELY_FITS = 2**62  # of the absolute values of sums
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
-"""How many members the groups of running aggregates may have in all: the rows up to each row of ALL ROWS PER MATCH."""
+"""How many members the groups of the running aggregates of a match may have: the rows up to each of its rows."""
 
 
 def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
@@ -111,13 +113,16 @@ class OrderedRows:
             table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
             partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
         codes, count = partitions
-        sorted_by: list[Ints | Mask] = [codes]
+        sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
-            nulls = column.is_null().to_numpy(zero_copy_only=False)
-            nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
-            values = np.where(nulls, 0, sort_keys(column))
-            sorted_by += [~nulls if nulls_first else nulls, ~values if key.descending else values]
+            values = sort_keys(column)
+            if column.null_count:
+                nulls = column.is_null().to_numpy(zero_copy_only=False)
+                nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
+                sorted_by.append(~nulls if nulls_first else nulls)
+                values = np.where(nulls, 0, values)
+            sorted_by.append(~values if key.descending else values)
         order = np.lexsort(sorted_by[::-1])
         offsets = offsets_of(np.bincount(codes, minlength=count))
         if np.array_equal(order, np.arange(len(order))):
@@ -412,6 +417,10 @@ class _MatchItems:
                 else:
                     found[leaf] = self._of_taken_rows(leaf, at)
         aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
+        if not whole:
+            scanned = {leaf: self._scanned(leaf) for leaf in aggregates if not leaf.final}
+            found |= {leaf: column for leaf, column in scanned.items() if column is not None}
+            aggregates = [leaf for leaf in aggregates if leaf not in found]
         for variable, final in dict.fromkeys((leaf.variable, leaf.final) for leaf in aggregates):
             results = self._aggregated(variable, whole or final)
             found |= {
@@ -462,22 +471,64 @@ class _MatchItems:
 
     def _of_all_rows(self, numbers: Sequence[int]) -> dict[int, pa.Array]:
         """Expressions over single rows, computed for all rows; some or all may be missing."""
+        values = self._clause.rows.values
         if len(self._items) * _FEW < self._ordered.rows.num_rows:
-            return {}
+            numbers = [number for number in numbers if plain_column(values.texts[number]) is not None]
         try:
-            return evaluated(self._clause.rows.values, numbers, self._ordered.rows)
+            return evaluated(values, numbers, self._ordered.rows)
         except InvalidEventError:  # perhaps in a row that no item reads
             return {}
 
     def _of_taken_rows(self, leaf: RowValue, at: Ints) -> pa.Array:
         there = np.flatnonzero(at >= 0)
-        values = self._clause.rows.values
-        read = {values.schema.names[number] for number in columns_of(values.texts[leaf.number])}
-        table = self._with_labels(at[there], self._match[there], read)
-        found = evaluated(values, [leaf.number], table)[leaf.number]
+        found = self._of_rows(leaf.number, at[there], self._match[there])
         places = np.full(len(at), -1)
         places[there] = np.arange(len(there))
         return found.take(pa.array(places, mask=places < 0))
+
+    def _of_rows(self, number: int, rows: Ints, matches: Ints) -> pa.Array:
+        """An expression over single rows, for some rows and the matches to which they belong."""
+        values = self._clause.rows.values
+        read = {values.schema.names[column] for column in columns_of(values.texts[number])}
+        return evaluated(values, [number], self._with_labels(rows, matches, read))[number]
+
+    def _scanned(self, leaf: AggregateValue) -> pa.Array | None:
+        """A running aggregate for each item, in one pass over the rows of the matches; None if it needs the rows themselves."""
+        from asterism.row_patterns import kernels as k
+
+        plain = self._clause.rows.plain_aggregates.get((leaf.variable, leaf.number))
+        if plain is None:
+            return None
+        meant = meant_by(self._clause, leaf.variable)[self._automaton.variables[self._found.labels]]
+        before = offsets_of(meant)
+        first = np.zeros(len(self._match), np.int64)
+        first[self._match >= 0] = self._found.matches[self._match[self._match >= 0], k.FIRST_LABEL]
+        begin, end = before[first], before[first + self._visible]
+        if plain.number is None:
+            return pa.array(end - begin)
+        at = np.flatnonzero(meant)
+        groups = self._match_of_label[at]
+        column = self._of_rows(plain.number, self._row_of_label[at], groups)
+        valid = where_valid(column)
+        counted = offsets_of(valid)
+        numbers = counted[end] - counted[begin]
+        if plain.function == "count":
+            return pa.array(numbers)
+        missing, last = numbers == 0, np.maximum(end - 1, 0)
+        if plain.function in ("min", "max") and column.type != NULL:
+            best = k.running_winners(sort_keys(column), valid, groups, plain.function == "max")
+            return column.take(pa.array(best[last] if len(best) else last, mask=missing))
+        if plain.function == "sum" and column.type in INTEGERS:
+            values = np.where(valid, filled(column), 0).astype(np.int64)
+            if np.abs(values.astype(np.float64)).sum() > _SURELY_FITS:
+                return None
+            sums = offsets_of(values)
+            return pa.array(sums[end] - sums[begin], mask=missing)
+        if column.type not in (*INTEGERS, *FLOATS):
+            return None
+        totals = k.running_sums(np.where(valid, filled(column.cast(DOUBLE, safe=False)), 0.0), groups)
+        found = totals[last] if len(totals) else np.zeros(len(last))
+        return pa.array(found / np.maximum(numbers, 1) if plain.function == "avg" else found, mask=missing)
 
     def _aggregated(self, variable: str | None, whole: bool) -> list[pa.Array]:
         """The calls over the rows of a variable, for each item: of the visible rows of its match, or of the whole match."""
@@ -492,11 +543,14 @@ class _MatchItems:
             items = pa.array(self._match, mask=self._match < 0)
             return [column.take(items) for column in results]
         # Each item is a group: the rows of its match up to it.
-        if self._visible.sum() > MAX_RUNNING:
+        # The limit is for a match, because how many matches there are in a call depends on the division into micro-batches.
+        matched = self._match >= 0
+        most = int(np.bincount(self._match[matched], self._visible[matched], minlength=1).max())
+        if most > MAX_RUNNING:
             raise LimitExceededError(
-                "the matches are too long for running aggregates in ALL ROWS PER MATCH",
-                f"The aggregates would read {self._visible.sum():,} rows in all (limit {MAX_RUNNING:,}).",
-                "FINAL, as in FINAL SUM(price), ONE ROW PER MATCH, or a pattern whose matches are shorter",
+                "a match is too long for running aggregates in ALL ROWS PER MATCH",
+                f"The aggregates would read {most:,} rows for it (limit {MAX_RUNNING:,}).",
+                "FINAL, as in FINAL array_agg(price), ONE ROW PER MATCH, or a pattern whose matches are shorter",
             )
         slices = []
         begin = 0

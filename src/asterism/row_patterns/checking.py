@@ -27,7 +27,7 @@ from asterism.row_patterns.clause import (
     RowsPerMatch,
     quoted,
 )
-from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions, located, parsed
+from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions, check_syntax
 
 MAX_ELEMENTS = 10_000
 """The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
@@ -50,9 +50,9 @@ class VariableCondition:
     own: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CheckedClause:
-    """A clause over an input with known columns.
+    """A clause over an input with known columns. It is hashed by identity.
 
     :ivar variables: the variables, in the order of the pattern
     :ivar names: the variables and the subsets, each with its variables
@@ -90,7 +90,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     >>> checked.output.field("s").type, checked.conditions["B"].reach
     (DataType(int64), (1, 0))
     """
-    names = check_names(clause)
+    names = _checked_names(clause)
     resolver = Resolver(clause, schema, tuple(names))
     partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
     order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
@@ -110,28 +110,26 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     )
 
 
-def check_names(clause: Clause) -> dict[str, frozenset[str]]:
-    """Check what does not depend on columns: the names of variables and the pattern.
+def check_without_columns(clause: Clause) -> None:
+    """Check what does not depend on the columns of the input: the names, the size of the pattern, the syntax of expressions.
 
-    :returns: the variables and the subsets, each with its variables
     :raises asterism.errors.ExpressionError: with the position in the text
+
+    >>> from asterism.row_patterns.reading import read
+    >>> check_without_columns(read("PATTERN (A B) DEFINE B AS price > PREV(price)"))
     """
+    _checked_names(clause)
+    expressions = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
+    expressions += [measure.expression for measure in clause.measures]
+    for expression in expressions + [definition.condition for definition in clause.definitions]:
+        check_syntax(clause, expression)
+
+
+def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
     names = _names(clause)
     _check_size(clause)
     _check_pattern(clause)
     return names
-
-
-def check_syntax(clause: Clause) -> None:
-    """Check the syntax of the expressions of a clause whose columns are not known.
-
-    :raises asterism.errors.ExpressionError: with the position in the text
-    """
-    sources = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
-    sources += [one.expression for one in clause.measures] + [one.condition for one in clause.definitions]
-    for source in sources:
-        with located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
-            parsed(source)
 
 
 def _fail(clause: Clause, problem: str, position: int, hint: str | None = None) -> NoReturn:

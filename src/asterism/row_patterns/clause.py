@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -267,6 +267,23 @@ def dialect_of(name: DialectName) -> ClauseDialect:
     if not isinstance(name, str) or name not in names:
         raise StreamDefinitionError(f"there is no dialect {shown(name)}", f"Dialects: {', '.join(names)}")
     return ClauseDialect(name)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionValue:
+    """The value of an option, a name or a string, and where it begins."""
+
+    text: str
+    start: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicClause:
+    """A MATCH_RECOGNIZE_DYNAMIC clause: the key and the time of the events, and where the patterns come from."""
+
+    partition_by: tuple[str, ...]
+    order_by: str | None
+    options: Mapping[str, OptionValue]
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,3 +289,30 @@ def rows_at_places(
         if offsets[partition] <= row < offsets[partition + 1]:
             found[item] = row
     return found
+
+
+@entry
+def running_sums(values: Any, groups: Any) -> Any:
+    """For each value, the sum of the values of its group up to it, in order. Groups are runs of equal numbers."""
+    sums = np.empty(len(values), np.float64)
+    total = 0.0
+    for at in range(len(values)):
+        if at and groups[at] != groups[at - 1]:
+            total = 0.0
+        total += values[at]
+        sums[at] = total
+    return sums
+
+
+@entry
+def running_winners(keys: Any, valid: Any, groups: Any, largest: bool) -> Any:
+    """For each key, where the largest or smallest valid key of its group up to it is, the first of equal ones; or -1."""
+    found = np.empty(len(keys), np.int64)
+    best = -1
+    for at in range(len(keys)):
+        if at and groups[at] != groups[at - 1]:
+            best = -1
+        if valid[at] and (best < 0 or (keys[at] > keys[best] if largest else keys[at] < keys[best])):
+            best = at
+        found[at] = best
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asterism.arguments import expect_string
 from asterism.errors import StreamDefinitionError
-from asterism.row_patterns.checking import check_names
+from asterism.row_patterns.checking import check_without_columns
 from asterism.row_patterns.clause import Clause, DialectName, dialect_of
 from asterism.row_patterns.reading import read
 
@@ -26,7 +26,7 @@ class MatchRecognize:
     def __init__(self, text: str, dialect: DialectName = "standard") -> None:
         expect_string(StreamDefinitionError, text, "a clause must be a string", 'for example "ORDER BY ts ..."')
         self.clause: Clause = read(text, dialect_of(dialect))
-        check_names(self.clause)
+        check_without_columns(self.clause)
 
     @property
     def text(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.errors import LimitExceededError
+from asterism.errors import InvalidEventError, LimitExceededError
 from asterism.matching.instructions import STACK
 from asterism.row_patterns.automaton import RowAutomaton
 from asterism.row_patterns.match_conditions import BoundConditions
@@ -152,9 +152,25 @@ class MatchSearch:
         partition = int(position[k.AT_PARTITION])
         first = int(self._rows.offsets[partition] + position[k.AT_ROW])
         states = self._work.frames[1 : position[k.DEPTH] + 2, 0].copy()
-        holds = self._callbacks.decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
-        position[k.ANSWER] = k.HOLDS if holds else k.FAILS
+        try:
+            holds = self._callbacks.decide((first, partition, int(position[k.MATCHES_BEFORE]) + 1, states))
+        except InvalidEventError:
+            if self._is_looked_at():
+                raise
+            position[k.ANSWER] = k.WAIT
+        else:
+            position[k.ANSWER] = k.HOLDS if holds else k.FAILS
         position[k.STEPS] += ASKED + len(states)
+
+    def _is_looked_at(self) -> bool:
+        """Whether a match could be completed with known rows from the row that is tested. Otherwise, rows that are still to come
+        decide whether it matters that its condition fails.
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        position, depth = self._work.position, self._work.position[k.DEPTH]
+        target = self._pattern.edges[self._work.frames[depth, 1], 0]
+        return bool(self._work.ends[position[k.AT_ROW] + depth, target] <= position[k.UNTIL])
 
     def _make_room(self) -> None:
         """Make room for longer matches."""

@@ -30,10 +30,12 @@ from asterism.row_patterns.clause import (
     ClauseDialect,
     Concatenation,
     Definition,
+    DynamicClause,
     EmptyPattern,
     Exclusion,
     ExpressionText,
     Measure,
+    OptionValue,
     OrderKey,
     PartitionEnd,
     PartitionKey,
@@ -83,6 +85,9 @@ _ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
     ),
 }  # fmt: skip
 """How other systems write, and what to write instead."""
+FACTORY = "pattern_processor_discoverer_factory"
+DYNAMIC_OPTIONS = (FACTORY, "store", "on_error")
+"""The options of MATCH_RECOGNIZE_DYNAMIC."""
 _QUANTIFIERS = ("*", "+", "?", "??", "{")
 _WORD = re.compile(r"(?!\d+\Z)\w+")
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
@@ -101,6 +106,21 @@ def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
     ('A B+?', 'last(B.ts)', 'price > PREV(price)')
     """
     return _Reader(text).clause(dialect)
+
+
+def read_dynamic(text: str) -> DynamicClause:
+    """Read a MATCH_RECOGNIZE_DYNAMIC clause.
+
+    Source: FLIP-200, which sketches it with a single option.
+
+    :raises asterism.errors.ExpressionSyntaxError: with the position in the text
+
+    >>> clause = read_dynamic("MATCH_RECOGNIZE_DYNAMIC (PARTITION BY user ORDER BY ts"
+    ...                       " pattern_processor_discoverer_factory = rules, store = '/rules')")
+    >>> clause.partition_by, clause.order_by, {name: value.text for name, value in clause.options.items()}
+    (('user',), 'ts', {'pattern_processor_discoverer_factory': 'rules', 'store': '/rules'})
+    """
+    return _Reader(text).dynamic_clause()
 
 
 class _Reader:
@@ -248,6 +268,42 @@ class _Reader:
             return clause
         skip = clause.skip if "skip" in found else DEFAULT_SKIP
         return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)
+
+    def dynamic_clause(self) -> DynamicClause:
+        self._expect("MATCH_RECOGNIZE_DYNAMIC", "MATCH_RECOGNIZE_DYNAMIC is expected here")
+        self._expect("(", "MATCH_RECOGNIZE_DYNAMIC must be followed by (")
+        self._end = len(self._tokens) - 1
+        keys: tuple[str, ...] = ()
+        if self._accept("PARTITION BY"):
+            keys = self._list(lambda: self._name("a column")[0])
+        time = self._name("the event-time column")[0] if self._accept("ORDER BY") else None
+        options: dict[str, OptionValue] = {}
+        begin = self._at
+        for at, name, value in self._list(self._option):
+            if name in options:
+                self._fail(f"{name} is written twice", at)
+            options[name] = value
+        if FACTORY not in options:
+            self._fail(f"{FACTORY} is missing", begin, f"{FACTORY} = rules")
+        if self._token() is not None:
+            self._fail("unexpected text after the options")
+        return DynamicClause(keys, time, options)
+
+    def _option(self) -> tuple[int, str, OptionValue]:
+        """(the number of its token, its name, its value)"""
+        at = self._at
+        name = self._name("the name of an option")[0].lower()
+        if name not in DYNAMIC_OPTIONS:
+            self._fail(f"there is no option {name!r:.100}", at, f"options: {', '.join(DYNAMIC_OPTIONS)}")
+        self._expect("=", f"{name} must be followed by =")
+        token = self._token()
+        if token is None:
+            self._fail(f"the value of {name} is missing")
+        if token.token_type is TokenType.STRING:
+            self._at += 1
+        else:
+            self._name("a name or a string")
+        return at, name, OptionValue(token.text, token.start)
 
     def _stray(self, last: str) -> NoReturn:
         """Fail at a token that begins no section."""

@@ -205,7 +205,7 @@ class Resolver:
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
         """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
-        with located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             return self._key(source, section)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
@@ -222,7 +222,7 @@ class Resolver:
     # ------------------------------------------------------------------------------------------------ expressions
 
     def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
-        with located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             holder = exp.Paren(this=parsed(source))
             calls: dict[int, Call] = {}
 
@@ -330,7 +330,9 @@ class Resolver:
         variable, stripped = self._of_one_variable(trees, function, source)
         used = {column.name for tree in stripped for column in tree.find_all(exp.Column)}
         if function and not used:
-            _fail(f"{function} needs a column or CLASSIFIER", source, start)
+            text = trees[0].name if isinstance(trees[0], exp.Literal) and trees[0].is_string else ""
+            hint = f"names are quoted with backquotes: `{text:.100}`" if text else None
+            _fail(f"{function} needs a column or CLASSIFIER", source, start, hint)
         number, data_type = self._value(stripped[0], source)
         labelled = not used.isdisjoint((self.rows.label, self.rows.match_number))
         return RowValue(replace(place, variable=variable), number, labelled), data_type
@@ -442,11 +444,9 @@ class Resolver:
             self._scope_of_input.column(exp.Column(this=named[0].copy()), source.text)
         except ColumnNotFoundError as error:
             if len(parts) > 1 and variable is None:
-                raise self._unknown(parts[0], source) from None
-            names = ", ".join(self.rows.input.names)
-            raise ColumnNotFoundError.at(
-                error.message, source.text, position_of(named[0]), error.hint or f"columns: {names}"
-            ) from None
+                raise self._unknown(parts[0], source, parts[1]) from None
+            hint = self._hint_for(named[0]) or error.hint or f"columns: {', '.join(self.rows.input.names)}"
+            raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), hint) from None
         plain: exp.Expr = exp.Column(
             **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
         )
@@ -456,9 +456,21 @@ class Resolver:
         name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
         return name if name in self._variables else None
 
-    def _unknown(self, identifier: exp.Expr, source: ExpressionText) -> ColumnNotFoundError:
+    def _hint_for(self, identifier: exp.Expr) -> str | None:
+        """What may be meant by a name that is not one of a column."""
+        name = identifier.name
+        if self._variable(identifier) is not None:
+            return f"{name} is a variable: {name}.{self.rows.input.names[0]}, COUNT({name}.*)"
+        return f"{name.upper()}()" if name.lower() in _OF_MATCH else None
+
+    def _unknown(
+        self, identifier: exp.Expr, source: ExpressionText, column: exp.Expr | None = None
+    ) -> ColumnNotFoundError:
         close = difflib.get_close_matches(identifier.name.upper(), self._variables, n=1)
         hint = f"did you mean {close[0]}?" if close else f"variables: {', '.join(self._variables)}"
+        named = "" if close or column is None else column.name.lower()
+        if column is not None and named in (name.lower() for name in self.rows.input.names):
+            hint += f"; a column is written without the name of its table: {column.name:.100}"
         return ColumnNotFoundError.at(
             f"unknown variable {identifier.name!r:.100}", source.text, position_of(identifier), hint
         )
@@ -472,7 +484,7 @@ class Resolver:
 
 
 @contextmanager
-def located(clause: Clause, source: ExpressionText) -> Iterator[None]:
+def _located(clause: Clause, source: ExpressionText) -> Iterator[None]:
     """Errors of an expression point into the text of the clause."""
     try:
         yield
@@ -482,6 +494,12 @@ def located(clause: Clause, source: ExpressionText) -> Iterator[None]:
 
 def _fail(problem: str, source: ExpressionText, position: int | None, hint: str | None = None) -> NoReturn:
     raise ExpressionSyntaxError.at(problem, source.text, position, hint)
+
+
+def check_syntax(clause: Clause, source: ExpressionText) -> None:
+    """:raises asterism.errors.ExpressionError: the expression cannot be parsed; with the position in the text of the clause"""
+    with _located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        parsed(source)
 
 
 def parsed(source: ExpressionText) -> exp.Expr:

@@ -561,6 +561,8 @@ def tested(
     """
     found: int = work.position[ANSWER]
     work.position[ANSWER] = -1
+    if found == WAIT:
+        return -WAIT
     if found < 0:
         if depth + 2 >= len(work.frames):
             return -NO_ROOM
@@ -676,8 +678,8 @@ def find_matches(
     :param max_steps: of the search for one match; those for many matches may take USUAL_STEPS each
     :returns: OK; NO_ROW_TO_SKIP_TO or SKIPS_TO_OWN_START: AFTER MATCH SKIP fails after the last match; TOO_LONG, likewise;
         MORE: there is more to find; ASK: the caller must decide whether the row number DEPTH of the match fits, and put that
-        into ANSWER; NO_ROOM: the arrays are too small for a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are
-        full; TOO_MANY_STEPS
+        into ANSWER, or WAIT if rows that are still to come decide whether that matters; NO_ROOM: the arrays are too small for
+        a match of so many rows; NO_ROOM_FOR_MATCH: those for matches are full; TOO_MANY_STEPS
     """
     position, frames, variables, skip = work.position, work.frames, pattern.variables, pattern.skip
     while position[AT_PARTITION] < len(rows.offsets) - 1:

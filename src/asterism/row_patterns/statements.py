@@ -14,7 +14,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 
 MAX_STATEMENT = 1_000_000  # characters
 MAX_CLAUSES = 100
-_CLAUSE = "MATCH_RECOGNIZE"
+CLAUSE, DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,10 @@ class StatementTokens:
                 stack.append(at)
         clauses = []
         for at, token in enumerate(tokens):
-            if word_of(token) == _CLAUSE and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
+            following = tokens[at + 1].token_type if at + 1 < len(tokens) else None
+            if word_of(token) in (CLAUSE, DYNAMIC_CLAUSE) and following is TokenType.L_PAREN:
                 if at + 1 not in closed_at:
-                    problem = "the parenthesis after MATCH_RECOGNIZE is not closed"
+                    problem = f"the parenthesis after {word_of(token)} is not closed"
                     raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
                 clauses.append(FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(tokens, opened_by, closed_at, clauses)
@@ -78,13 +79,16 @@ def clauses_in(text: str, dialect: DialectName = "standard") -> list[tuple[int, 
     >>> clauses_in("PATTERN (A B+)")
     [(0, MatchRecognize('A B+'))]
     """
-    found = StatementTokens.read(text).clauses
+    statement = StatementTokens.read(text)
+    found = statement.clauses
     if not found:
         return [(0, MatchRecognize(text, dialect))]
     if len(found) > MAX_CLAUSES:
         raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES} clauses", text, found[MAX_CLAUSES].begin)
     clauses = []
     for one in found:
+        if word_of(statement.tokens[one.keyword]) == DYNAMIC_CLAUSE:
+            raise ExpressionSyntaxError.at(f"the patterns of {DYNAMIC_CLAUSE} are in rules", text, one.begin)
         try:
             clauses.append((one.begin, MatchRecognize(text[one.begin : one.end], dialect)))
         except ExpressionError as error:

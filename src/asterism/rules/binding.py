@@ -25,6 +25,8 @@ from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.reading import read
+from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.text.printable import quoted_name
 
@@ -58,7 +60,7 @@ def number_of(*texts: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BoundProcessor:
-    """A processor bound to the schema of the events.
+    """A processor bound to the *schema* of the events.
 
     :param selector: the key expressions; *number* is their hash
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
@@ -68,22 +70,36 @@ class BoundProcessor:
     """
 
     processor: PatternProcessor
-    pattern: BoundPattern
-    outputs: Mapping[str, MatchOutput]
+    schema: pa.Schema
     selector: tuple[str, ...]
     number: int
     conditions: tuple[int, ...]
     ranges: tuple[Ranges | None, ...]
     needs_all: bool
 
+    @property
+    def name(self) -> str:
+        return f'the pattern processor "{self.processor.id}" version {self.processor.version}'
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPatternProcessor(BoundProcessor):
+    """A processor with a pattern."""
+
+    pattern: BoundPattern
+    outputs: Mapping[str, MatchOutput]
+
     def stages_with(self, number: int) -> str:
         """The stages that use a condition."""
         names = self.pattern.stages_with(self.conditions.index(number))
         return " and ".join(f'stage "{name}"' for name in names)
 
-    @property
-    def name(self) -> str:
-        return f'the pattern processor "{self.processor.id}" version {self.processor.version}'
+
+@dataclass(frozen=True, slots=True)
+class BoundClauseProcessor(BoundProcessor):
+    """A processor with a MATCH_RECOGNIZE clause, which sees all events."""
+
+    clause: ClauseOfRule
 
 
 class ProcessorCompiler:
@@ -129,6 +145,8 @@ class ProcessorCompiler:
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
+        if processor.pattern is None:
+            return self._with_clause(processor)
         check_pattern(processor.pattern)
         selector = selector_of(processor, self.keys)
         self.key_expressions(selector)
@@ -153,19 +171,43 @@ class ProcessorCompiler:
             )
             for kind in kinds
         }
-        limits = [limit for limit in (self.max_partial_matches, processor.max_partial_matches) if limit is not None]
         pattern = BoundPattern.of_pattern(
             processor.pattern,
             self.schema,
             self.semantics,
-            limits=Limits(min(limits, default=None)),
+            limits=Limits(self._limit(processor)),
             kept_columns=tuple(self.schema.names),
         )
         conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
         ranges = tuple(pattern.vectorized.ranges[source] for source in pattern.bit_sources)
-        return BoundProcessor(
-            processor, pattern, outputs, selector, number_of(*selector), conditions, ranges, not pattern.relevant_only
+        return BoundPatternProcessor(
+            processor,
+            self.schema,
+            selector,
+            number_of(*selector),
+            conditions,
+            ranges,
+            not pattern.relevant_only,
+            pattern,
+            outputs,
         )
+
+    def _limit(self, processor: PatternProcessor) -> int | None:
+        limits = [limit for limit in (self.max_partial_matches, processor.max_partial_matches) if limit is not None]
+        return min(limits, default=None)
+
+    def _with_clause(self, processor: PatternProcessor) -> BoundClauseProcessor:
+        assert processor.sql is not None
+        written = read(processor.sql)
+        for one in written.partition_by:
+            try:
+                self.key_expressions((one.expression.text,))
+            except ExpressionError as error:
+                raise error.moved(written.text, one.expression.start) from None
+        key = tuple(one.expression.text for one in written.partition_by)
+        selector = key or selector_of(processor, self.keys)
+        clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), processor.id, processor.version)
+        return BoundClauseProcessor(processor, self.schema, selector, number_of(*selector), (), (), True, clause)
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`, and evaluate the expressions for a few generated events.
@@ -174,10 +216,14 @@ class ProcessorCompiler:
         """
         with tried_before():  # evaluated together below
             bound = self.compile(processor)
-        expressions = [bound.pattern.vectorized, self.key_expressions(bound.selector)[0]]
-        for output in bound.outputs.values():
-            if output.measures is not None:
-                expressions += output.measures.expressions
+        expressions = [self.key_expressions(bound.selector)[0]]
+        if isinstance(bound, BoundPatternProcessor):
+            expressions.append(bound.pattern.vectorized)
+            for output in bound.outputs.values():
+                if output.measures is not None:
+                    expressions += output.measures.expressions
+        elif isinstance(bound, BoundClauseProcessor):
+            expressions += bound.clause.expressions
         left = TRIAL
         for vectorized in expressions:
             left -= vectorized.try_out(left)

@@ -2,8 +2,8 @@
 
 The events are a keyed input, and the sets of pattern processors are a broadcast input. Before the exchange, an event is
 copied for each key by which some processor groups (:mod:`asterism.rules.replication`). In a key group, each processor in
-force sees the copies of its selector that arrived since the set that added it and whose times it covers. All processors are
-matched in one call (:mod:`asterism.rules.shares`).
+force sees the copies of its selector that arrived since the set that added it and whose times it covers. All processors with a
+pattern are matched in one call (:mod:`asterism.rules.shares`), those with a clause one by one (:mod:`asterism.rules.clauses`).
 
 Source: FLIP-200.
 """
@@ -17,7 +17,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -41,7 +41,8 @@ from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import BoundProcessor, ProcessorCompiler
+from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
+from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.replication import (
@@ -64,16 +65,19 @@ BY_PROCESSOR = "matches_by_processor"
 """Prefix of the metrics that count the matches of each processor; a slash and the id follow."""
 SETS_PAGE = 256
 """The page of state that contains the entries."""
+CLAUSES_PAGE = 257
+"""The page of state of the processors with a clause. Page 0, that of the processors with a pattern, exists if this one does."""
 MAX_PARTIAL_MATCHES = 10_000
 """The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
-"""The maximum size in bytes of the partial matches of a key group and their events, at the end of a call. Beyond it, the
-processor with the most partial matches is disabled. The limit protects the query, because Spark cannot store more than twice
-that.
+"""The maximum size in bytes of the partial matches of a key group and their events, at the end of a call, and of the rows of the
+processors with a clause. Beyond it, the processor with the most of them is disabled. The limit protects the query, because Spark
+cannot store more than twice that.
 """
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
+_Name = tuple[str, int, int]
 _Made = tuple[str, pa.Table, dict[str, int]]
 """The name of an output, its rows, and the number of rows of each processor."""
 _log = logging.getLogger("asterism.rules.processor")
@@ -240,22 +244,35 @@ class DynamicCepOperator(KeyGroupOperator):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         entries = [entry for entry in self._entries if not entry.disabled]
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
-        if entries:
-            failures = yield from self._match(group, entries, copies, horizon)
-            failed = {entries[number].name for number in failures}
-            self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        pages = group.load([copies] if entries else [], [KEY], horizon, everything=True)
+        with_pattern = [entry for entry in entries if entry.processor.sql is None]
+        with_clause = [entry for entry in entries if entry.processor.sql is not None]
+        value, deadline = None, END_OF_TIME
+        failed: set[_Name] = set()
+        if with_pattern:
+            stored = pages.stored[0] if pages.stored else None
+            value, deadline, failed = yield from self._match(group, with_pattern, stored, copies, horizon)
+        states, others = yield from self._match_clauses(group, with_clause, copies, horizon)
+        failed |= others
+        self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        if value is None and not states:
+            pages.discard()
         else:
-            group.load([], [], horizon, everything=True).discard()
+            content = _page_to(None, []) if value is None else value
+            first = min([deadline, *(state.deadline for state in states)])
+            pages.rewrite(KEYS.empty_table, np.zeros(1, np.int64), lambda _: (content, first, END_OF_TIME))
         self._entries = passed(self._entries, horizon)
 
     def _match(
-        self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
-    ) -> Generator[None, None, dict[int, RuleFailure]]:
-        """Match *copies* against the processors, and return the failures by the index of the processor."""
-        bound = [self.compiler.bind(entry.processor) for entry in entries]
+        self, group: Group, entries: Sequence[Entry], stored: bytes | None, copies: pa.Table, horizon: int
+    ) -> Generator[None, None, tuple[bytes | None, int, set[_Name]]]:
+        """Match *copies* against the processors, which have a pattern.
+
+        :returns: the new page, when it has something to do without events, and the names of the processors that failed
+        """
+        bound = [_with_pattern(self.compiler.bind(entry.processor)) for entry in entries]
         shares = Shares.of(bound)
-        pages = group.load([copies], [KEY], horizon, everything=True)
-        page = _page_from(pages.stored[0] if pages.stored else None, entries, shares.event_schema)
+        page = _page_from(stored, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
@@ -297,15 +314,78 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        if value is None:
-            pages.discard()
-        else:
-            page_of = np.zeros(new.keys.num_rows, np.int64)
-            pages.rewrite(lambda: new.keys, page_of, lambda rows: (value, step.next_deadline(), END_OF_TIME))
-        return failures
+        return value, step.next_deadline(), {entries[number].name for number in failures}
+
+    def _match_clauses(
+        self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
+    ) -> Generator[None, None, tuple[list[_ClauseState], set[_Name]]]:
+        """Match *copies* against the processors, which have a clause, and write their page.
+
+        :returns: what remains of them, and the names of the processors that failed
+        """
+        had_some = any(entry.processor.sql is not None for entry in self._before[1])
+        before = _clauses_from(group.store.read_page(CLAUSES_PAGE) if had_some else None)
+        states: list[_ClauseState] = []
+        failures: dict[_Name, RuleFailure] = {}
+        bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
+        for entry in entries:
+            one, known = bound[entry.name], before.get(entry.name)
+            state, failure = yield from self._match_clause(group, entry, one, known, copies, horizon)
+            if failure is not None:
+                failures[entry.name] = failure
+            elif state is not None:
+                states.append(state)
+        while sum(len(state.value) for state in states) > MAX_STATE:
+            largest = max(states, key=lambda state: len(state.value))
+            failures[largest.name] = _too_many_rows(bound[largest.name], len(largest.value), horizon)
+            states.remove(largest)
+        for entry in entries:
+            if entry.name in failures:
+                self._check_disabling(bound[entry.name], failures[entry.name])
+                self._report(group, entry, failures[entry.name])
+        if states or had_some:
+            group.store.write_page(CLAUSES_PAGE, _clauses_to(states) if states else None)
+        return states, set(failures)
+
+    def _match_clause(
+        self,
+        group: Group,
+        entry: Entry,
+        bound: BoundClauseProcessor,
+        state: _ClauseState | None,
+        copies: pa.Table,
+        horizon: int,
+    ) -> Generator[None, None, tuple[_ClauseState | None, RuleFailure | None]]:
+        span = Span(entry.since, entry.first_time, entry.end_time)
+        times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
+        seen = (copies.column(SELECTOR).to_numpy() == bound.number) & (since >= span.since)
+        copies = copies.filter(pa.array(seen & (times >= span.begins) & (times < span.until)))
+        ends = span.until <= horizon
+        if not copies.num_rows and (state is None or not (state.deadline <= horizon or ends or group.over)):
+            return state, None
+        failure = next(iter(self._failed_before(copies, [bound], [span])), None)
+        until = span.until if failure is None else failure.time
+        rows = bound.clause.rows_of(copies)
+        search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
+        with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
+            while True:
+                try:
+                    found = next(search)
+                except StopIteration as end:
+                    outcome: ClauseOutcome = end.value
+                    break
+                made = self._rows_of_clause(bound, found)
+                self._emit(group, [(MATCHES, made, {entry.processor.id: made.num_rows})])
+                yield
+        if outcome.error is not None:
+            limit = isinstance(outcome.error, LimitExceededError)
+            failure = RuleFailure(0, outcome.failed_at, outcome.error, limit)
+        if failure is not None or ends or outcome.state is None:
+            return None, failure
+        return _ClauseState(entry.name, outcome.state, outcome.deadline), None
 
     def _tried(
-        self, bound: Sequence[BoundProcessor], slices: Iterator[Step | list[RuleFailure]]
+        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]]
     ) -> tuple[Step | None, list[_Made] | None, list[RuleFailure]]:
         """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
         found: list[RuleFailure] = []
@@ -383,8 +463,23 @@ class DynamicCepOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ outputs
 
+    def _rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> pa.Table:
+        """Results of a clause in the format shared by all processors."""
+        schema, clause, count = self.output_schemas[MATCHES], bound.clause, found.num_rows
+        columns = [
+            pa.array([bound.processor.id] * count, pa.string()),
+            pa.array(np.full(count, bound.processor.version, np.int64)),
+            _key_lists(clause.keys_of(found)),
+            *clause.times_of(found),
+            clause.ids_of(found),
+            clause.events_of(found, schema.field("events").type),
+            _as_maps(found.select(clause.measures)) if clause.measures else pa.nulls(count, _STRINGS),
+            pa.nulls(count, pa.string()),
+        ]
+        return pa.table(columns, schema=schema)
+
     def _outputs(
-        self, bound: Sequence[BoundProcessor], step: Step, *, only_try: bool = False
+        self, bound: Sequence[BoundPatternProcessor], step: Step, *, only_try: bool = False
     ) -> tuple[list[_Made], list[RuleFailure]]:
         """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
         processor, and the processors that fail. *only_try*: compute only what may fail.
@@ -424,7 +519,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return made, failed
 
     def _first_failure(
-        self, number: int, one: BoundProcessor, name: str, step: Step, found: Found, error: Exception
+        self, number: int, one: BoundPatternProcessor, name: str, step: Step, found: Found, error: Exception
     ) -> RuleFailure:
         """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
         of them.
@@ -443,25 +538,24 @@ class DynamicCepOperator(KeyGroupOperator):
         return RuleFailure(number, int(times[low]), error)
 
     def _rows(
-        self, name: str, bound: Sequence[BoundProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
+        self, name: str, bound: Sequence[BoundPatternProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
     ) -> pa.Table:
         schema = self.output_schemas[name]
         entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
         used, place = np.unique(found.key, return_inverse=True)
-        texts = pc.dictionary_encode(one_chunk(step.keys.column(KEY).take(pa.array(used))))  # rules share keys
-        keys = pa.array([key_values(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string()))
+        keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
         seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
         columns = [
             pa.array([one.processor.id for one in bound]).take(entries),
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
-            keys.take(texts.indices.take(pa.array(place))),
+            keys.take(pa.array(place)),
             *times_of(self.time, step, found),
             match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
         ]
         columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
         return pa.table(columns, schema=schema)
 
-    def _events(self, bound: Sequence[BoundProcessor], step: Step, found: Found) -> pa.Array:
+    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, found: Found) -> pa.Array:
         """The default output: for each match its events in order of acceptance, each with the name of its stage."""
         names = [one.pattern.nfa.stages for one in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
@@ -473,14 +567,11 @@ class DynamicCepOperator(KeyGroupOperator):
         lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
         return lists.cast(self.output_schemas[MATCHES].field("events").type)
 
-    def _own_columns(self, one: BoundProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
+    def _own_columns(self, one: BoundPatternProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
         """Compute the measures or the function of a processor for its matches."""
         made = one.outputs[name].build(step, found)
         if one.processor.select:
-            names = made.column_names
-            texts = [_as_strings(made.column(column)) for column in names]
-            rows = [list(zip(names, values, strict=True)) for values in zip(*texts, strict=True)]
-            return {"measures": pa.array(rows, _STRINGS)}
+            return {"measures": _as_maps(made)}
         function = one.processor.function
         assert function is not None
         answer = self.compiler.functions[function](made)
@@ -491,6 +582,25 @@ class DynamicCepOperator(KeyGroupOperator):
         return {"result": pa.array([json.dumps(_as_json(row)) for row in answer.to_pylist()], pa.string())}
 
 
+@dataclass(frozen=True, slots=True)
+class _ClauseState:
+    """What remains of a processor with a clause, and when it has something to do without new events."""
+
+    name: _Name
+    value: bytes
+    deadline: int
+
+
+def _with_pattern(bound: BoundProcessor) -> BoundPatternProcessor:
+    assert isinstance(bound, BoundPatternProcessor)
+    return bound
+
+
+def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
+    assert isinstance(bound, BoundClauseProcessor)
+    return bound
+
+
 def _some(found: Found, wanted: Mask) -> Found:
     """Select some of the matches."""
     counts = np.diff(found.offsets)
@@ -498,6 +608,20 @@ def _some(found: Found, wanted: Mask) -> Found:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
     parts = (found.events[events], found.positions[events], found.stages[events])
     return Found(found.key[wanted], found.emitted[wanted], offsets, *parts)
+
+
+def _key_lists(texts: pa.Array) -> pa.Array:
+    """The values of key texts. Equal texts, of several rules or matches, are read once."""
+    encoded = pc.dictionary_encode(texts)
+    keys = pa.array([key_values(text) for text in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
+    return keys.take(encoded.indices)
+
+
+def _as_maps(made: pa.Table) -> pa.Array:
+    """Each row as a map from names to strings."""
+    texts = [_as_strings(column) for column in made.columns]
+    rows = [list(zip(made.column_names, values, strict=True)) for values in zip(*texts, strict=True)]
+    return pa.array(rows, _STRINGS)
 
 
 def _as_json(value: Any) -> Any:
@@ -579,10 +703,10 @@ def _entries_to(version: int, entries: tuple[Entry, ...]) -> bytes:
     return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _page_to(page: Page, entries: Sequence[Entry]) -> bytes:
+def _page_to(page: Page | None, entries: Sequence[Entry]) -> bytes:
     """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
     names = json.dumps([entry.name for entry in entries], ensure_ascii=False).encode()
-    return _LENGTH.pack(len(names)) + names + page.to_bytes()
+    return _LENGTH.pack(len(names)) + names + (b"" if page is None else page.to_bytes())
 
 
 def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.Schema) -> Page:
@@ -591,6 +715,8 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
         return Page.empty(KEYS, event_schema)
     (length,) = _LENGTH.unpack_from(value)
     begin = _LENGTH.size + length
+    if begin == len(value):
+        return Page.empty(KEYS, event_schema)
     page = Page.from_bytes(value[begin:], KEYS, event_schema)
     numbers = {entry.name: number for number, entry in enumerate(entries)}
     known = [
@@ -600,6 +726,27 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
     return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
+
+
+def _clauses_to(states: Sequence[_ClauseState]) -> bytes:
+    """Write the states, preceded by the name, the deadline and the size of each."""
+    heads = [[state.name, state.deadline, len(state.value)] for state in states]
+    head = json.dumps(heads, ensure_ascii=False).encode()
+    return b"".join([_LENGTH.pack(len(head)), head, *(state.value for state in states)])
+
+
+def _clauses_from(value: bytes | None) -> dict[_Name, _ClauseState]:
+    """Read the result of :func:`_clauses_to`."""
+    found: dict[_Name, _ClauseState] = {}
+    if value is None:
+        return found
+    (length,) = _LENGTH.unpack_from(value)
+    at = _LENGTH.size + length
+    for (id_, version, since), deadline, size in json.loads(value[_LENGTH.size : at]):
+        name = (id_, version, since)
+        found[name] = _ClauseState(name, value[at : at + size], deadline)
+        at += size
+    return found
 
 
 def _of_entries(page: Page) -> Ints:
@@ -622,6 +769,15 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
         "bound them with within(...), or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(entry, time, error, limit=True)
+
+
+def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+    error = LimitExceededError(
+        f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
+        f"{size:,} are of {one.name}, more than of any other.",
+        "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
+    )
+    return RuleFailure(0, time, error, limit=True)
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:

@@ -1,5 +1,8 @@
 """Pattern processors: a pattern, the key of its events and the output of its matches, as data that can change.
 
+A pattern is a :class:`~asterism.patterns.pattern.Pattern`, or the text of a MATCH_RECOGNIZE clause, which also has the key and
+the measures.
+
 Source: FLIP-200, ``PatternProcessor``.
 """
 
@@ -24,6 +27,7 @@ MAX_ID = 200
 MAX_KEYS = 16
 MAX_MEASURES = 100
 MAX_STRING = 10_000
+MAX_SQL = 50_000
 MAX_LIMIT = 10**9
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
@@ -31,7 +35,15 @@ _KINDS: dict[str, tuple[type, str]] = {
     "function": (str, "a text"),
     "timedOut": (bool, "true or false"),
 }
-_FIELDS = ("id", "version", "timestamp", "key", "pattern", "select", "function", "timedOut", "maxPartialMatches")
+_FIELDS = ("id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches")
+_INSTEAD = {
+    "pattern": "write either a graph or a clause",
+    "key": "PARTITION BY, in the clause",
+    "select": "MEASURES, in the clause",
+    "function": "MEASURES, in the clause",
+    "timedOut": None,
+}
+"""The fields that a processor with *sql* cannot have, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class PatternProcessor:
 
     :param id: its name, up to 200 characters; ids are distinct within a set
     :param version: an integer from 0; another version of the same id replaces the processor and drops its partial matches
-    :param pattern: the pattern to match
+    :param pattern: the pattern to match; None if there is *sql*
     :param timestamp: the event time from which the processor is in force; None: from the micro-batch that adds it. A datetime
         without a time zone is in UTC.
     :param key: SQL expressions over an event that group the events for this pattern (FLIP-200: ``KeySelector``); None: the
@@ -49,18 +61,23 @@ class PatternProcessor:
     :param function: the name of a function of the query that computes one row for each match
     :param timed_out: whether timed-out partial matches are also written
     :param max_partial_matches: the maximum number of partial matches per key, up to a billion; the limit of the query also
-        applies. A processor that exceeds it is disabled, see docs/limits.md
+        applies. A processor that exceeds it is disabled, see docs/limits.md. With *sql*: the maximum number of rows of a key
+        with which the search waits for more.
     :param place: where the processor was found (a file, a table, an address), shown if it is refused; None: unknown. Equality
         ignores it, because equal processors may be found in different places.
+    :param sql: instead of *pattern*, the inside of a MATCH_RECOGNIZE clause, up to 50,000 characters. PARTITION BY is the key
+        and MEASURES are the measures, so *key*, *select*, *function* and *timed_out* cannot be given.
     :raises PatternProcessorError: a field is out of bounds
 
     >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
     1
+    >>> PatternProcessor("rise", 1, sql="PARTITION BY item PATTERN (A B) DEFINE B AS price > PREV(price)").sql[:17]
+    'PARTITION BY item'
     """
 
     id: str
     version: int
-    pattern: Pattern
+    pattern: Pattern | None = None
     timestamp: datetime | None = None
     key: tuple[str, ...] | None = None
     select: tuple[str, ...] = ()
@@ -68,6 +85,7 @@ class PatternProcessor:
     timed_out: bool = False
     max_partial_matches: int | None = None
     place: str | None = field(default=None, compare=False, repr=False)
+    sql: str | None = None
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
@@ -84,7 +102,9 @@ class PatternProcessor:
             )
         if isinstance(self.version, bool) or not isinstance(self.version, int) or not 0 <= self.version < 2**31:
             raise PatternProcessorError(f"a version must be an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
-        if not isinstance(self.pattern, Pattern):
+        if self.sql is not None:
+            self._check_sql()
+        elif not isinstance(self.pattern, Pattern):
             raise PatternProcessorError(f"a pattern must be a Pattern, not {self.pattern!r:.60}")
         if self.timestamp is not None and not isinstance(self.timestamp, datetime):
             raise PatternProcessorError(f"a timestamp must be a datetime, not {self.timestamp!r:.60}")
@@ -110,6 +130,14 @@ class PatternProcessor:
             raise PatternProcessorError(f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
         if self.select and self.function is not None:
             raise PatternProcessorError("a processor can have measures (select) or a function, not both")
+
+    def _check_sql(self) -> None:
+        if not _is_string(self.sql, MAX_SQL):
+            raise PatternProcessorError(f"sql must be a string of 1 to {MAX_SQL} characters")
+        given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None)
+        for name, value in zip(_INSTEAD, given, strict=True):
+            if value is not None:
+                raise PatternProcessorError(f"a processor with sql cannot have {name!r}", hint=_INSTEAD[name])
 
     @property
     def effective_from(self) -> int | None:
@@ -140,30 +168,27 @@ class PatternProcessor:
         >>> PatternProcessor("a", 1, Pattern.begin("x").where("y > 1").where("z")).as_data().pattern.stages[0].condition
         SqlCondition(text='(y > 1) AND (z)')
         """
-        data = self if self._is_data else _read(replace(self, pattern=self._pattern_as_data()))
+        data = self if self._is_data or self.pattern is None else _read(replace(self, pattern=_as_data(self.pattern)))
         if len(data.text) > MAX_BYTES:
             raise PatternProcessorError(
                 f"the processor is too large: {len(data.text)} characters of JSON (limit {MAX_BYTES})"
             )
         return data
 
-    def _pattern_as_data(self) -> Pattern:
-        if self._is_data:
-            return self.pattern
-        return Pattern.from_json(json.dumps(graph_of(self.pattern), ensure_ascii=False))
-
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, which is the same for equal processors: the timestamp is converted to UTC.
 
         :raises PatternError: the pattern cannot be written as JSON
         """
-        pattern = self._pattern_as_data()
         found: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
             found["timestamp"] = _in_utc(self.timestamp).isoformat()
         if self.key is not None:
             found["key"] = list(self.key)
-        found["pattern"] = graph_of(pattern)
+        if self.pattern is not None:
+            found["pattern"] = graph_of(self.pattern if self._is_data else _as_data(self.pattern))
+        if self.sql is not None:
+            found["sql"] = self.sql
         if self.select:
             found["select"] = list(self.select)
         if self.function is not None:
@@ -188,26 +213,26 @@ class PatternProcessor:
         unknown = [name for name in fields if name not in _FIELDS]
         if unknown:
             raise _unknown_field(unknown[0])
-        missing = [name for name in ("id", "version", "pattern") if name not in fields]
-        if missing:
-            raise PatternProcessorError(f"a processor needs {missing[0]!r}")
+        for missing in missing_fields(fields):
+            raise PatternProcessorError(f"a processor needs {missing}")
         for name, (kind, what) in _KINDS.items():
             if fields.get(name) is not None and not isinstance(fields[name], kind):
                 raise PatternProcessorError(f"{name} must be {what}")
-        pattern = fields["pattern"]
-        if not isinstance(pattern, Mapping | str):
+        pattern, sql = fields.get("pattern"), fields.get("sql")
+        if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
         key = fields.get("key")
         found = cls(
             id=fields["id"],
             version=fields["version"],
-            pattern=Pattern.from_json(pattern),
+            pattern=None if pattern is None else Pattern.from_json(pattern),
             timestamp=_timestamp(fields.get("timestamp")),
             key=None if key is None else tuple(key),
             select=tuple(fields.get("select") or ()),
             function=fields.get("function"),
             timed_out=bool(fields.get("timedOut")),
             max_partial_matches=fields.get("maxPartialMatches"),
+            sql=sql,
         )
         return _read(found)
 
@@ -219,6 +244,11 @@ def _read(processor: _P) -> _P:
     """Mark *processor* as one whose pattern was read from JSON."""
     object.__setattr__(processor, "_is_data", True)
     return processor
+
+
+def _as_data(pattern: Pattern) -> Pattern:
+    """The pattern as it is after it has been written as JSON and read again."""
+    return Pattern.from_json(json.dumps(graph_of(pattern), ensure_ascii=False))
 
 
 def canonical_text(fields: Mapping[str, Any]) -> str:
@@ -251,6 +281,12 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     return found
 
 
+def missing_fields(fields: Mapping[str, Any]) -> list[str]:
+    """The required fields of the JSON form that are missing, as they are named in messages."""
+    missing = [repr(name) for name in ("id", "version") if name not in fields]
+    return missing if "pattern" in fields or fields.get("sql") is not None else [*missing, "'pattern' or 'sql'"]
+
+
 def _unknown_field(name: Any) -> PatternProcessorError:
     known = {field.lower(): field for field in (*_FIELDS, "enabled") if field != name}
     close = difflib.get_close_matches(str(name).lower(), known, n=1)
@@ -258,10 +294,10 @@ def _unknown_field(name: Any) -> PatternProcessorError:
     return PatternProcessorError(f"a processor has no field {name!r:.60}", f"Fields: {', '.join(known.values())}", hint)
 
 
-def _is_string(value: Any) -> bool:
+def _is_string(value: Any, limit: int = MAX_STRING) -> bool:
     """Whether *value* is a string of bounded length that can be encoded, which excludes unpaired surrogates."""
     try:
-        return isinstance(value, str) and 0 < len(value) <= MAX_STRING and bool(value.encode())
+        return isinstance(value, str) and 0 < len(value) <= limit and bool(value.encode())
     except UnicodeEncodeError:
         return False
 

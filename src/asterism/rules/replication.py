@@ -21,7 +21,7 @@ from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
-from asterism.rules.binding import NO_KEY, BoundProcessor, ProcessorCompiler
+from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
 from asterism.rules.condition_index import ConditionIndex
 from asterism.rules.sets import keep
 from asterism.text.printable import event_text
@@ -219,7 +219,7 @@ class RuleConditions:
             ranges[number] or () if is_in else ()
             for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)
         ]
-        schema = processors[0].pattern.scope.schema if processors else pa.schema([])
+        schema = processors[0].schema if processors else pa.schema([])
         self._event_columns = [f"e:{name}" for name in schema.names]
         self._index = ConditionIndex(schema, indexed)
 
@@ -276,6 +276,8 @@ def _evaluated(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
     for one in processors:
+        if not isinstance(one, BoundPatternProcessor):
+            continue
         for number, source, ranges in zip(one.conditions, one.pattern.bit_sources, one.ranges, strict=True):
             if ranges is None and number not in numbers:
                 numbers[number] = union.adopt(one.pattern.vectorized, source)
@@ -371,6 +373,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     """The error for an event for which *number*, as in FAILED, could not be computed."""
     what, expression = "its key", compiler.key_expressions(one.selector)[0]
     if number != one.number:
+        assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
         what = f"a condition of {one.stages_with(number)}"
         expression = one.pattern.vectorized.alone(one.pattern.bit_sources[one.conditions.index(number)])
     shown = event_text(event.to_pylist()[0])

@@ -26,7 +26,7 @@ from asterism.errors import LimitExceededError, MalformedPatternError
 from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import BoundProcessor
+from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
 from asterism.rules.sets import keep
 
@@ -60,7 +60,7 @@ class RuleFailure:
 class Shares:
     """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
-    def __init__(self, bound: Sequence[BoundProcessor]) -> None:
+    def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
         self.bound = list(bound)  # alive as long as this is: `of` finds it by their ids
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
@@ -68,7 +68,7 @@ class Shares:
         self._selectors = {number: _OfSelector.of(bound, number) for number in {one.number for one in bound}}
 
     @classmethod
-    def of(cls, bound: Sequence[BoundProcessor]) -> Shares:
+    def of(cls, bound: Sequence[BoundPatternProcessor]) -> Shares:
         """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, bound))
         return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls(bound))
@@ -193,7 +193,7 @@ class _OfSelector:
     conditions: RuleConditions
 
     @classmethod
-    def of(cls, bound: Sequence[BoundProcessor], selector: int) -> _OfSelector:
+    def of(cls, bound: Sequence[BoundPatternProcessor], selector: int) -> _OfSelector:
         from asterism.matching.kernels import BITS, RELEVANT, START_STATE, WINDOW
 
         processors = [number for number, one in enumerate(bound) if one.number == selector]

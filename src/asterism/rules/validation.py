@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.columns.time import TimeColumn
 from asterism.errors import (
     AsterismError,
     ExpressionSyntaxError,
@@ -28,9 +27,13 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
 from asterism.patterns.warnings import diagnose
+from asterism.row_patterns.checking import check_without_columns
+from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.reading import read
 from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.clauses import ANY_TIME
 from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.processor import PatternProcessor, missing_fields
 from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 
@@ -128,7 +131,9 @@ def check_processor(
         processor, found = _in_fields(fields)
     except AsterismError as error:
         found.append(("", "", error))
-    if isinstance(item, Mapping) and "pattern" in item:
+    if processor is not None and processor.sql is not None:
+        found += _in_clause(processor, schema, semantics)
+    elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)
         pattern = graph.pattern
         found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
@@ -159,10 +164,37 @@ def summary(pattern: Pattern) -> str:
     return ", ".join(words)
 
 
+def summary_of(processor: PatternProcessor) -> str:
+    """Summarize the pattern of a processor.
+
+    >>> summary_of(PatternProcessor("rise", 1, sql="PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS x > PREV(x)"))
+    "MATCH_RECOGNIZE, PATTERN (A B+), WITHIN INTERVAL '1' HOUR"
+    """
+    if processor.pattern is not None:
+        return summary(processor.pattern)
+    assert processor.sql is not None
+    clause = read(processor.sql)
+    words = ["MATCH_RECOGNIZE", f"PATTERN ({one_line(str(clause.pattern), 80)})"]
+    if clause.within is not None:
+        words.append(f"WITHIN {one_line(clause.within.text, 80)}")
+    if clause.rows is not RowsPerMatch.ONE:
+        words.append(clause.rows.value)
+    return ", ".join(words)
+
+
+def check_clause(text: str) -> None:
+    """Check what does not depend on the columns of the events.
+
+    :raises asterism.errors.ExpressionError: with the position in the text
+    """
+    check_without_columns(read(text))
+
+
 # ---------------------------------------------------------------------- checks
 
 Found = tuple[str, str, AsterismError]
 """The path of the JSON value, a prefix of the message, and the error."""
+_ANY_CLAUSE = "PATTERN (a)"
 _ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
 
 
@@ -216,12 +248,13 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
     """
     if not isinstance(fields, Mapping):
         PatternProcessor.from_dict(fields)
-    good = {"id": "a", "version": 0, "pattern": _ANY}
+    has_sql = fields.get("sql") is not None
+    good = {"id": "a", "version": 0} | ({"sql": _ANY_CLAUSE} if has_sql else {"pattern": _ANY})
     found: list[Found] = []
     kept: dict[str, Any] = {}
     for name, value in fields.items():
         try:
-            if name != "pattern" or not isinstance(value, Mapping | str):
+            if name != "pattern" or has_sql or not isinstance(value, Mapping | str):
                 PatternProcessor.from_dict({**good, name: value})
                 kept[name] = value
         except AsterismError as error:
@@ -230,9 +263,20 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
         both = PatternProcessorError("a processor can have measures (select) or a function, not both")
         found.append(("/function", "", both))
         del kept["function"]
-    missing = [name for name in good if name not in fields]
-    found += [("", "", PatternProcessorError(f"a processor needs {name!r}")) for name in missing]
+    found += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
     return PatternProcessor.from_dict({**good, **kept}), found
+
+
+def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics) -> list[Found]:
+    assert processor.sql is not None
+    try:
+        if schema is None:
+            check_clause(processor.sql)
+        else:
+            _compiler(schema, semantics).try_out(processor)
+    except AsterismError as error:
+        return [("/sql", "sql: ", error)]
+    return []
 
 
 def _in_expressions(
@@ -271,7 +315,7 @@ def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: 
 
 def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
     # The functions and the event-time column are known only to the query.
-    return ProcessorCompiler(schema, (), TimeColumn("time", pa.timestamp("us", "UTC")), semantics, {})
+    return ProcessorCompiler(schema, (), ANY_TIME, semantics, {})
 
 
 def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:

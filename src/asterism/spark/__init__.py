@@ -1,7 +1,7 @@
 """The Spark host: the only package that imports pyspark.
 
-Importing it makes Spark's Python workers use this interpreter, unless PYSPARK_PYTHON is set, and start faster; both only in a
-session that is created afterwards.
+Importing it, which ``import asterism`` does, makes Spark's Python workers use this interpreter, unless PYSPARK_PYTHON is set, and
+start faster; both only in a session that is created afterwards.
 """
 
 import os

@@ -14,20 +14,23 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.matching.operator import OnLimit
 from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.operator import MAX_ROWS
-from asterism.row_patterns.statements import FoundClause, StatementTokens, word_of
+from asterism.row_patterns.reading import FACTORY, read_dynamic
+from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, FoundClause, StatementTokens, word_of
+from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.spark.keyed_stream import KeyedStream
+from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
 MAX_NESTING = 100  # parentheses around a clause
-_CLAUSE = "MATCH_RECOGNIZE"
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
 _NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
@@ -43,15 +46,17 @@ def sql(
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
     dialect: DialectName = "standard",
-    **tables: DataFrame,
+    **tables: DataFrame | PatternProcessorDiscovererFactory,
 ) -> DataFrame:
-    """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE.
+    """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE, or by
+    MATCH_RECOGNIZE_DYNAMIC, whose patterns are rules that can change while the query runs.
 
     With a clause over a stream, the result is a streaming DataFrame, which ``writeStream`` starts; the options are those of
     :func:`asterism.match_recognize`, for every clause. Late rows are dropped and counted.
 
     :param dialect: as for :func:`asterism.match_recognize`, for every clause
-    :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names
+    :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names. For
+        MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors.
     :raises ExpressionError: a clause is invalid; with the position in the statement
     :raises StreamDefinitionError: an argument is invalid
     :raises pyspark.errors.AnalysisException: the rest of the statement is invalid
@@ -63,15 +68,17 @@ def sql(
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
     for name, df in tables.items():
-        expect(StreamDefinitionError, df, DataFrame, f"the table {name!r:.60} must be a DataFrame", hint)
-    if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
+        kind = DataFrame | PatternProcessorDiscovererFactory
+        expect(StreamDefinitionError, df, kind, f"the table {name!r:.60} must be a DataFrame", hint)
+    if not tables and not re.search(CLAUSE, text, re.IGNORECASE):
         return spark.sql(text)
     statement = _Statement.read(text)
+    statement.check_kind()
     frames: dict[str, DataFrame] = {}
     used = {token.text.lower() for token in statement.tokens}
     given: list[str] = []
     for name, df in tables.items():
-        if name.lower() in used:
+        if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
             place = f"table_{len(given)}"
             frames[place] = df
             given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
@@ -79,22 +86,45 @@ def sql(
         begin, end = statement.table_before(clause)
         query = statement.query(given, clause.keyword, f"SELECT * FROM {statement.text(begin, end)}")
         df = _run(spark, query, frames)
+        written = text[clause.begin : clause.end]
+        options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
-            result = match_recognize(
-                df,
-                text[clause.begin : clause.end],
-                max_out_of_orderness=max_out_of_orderness,
-                key_groups=key_groups,
-                drain=drain,
-                max_rows=max_rows,
-                on_limit=on_limit,
-                dialect=dialect,
-            )
+            if word_of(statement.tokens[clause.keyword]) == DYNAMIC_CLAUSE:
+                found = _by_rules(df, written, tables, **options)
+            else:
+                options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
+                found = match_recognize(df, written, **options).matches
         except ExpressionError as error:
             raise error.moved(text, clause.begin) from None
-        frames[f"matches_{number}"] = result.matches
+        frames[f"matches_{number}"] = found
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
     return _run(spark, statement.whole(given), frames)
+
+
+def _by_rules(
+    df: DataFrame,
+    text: str,
+    given: Mapping[str, Any],
+    *,
+    max_out_of_orderness: timedelta,
+    key_groups: int,
+    drain: bool,
+) -> DataFrame:
+    """The matches of a MATCH_RECOGNIZE_DYNAMIC clause."""
+    clause = read_dynamic(text)
+    named = clause.options[FACTORY]
+    factory = next((value for name, value in given.items() if name.lower() == named.text.lower()), None)
+    if not isinstance(factory, PatternProcessorDiscovererFactory):
+        problem = f"there is no discoverer factory {named.text!r:.100}"
+        hint = f"sql(..., {named.text:.100}=FilePatternProcessorDiscovererFactory(path))"
+        raise ExpressionSyntaxError.at(problem, text, named.start, hint)
+    stream = KeyedStream(
+        df, key=list(clause.partition_by), time=clause.order_by, max_out_of_orderness=max_out_of_orderness
+    )
+    options = {name: value.text for name, value in clause.options.items() if name != FACTORY}
+    processors: Any = CEP.pattern_processors  # the options are checked there
+    matches: DataFrame = processors(stream, factory, key_groups=key_groups, drain=drain, **options).output("matches")
+    return matches
 
 
 def is_session(value: Any) -> bool:
@@ -126,8 +156,30 @@ class _Statement:
 
     @classmethod
     def read(cls, source: str) -> _Statement:
+        explain = re.match(r"\s*EXPLAIN\b", source, re.IGNORECASE)  # the tokenizer takes what follows as one token
+        if explain:
+            problem, hint = (
+                "EXPLAIN cannot have MATCH_RECOGNIZE",
+                'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).explain()',
+            )
+            raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
         found = StatementTokens.read(source)
         return cls(source, found.tokens, found.opened_by, found.closed_at, found.clauses, [])
+
+    def check_kind(self) -> None:
+        """Reject statements with a clause that Spark would keep as text: they refer to temporary views that are gone then."""
+        words = [word_of(token) for token in self.tokens]
+        if not self.clauses or not words:
+            return
+        makes_view = (
+            words[0] in ("CREATE", "ALTER") and next((w for w in words if w in ("VIEW", "TABLE")), "") == "VIEW"
+        )
+        if makes_view or words[0] == "CACHE":
+            problem = (
+                "a view cannot contain MATCH_RECOGNIZE" if makes_view else "CACHE TABLE cannot have MATCH_RECOGNIZE"
+            )
+            hint = 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).createOrReplaceTempView("falls")'
+            raise ExpressionSyntaxError.at(problem, self.source, self.tokens[0].start, hint)
 
     def table_before(self, clause: FoundClause) -> tuple[int, int]:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
@@ -136,10 +188,16 @@ class _Statement:
             (at, word_of(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level
         ]
         first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
+        if self.tokens[first].token_type is TokenType.L_PAREN:  # perhaps a row of VALUES (...), (...)
+            before = [(at, word) for at, word in words if at < first]
+            while before and before[-1][1] in (",", ")", "("):
+                before.pop()
+            first = before[-1][0] if before and before[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
-            problem = "MATCH_RECOGNIZE must follow a table, a view or a subquery in parentheses"
-            hint = "SELECT * FROM trades MATCH_RECOGNIZE (...)"
+            word = word_of(self.tokens[clause.keyword])
+            problem = f"{word} must follow a table, a view or a subquery in parentheses"
+            hint = f"SELECT * FROM trades {word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
         return self.tokens[first].start, self.tokens[clause.keyword - 1].end + 1
 
@@ -155,8 +213,7 @@ class _Statement:
         return "".join([*parts, _escaped(self.source[at:end])])
 
     def query(self, given: Sequence[str], at: int, query: str) -> str:
-        """A query with the common table expressions that token *at* sees."""
-        levels = [-1]
+        """A query with the common table expressions that token *at* sees. Those of inner queries hide those of outer ones."""
         opened = self.opened_by[at]
         path = []
         while opened >= 0:
@@ -165,14 +222,11 @@ class _Statement:
                 problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
                 raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
-        levels += reversed(path)
-        recursive, defined = False, list(given)
-        for level in levels:
-            for is_recursive, begin, end in self._expressions(level):
-                if self.tokens[at].start > end:
-                    recursive = recursive or is_recursive
-                    defined.append(self.text(begin, end))
-        return _with(defined, query, recursive=recursive)
+        for level in (*path, -1):
+            seen = [one for one in self._expressions(level) if self.tokens[at].start > one[2]]
+            defined = [self.text(begin, end) for _, begin, end in seen]
+            query = _with(defined, query, recursive=any(is_recursive for is_recursive, *_ in seen))
+        return _with(given, query)
 
     def _expressions(self, level: int) -> Iterator[tuple[bool, int, int]]:
         """The common table expressions of a query in a parenthesis: whether they are recursive, begin, end."""
@@ -216,8 +270,12 @@ class _Statement:
                 f"DataFrames can be given by name only to queries and INSERT, not to {shown(first)}",
                 hint='df.createOrReplaceTempView("events"), and leave the argument out',
             )
-        if first != "WITH":
+        if all(
+            word_of(token) != "INSERT" for token, opened in zip(self.tokens, self.opened_by, strict=True) if opened < 0
+        ):
             return _with(given, self.text(0, end))
+        if first != "WITH":
+            return _with(given, "") + self.text(0, end)
         recursive = word_of(self.tokens[1]) == "RECURSIVE"
         begin = self.tokens[1 + recursive].start
         return _with([*given, self.text(begin, end)], "", recursive=recursive)
@@ -228,4 +286,7 @@ def _escaped(text: str) -> str:
 
 
 def _with(defined: Sequence[str], query: str, *, recursive: bool = False) -> str:
-    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {query}" if defined else query
+    """A query with common table expressions. Its own, if it has any, are in parentheses, so that they can have the same names."""
+    if not defined:
+        return query
+    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {f'({query})' if query else ''}"

@@ -33,7 +33,7 @@ from asterism.trace.conditions import MAX_TEXT
 from asterism.trace.steps import Check, Taken
 
 MAX_TRIED = 1_000
-"""The maximum number of rows that are tried for one start although they cannot lead to a match, and of those that are kept."""
+"""The maximum number of rows that are tried for one start although they cannot lead to a match, and of refusals that are kept."""
 MAX_TESTS = 200_000
 """The maximum number of rows that are tested in a trace."""
 
@@ -65,8 +65,8 @@ class TriedRow:
     :ivar row: its number, from 1; one more than there are rows if there are no more
     :ivar variable: empty for the end of the match, which must be at the end of the partition
     :ivar took: the rows that the match had so far
-    :ivar checks: the parts of the condition that are not true, with the values that they read; only of the rows that the search
-        reached last
+    :ivar checks: the parts of the condition that are not true, with the values that they read; like *took*, it is only known of
+        the row that the search reached last
     """
 
     row: int
@@ -98,14 +98,23 @@ class TracedStart:
         return max((one.row for one in self.tried), default=self.row)
 
 
-@dataclass(slots=True)
-class _RefusedRow:
-    """What is recorded while a search goes on: a row that could not be taken in *state*, after rows in *states*."""
+@dataclass(frozen=True, slots=True)
+class _TakenRow:
+    """The last row of a path: its state, and the path before it."""
 
-    row: int
     state: int
-    why: Obstacle
-    states: tuple[int, ...]
+    before: _TakenRow | None
+
+    def states(self) -> list[int]:
+        found, at = [self.state], self.before
+        while at is not None:
+            found.append(at.state)
+            at = at.before
+        return found[::-1]
+
+
+_Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
+"""What could not be taken: by row, variable (-1 for none) and reason the state, and the path when it was tried first."""
 
 
 class SearchStoppedError(Exception):
@@ -135,7 +144,7 @@ class RowSearch:
             self._ends,
         )  # fmt: skip
         self._parts = _ConditionParts(clause, automaton, ordered)
-        self._tests = 0
+        self._tests = self._until = self._furthest = 0
         self.starts: list[TracedStart] = []
         self.stopped = ""
 
@@ -146,7 +155,7 @@ class RowSearch:
         """
         start, number = 0, 0
         while start < self._count:
-            refused: list[_RefusedRow] = []
+            refused: _Refused = {}
             try:
                 states = self._match_from(start, number + 1, refused)
                 if states is None:
@@ -167,69 +176,77 @@ class RowSearch:
 
     # ------------------------------------------------------------------------------------------------ one start
 
-    def _match_from(self, start: int, number: int, refused: list[_RefusedRow]) -> list[int] | None:
+    def _match_from(self, start: int, number: int, refused: _Refused) -> list[int] | None:
         """The states of the rows of the preferred match that begins at *start*."""
-        until = start
-        within = self._clause.within
+        until, within = max(start, self._until), self._clause.within
         while until < self._count and (within is None or abs(self._times[until] - self._times[start]) <= within):
             until += 1
+        self._until = until
         failed: set[tuple[int, int]] = set()
-        states: list[int] = []
+        path: list[_TakenRow] = []
         open_edges = [iter(self._edges[self._automaton.start])]
         hopeless = 0
         while open_edges:
-            row, went_on = start + len(states), False
+            row, went_on, last = start + len(path), False, path[-1] if path else None
             for target, guards, unless in open_edges[-1]:
                 if guards & AT_START and row != 0:
-                    self._refuse(refused, row, target, Obstacle.NOT_AT_START, states)
+                    self._refuse(refused, row, target, Obstacle.NOT_AT_START, last)
                 elif guards & AT_END and row != self._count:
-                    self._refuse(refused, row, target, Obstacle.NOT_AT_END, states)
+                    self._refuse(refused, row, target, Obstacle.NOT_AT_END, last)
                 elif target == ACCEPT:
-                    return states
+                    return [one.state for one in path]
                 elif row >= until:
                     late = Obstacle.NO_MORE_ROWS if row == self._count else Obstacle.WITHIN
-                    self._refuse(refused, row, target, late, states)
+                    self._refuse(refused, row, target, late, last)
                 elif (target, row) not in failed:
                     matters = bool(self._ends[row, target] <= until)
                     hopeless += not matters
                     if not matters and hopeless > MAX_TRIED:
                         continue
-                    if unless >= 0 and self._holds(start, number, [*states, self._state_of[unless]], matters=matters):
-                        self._refuse(refused, row, target, Obstacle.GREEDY, states)
-                    elif self._holds(start, number, [*states, target], matters=matters):
-                        states.append(target)
+                    if unless >= 0 and self._holds(start, number, last, self._state_of[unless], row, matters=matters):
+                        self._refuse(refused, row, target, Obstacle.GREEDY, last)
+                    elif self._holds(start, number, last, target, row, matters=matters):
+                        path.append(_TakenRow(target, last))
                         open_edges.append(iter(self._edges[target]))
                         went_on = True
                         break
                     else:
-                        self._refuse(refused, row, target, Obstacle.CONDITION, states)
+                        self._refuse(refused, row, target, Obstacle.CONDITION, last)
             if not went_on:
                 open_edges.pop()
-                if states and self._near:  # whatever led there, nothing that follows matches
-                    failed.add((states[-1], row - 1))
-                if states:
-                    states.pop()
+                if path and self._near:  # whatever led there, nothing that follows matches
+                    failed.add((path[-1].state, row - 1))
+                if path:
+                    path.pop()
         return None
 
-    @staticmethod
-    def _refuse(refused: list[_RefusedRow], row: int, state: int, why: Obstacle, states: Sequence[int]) -> None:
-        if len(refused) < MAX_TRIED or row > refused[-1].row:
-            refused.append(_RefusedRow(row, state, why, tuple(states)))
+    def _refuse(self, refused: _Refused, row: int, state: int, why: Obstacle, last: _TakenRow | None) -> None:
+        variable = int(self._automaton.variables[state]) if state != ACCEPT else -1
+        if (row, variable, why) in refused:
+            return
+        if len(refused) >= MAX_TRIED:
+            if row < self._furthest:
+                return
+            del refused[next(iter(refused))]
+        self._furthest = row if not refused else max(row, self._furthest)
+        refused[row, variable, why] = state, last
 
-    def _holds(self, start: int, number: int, states: Sequence[int], *, matters: bool) -> bool:
-        """Whether the last row of a path satisfies its condition. A condition that fails is not satisfied, unless it matters."""
+    def _holds(self, start: int, number: int, last: _TakenRow | None, state: int, row: int, *, matters: bool) -> bool:
+        """Whether a row satisfies the condition of a state after a path. A condition that cannot be computed is not satisfied,
+        unless it matters.
+        """
         from asterism.row_patterns import search_kernels as k
 
         self._tests += 1
         if self._tests > MAX_TESTS:
             raise SearchStoppedError(f"more than {MAX_TESTS:,} rows were tested")
-        variable = self._automaton.variables[states[-1]]
+        variable = self._automaton.variables[state]
         condition = self._clause.conditions.get(self._automaton.names[variable])
-        bit = self._bits[start + len(states) - 1, variable]
+        bit = self._bits[row, variable]
         if condition is None or bit == k.FAILS or (bit == k.HOLDS and condition.reach is not None):
             return bool(bit != k.FAILS)
         try:
-            return decided(self._clause, self._automaton, self._ordered, _path(start, number, states))
+            return decided(self._clause, self._automaton, self._ordered, _path(start, number, last, state))
         except InvalidEventError:
             if matters:
                 raise
@@ -251,26 +268,22 @@ class RowSearch:
 
     # ------------------------------------------------------------------------------------------------ records
 
-    def _explained_start(
-        self, start: int, states: Sequence[int] | None, number: int, refused: Sequence[_RefusedRow]
-    ) -> TracedStart:
-        last = max((one.row for one in refused), default=start)
-        most = max((one.states for one in refused), key=len, default=())
+    def _explained_start(self, start: int, states: Sequence[int] | None, number: int, refused: _Refused) -> TracedStart:
+        furthest = max((row for row, _, _ in refused), default=start)
         with_values = len(self.starts) < self._explained
-        # Several ways that lead to the same row are alike, if its condition depends on the row alone.
-        seen: dict[tuple[int, int, Obstacle], TriedRow] = {}
-        for one in refused:
-            variable = int(self._automaton.variables[one.state]) if one.state != ACCEPT else -1
-            key = (one.row, variable, one.why)
-            if key not in seen:
-                checks: tuple[Check, ...] = ()
-                if with_values and one.row == last and one.why is Obstacle.CONDITION:
-                    checks = self._parts.checks(_path(start, number, [*one.states, one.state]))
-                name = self._automaton.names[variable] if variable >= 0 else ""
-                seen[key] = TriedRow(one.row + 1, name, one.why, self._taken(start, one.states), checks)
-        tried = tuple(seen.values())
+        most: Taken = ()
+        found = []
+        for (row, variable, why), (state, last) in refused.items():
+            took: Taken = ()
+            checks: tuple[Check, ...] = ()
+            if row == furthest:
+                took = most = self._taken(start, last.states() if last is not None else [])
+                if with_values and why is Obstacle.CONDITION:
+                    checks = self._parts.checks(_path(start, number, last, state))
+            found.append(TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks))
+        tried = tuple(found)
         if states is None:
-            return TracedStart(start + 1, StartOutcome.NOT_MATCHED, None, self._taken(start, most), tried)
+            return TracedStart(start + 1, StartOutcome.NOT_MATCHED, None, most, tried)
         return TracedStart(start + 1, StartOutcome.MATCHED, number, self._taken(start, states), tried)
 
     def _taken(self, start: int, states: Sequence[int]) -> Taken:
@@ -280,8 +293,8 @@ class RowSearch:
         return tuple((name, tuple(row for _, row in some)) for name, some in groupby(labels, key=lambda one: one[0]))
 
 
-def _path(start: int, number: int, states: Sequence[int]) -> Path:
-    return start, 0, number, np.array(states, np.int64)
+def _path(start: int, number: int, last: _TakenRow | None, state: int) -> Path:
+    return start, 0, number, np.array([*(last.states() if last is not None else []), state], np.int64)
 
 
 class _ConditionParts:

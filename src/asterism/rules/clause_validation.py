@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from asterism.errors import ExpressionError, printable
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.checking import check, check_syntax
+from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import Clause, DialectName
 from asterism.row_patterns.statements import clauses_in
 from asterism.row_patterns.wording import name_text
@@ -39,9 +39,7 @@ def check_text(
         clauses = clauses_in(text, dialect)
         for begin, one in clauses:
             try:
-                if schema is None:
-                    check_syntax(one.clause)
-                else:
+                if schema is not None:
                     check(one.clause, schema)
                 compiled_pattern(one.clause)
             except ExpressionError as error:

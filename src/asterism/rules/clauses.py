@@ -1,0 +1,332 @@
+"""Matches the MATCH_RECOGNIZE clause of one pattern processor.
+
+The clause is matched as over any stream (:mod:`asterism.row_patterns.operator`), with some columns more: the key text of the
+copies (:mod:`asterism.rules.replication`) is the partition, and the time of an event and its position among the events of its
+key and time identify it, for match ids. The state of a processor is one page of that operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.keys import KEY
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
+from asterism.errors import ExpressionError, ExpressionSyntaxError, LimitExceededError
+from asterism.expressions.evaluation import Vectorized
+from asterism.matching.match_ids import ids_of_numbers, seed_of
+from asterism.matching.operator import EVENTS, PROCESSING_TIME
+from asterism.operators.group_header import GroupHeader
+from asterism.operators.key_group import Group
+from asterism.operators.state_store import MemoryStore
+from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.clause import Clause, ExpressionText, Measure, OrderKey, PartitionKey, RowsPerMatch
+from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
+from asterism.text.printable import quoted_name
+
+MAX_WORK = 10**8
+"""The largest product of the edges of a pattern and the rows of a key with which its search waits, and also the new rows that are
+searched together. It limits the time and the memory of a search: to some tenths of a second for the rows of a key that wait.
+"""
+MAX_HELD = 1_000_000
+"""The maximum number of result rows that are kept until it is known that the search does not fail. More are computed again."""
+ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
+"""The event-time column of a stream that is not known."""
+
+
+class ClauseOutcome(NamedTuple):
+    """The state after a search, and when it has something to do without new rows; or when it failed, and why."""
+
+    state: bytes | None
+    deadline: int
+    failed_at: int = 0
+    error: Exception | None = None
+
+
+class ClauseOfRule:
+    """A clause over the events of a stream with the event-time column *time*.
+
+    :param limit: the maximum number of rows of a key with which the search waits for more
+    :param id_names: what distinguishes its match ids from those of others
+    :raises asterism.errors.ExpressionError: the clause cannot be used over this stream; with the position in the text
+    """
+
+    def __init__(
+        self, written: Clause, schema: pa.Schema, time: TimeColumn, limit: int | None, *id_names: str | int
+    ) -> None:
+        self.schema, self.time = schema, time
+        self.one_row = written.rows is RowsPerMatch.ONE
+        self.measures = [measure.name for measure in written.measures]
+        self._seed = seed_of(MATCHES, *id_names)
+        _check_times(written, time)
+        taken = [name.lower() for name in (*schema.names, *self.measures)]
+        prefix = "__"
+        while any(name.startswith(prefix) for name in taken):
+            prefix += "_"
+        self._key, self._time, self._position, self._label, *self._ends = (
+            prefix + name
+            for name in ("key", "time", "position", "label", "start", "start_position", "end", "end_position")
+        )
+        known = time.name in schema.names and time != PROCESSING_TIME
+        own = [
+            pa.field(self._key, pa.string()),
+            pa.field(self._time, pa.int64() if known else PROCESSING_TIME.type),
+            pa.field(self._position, pa.int64()),
+        ]
+        rows = pa.schema([*schema, *own], metadata=schema.metadata)
+        self._fields = own
+        checked = self._with_own_columns(written, rows, time.name if known else self._time)
+        self._at_once = max(MAX_WORK // len(compiled_pattern(written).edges), 1)
+        most = min(limit or LARGEST_LIMIT, self._at_once)
+        self.operator = RowPatternOperator(checked, rows, pages=1, max_rows=most)
+        if written.order_by and time != ANY_TIME and self.operator.time.name != time.name:
+            problem = f"ORDER BY must begin with the event time of the stream, {time.name!r:.100}"
+            start = written.order_by[0].expression.start
+            raise ExpressionSyntaxError.at(problem, written.text, start, f"ORDER BY {quoted_name(time.name)}")
+
+    def _with_own_columns(self, written: Clause, rows: pa.Schema, time: str) -> CheckedClause:
+        columns = (self._time, self._position)
+        texts = [f"{call}({quoted_name(name)})" for call in ("FIRST", "FINAL LAST") for name in columns]
+        measures = [Measure(ExpressionText(text), name) for text, name in zip(texts, self._ends, strict=True)]
+        if not self.one_row:
+            measures.append(Measure(ExpressionText("CLASSIFIER()"), self._label))
+        clause = replace(
+            written,
+            partition_by=(PartitionKey(ExpressionText(quoted_name(self._key))),),
+            order_by=written.order_by or (OrderKey(ExpressionText(quoted_name(time))),),
+            measures=(*written.measures, *measures),
+        )
+        try:
+            checked = check(clause, rows)
+        except ExpressionError:
+            # Messages name columns: only those of the events.
+            known = time in self.schema.names
+            check(replace(written, order_by=clause.order_by) if known else replace(written, within=None), self.schema)
+            raise
+        # For messages, which show the key as it is in the output.
+        key = PartitionKey(ExpressionText("key"))
+        shown = replace(clause, partition_by=(key,), order_by=written.order_by or (OrderKey(ExpressionText(time)),))
+        types = [measure.type for measure in checked.measures]
+        output = [pa.field(one.name, of) for one, of in zip(clause.measures, types, strict=True)]
+        events = [] if self.one_row else list(self.schema)
+        return replace(
+            checked, clause=shown, output=pa.schema([*self._fields[:1], *output, *self._fields[1:], *events])
+        )
+
+    @property
+    def expressions(self) -> list[Vectorized]:
+        """All computed expressions except the aggregates."""
+        clause = self.operator.clause
+        bodies = [condition.resolved.body for condition in clause.conditions.values()]
+        bodies += [measure.body for measure in clause.measures]
+        return [clause.rows.values, *(calls.arguments for calls in clause.rows.calls.values()), *bodies]
+
+    def rows_of(self, copies: pa.Table) -> pa.Table:
+        """The rows of the operator for all *copies* that the processor sees, in arrival order."""
+        times, keys = copies.column(TIME), copies.column(KEY)
+        columns = {name: copies.column(f"e:{name}") for name in self.schema.names}
+        columns |= {self._key: keys, self._time: times, self._position: pa.chunked_array([_positions(keys, times)])}
+        schema = self.operator.inputs[EVENTS].schema
+        rows = [columns[field.name].cast(field.type) for field in schema]
+        return pa.table([keys, times, *rows], schema=self.operator.inputs[EVENTS].prepared)
+
+    def search(
+        self, state: bytes | None, rows: pa.Table, until: int, horizon: int, *, over: bool
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
+        """Search *rows* and those of *state* up to *horizon*, or to the end of the input if it is *over*. Yields results.
+
+        If the search fails, it counts up to the time at which it first fails, wherever the micro-batch ends.
+
+        :param until: rows from this time on do not count
+        """
+        error = None
+        while True:
+            call = _ClauseCall(self, state, rows, horizon, over)
+            try:
+                held, outcome = _held(call.results(until))
+                break
+            except MemoryError:
+                raise
+            except Exception as reason:
+                until, error = call.first_failure(until, reason)
+                error = _as_limit_of_rules(error)
+        yield from call.results(until) if held is None else held
+        return outcome if error is None else ClauseOutcome(None, END_OF_TIME, until, error)
+
+    def advance(
+        self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
+        """Search all rows, so many at a time that results do not depend on how many come together."""
+        parts, ends = self._by_time(rows)
+        for part, end in zip(parts[:-1], ends, strict=True):
+            state = (yield from self._advance(state, part, end, over=False)).state
+        return (yield from self._advance(state, parts[-1], horizon, over=over))
+
+    def _by_time(self, rows: pa.Table) -> tuple[list[pa.Table], list[int]]:
+        """Parts of the rows, and the last time of each part but the last."""
+        if rows.num_rows <= self._at_once:
+            return [rows], []
+        times = rows.column(TIME).to_numpy()
+        order = np.argsort(times, kind="stable")
+        rows, times = rows.take(pa.array(order)), times[order]
+        bounds = [0]
+        while bounds[-1] + self._at_once < len(times):
+            begin = bounds[-1]
+            end = int(np.searchsorted(times, times[begin + self._at_once]))
+            # Rows of one time cannot be divided.
+            bounds.append(end if end > begin else int(np.searchsorted(times, times[begin], "right")))
+        bounds = [bound for bound in bounds if bound < len(times)]
+        parts = [rows.slice(begin, end - begin) for begin, end in pairwise([*bounds, len(times)])]
+        return parts, [int(times[bound - 1]) for bound in bounds[1:]]
+
+    def _advance(
+        self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
+    ) -> Generator[pa.Table, None, ClauseOutcome]:
+        """One call of the operator."""
+        store, header = MemoryStore(), GroupHeader.new(b"", 1, 0, 0)
+        if state is not None:
+            store.write_page(0, state)
+            header.next_event_times[0] = horizon
+        group = Group(store, header, horizon, horizon, before=horizon, over=over)
+        for _ in self.operator.advance(group, {EVENTS: rows}, horizon):
+            yield from group.taken().values()
+        return ClauseOutcome(store.read_page(0), int(header.next_event_times[0]))
+
+    def keys_of(self, found: pa.Table) -> pa.Array:
+        """The key texts of results."""
+        return one_chunk(found.column(self._key))
+
+    def ids_of(self, found: pa.Table) -> pa.Array:
+        """The match id of each row. With ALL ROWS PER MATCH, each row of a match has its own."""
+        row = [_integers(found.column(name)) for name in (self._time, self._position)]
+        ends = [_integers(found.column(name), own) for name, own in zip(self._ends, [*row, *row], strict=True)]
+        return ids_of_numbers(self._seed, self.keys_of(found), [*ends, *row])
+
+    def times_of(self, found: pa.Table) -> list[pa.Array]:
+        """The times of the first and of the last row of the match, and the latter once more: then it is complete."""
+        row = _integers(found.column(self._time))
+        start, end = (self.time.from_micros(_integers(found.column(name), row)) for name in self._ends[::2])
+        return [start, end, end]
+
+    def events_of(self, found: pa.Table, type_: pa.DataType) -> pa.Array:
+        """With ALL ROWS PER MATCH the event of each row with its variable, otherwise NULL."""
+        if self.one_row:
+            return pa.nulls(found.num_rows, type_)
+        columns = [one_chunk(found.column(name)) for name in self.schema.names]
+        events = pa.StructArray.from_arrays(columns, fields=list(self.schema))
+        pairs = pa.StructArray.from_arrays([one_chunk(found.column(self._label)), events], names=["stage", "event"])
+        offsets = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
+        return pa.ListArray.from_arrays(offsets, pairs).cast(type_)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClauseCall:
+    """A search that may end earlier."""
+
+    clause: ClauseOfRule
+    state: bytes | None
+    rows: pa.Table
+    horizon: int
+    over: bool
+
+    def results(self, until: int) -> Generator[pa.Table, None, ClauseOutcome]:
+        if until > self.horizon or until == END_OF_TIME:
+            return (yield from self.clause.advance(self.state, self.rows, self.horizon, over=self.over))
+        rows = self.rows.filter(pc.less(self.rows.column(TIME), until))
+        return (yield from self.clause.advance(self.state, rows, until - 1, over=False))
+
+    def first_failure(self, until: int, error: Exception) -> tuple[int, Exception]:
+        """The first time at which the search fails, and why. It fails before *until*, with *error* at the latest."""
+        times = np.unique(self.rows.column(TIME).to_numpy())
+        times = times[times < until]
+        first, end = 0, len(times)  # the number of the row with which it fails
+        while first < end:
+            middle = (first + end) // 2
+            reason = self._failure(int(times[middle]))
+            first, end, error = (middle + 1, end, error) if reason is None else (first, middle, reason)
+        last = int(times[first]) if first < len(times) else min(until - 1, self.horizon)
+        reason = self._failure(last - 1)
+        if reason is None:
+            return last, error
+        # It fails between two rows, when WITHIN has passed.
+        good, bad, error = int(times[first - 1]) if first else BEFORE_TIME, last - 1, reason
+        while good + 1 < bad:
+            middle = (good + bad) // 2
+            reason = self._failure(middle)
+            good, bad, error = (middle, bad, error) if reason is None else (good, middle, reason)
+        return bad, error
+
+    def _failure(self, time: int) -> Exception | None:
+        """Why the search up to and including *time* fails."""
+        try:
+            for _ in self.results(time + 1):
+                pass
+        except MemoryError:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+
+def _check_times(written: Clause, time: TimeColumn) -> None:
+    if written.within is not None and pa.types.is_integer(time.type) and time.unit != MILLISECONDS:
+        problem = f"WITHIN needs a TIMESTAMP, or a BIGINT of milliseconds; {time.name!r:.100} counts {time.unit}"
+        raise ExpressionSyntaxError.at(problem, written.text, written.within.start)
+    if written.order_by and time == PROCESSING_TIME:
+        problem = "the stream has no event time, so its events are in the order of their arrival"
+        start = written.order_by[0].expression.start
+        raise ExpressionSyntaxError.at(problem, written.text, start, "leave out ORDER BY")
+
+
+def _as_limit_of_rules(error: Exception) -> Exception:
+    """Rules have one limit, with the name that it has for partial matches."""
+    if not isinstance(error, LimitExceededError) or "max_rows" not in error.message:
+        return error
+    hint = "WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
+    return LimitExceededError(error.message.replace("max_rows", "maxPartialMatches"), error.detail, hint)
+
+
+def _held(results: Generator[pa.Table, None, ClauseOutcome]) -> tuple[list[pa.Table] | None, ClauseOutcome]:
+    """The results, unless they are too many, and the outcome."""
+    held: list[pa.Table] | None = []
+    rows = 0
+    while True:
+        try:
+            part = next(results)
+        except StopIteration as end:
+            return held, end.value
+        rows += part.num_rows
+        if held is not None and rows <= MAX_HELD:
+            held.append(part)
+        else:
+            held = None
+
+
+def _positions(keys: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
+    """The position of each event among those of its key and time. All of these arrive together."""
+    codes = pc.dictionary_encode(one_chunk(keys)).indices.to_numpy(zero_copy_only=False)
+    micros = times.to_numpy()
+    order = np.lexsort((micros, codes))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (np.diff(codes[order]) != 0) | (np.diff(micros[order]) != 0)
+    at = np.arange(len(order))
+    positions = np.empty(len(order), np.int64)
+    positions[order] = at - np.maximum.accumulate(np.where(first, at, 0))
+    return pa.array(positions)
+
+
+def _integers(column: pa.ChunkedArray, instead: Ints | None = None) -> Ints:
+    """The values, and those of *instead* where they are NULL: an empty match, or an unmatched row, has no first row."""
+    found = one_chunk(column).cast(pa.int64())
+    if instead is not None:
+        found = pc.coalesce(found, pa.array(instead))
+    values: Ints = found.to_numpy(zero_copy_only=False)
+    return values

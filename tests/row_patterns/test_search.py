@@ -1,0 +1,58 @@
+"""The search for matches whose conditions depend on the match so far: its limits, and what it remembers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from asterism.errors import LimitExceededError
+from asterism.row_patterns import kernels, match_search, search_kernels
+from asterism.row_patterns.batch import match_table
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.reading import read
+
+NAMES = [
+    "ACCEPT", "AT_START", "AT_END", "NOWHERE", "ANYWHERE", "PAST_LAST_ROW", "NEXT_ROW", "TO_FIRST", "TO_LAST", "OK",
+    "NO_ROW_TO_SKIP_TO", "SKIPS_TO_OWN_START", "MORE", "TOO_LONG", "START", "PARTITION", "NUMBER", "FIRST_LABEL", "ROWS",
+    "NEXT_START", "MATCHES", "ROWS_BEFORE", "DROPPED",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_kernels_have_the_same_numbers(name: str) -> None:
+    """Compiled code is cached by file, so each has its own."""
+    assert getattr(search_kernels, name) == getattr(kernels, name)
+
+
+def matches(clause: str, count: int) -> int:
+    rows = pa.table({"ts": range(count), "v": [n * 7 % 1000 for n in range(count)]})
+    return match_table(check(read(f"ORDER BY ts MEASURES COUNT(*) AS n {clause}"), rows.schema), rows).num_rows
+
+
+def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a memory, each start would try all rows behind it."""
+    clause = "PATTERN (A+ B) DEFINE B AS v > A.v + 2000"
+    monkeypatch.setattr(match_search, "MAX_STEPS", 300_000)
+    assert matches(clause, 20_000) == 0
+    monkeypatch.setattr(match_search, "MEMORY", 1)
+    with pytest.raises(LimitExceededError, match="too many steps"):
+        matches(clause, 20_000)
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        "C AS SUM(A.v * A.ts) = -1",
+        "C AS LAST(CLASSIFIER(), 20) = 'X'",
+        "C AS array_agg(A.v) IS NULL",
+        "A AS COUNT(DISTINCT A.v) > 0, C AS MAX(A.v) < 0",
+    ],
+)
+def test_exponential_search_is_given_up(monkeypatch: pytest.MonkeyPatch, define: str) -> None:
+    monkeypatch.setattr(match_search, "MAX_STEPS", 200_000)
+    with pytest.raises(LimitExceededError, match="too many steps"):
+        matches(f"PATTERN ((A | B)+ C) DEFINE {define}", 60)
+
+
+def test_one_long_match() -> None:
+    assert matches("PATTERN (A+) DEFINE A AS SUM(A.v) >= 0 AND FIRST(ts) = 0", 5_000) == 1
