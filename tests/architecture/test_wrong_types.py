@@ -42,6 +42,7 @@ from asterism import (
     IterativeCondition,
     ListState,
     MapState,
+    MatchRecognize,
     NeverTrigger,
     Output,
     Pattern,
@@ -69,6 +70,7 @@ from asterism.testing import (
     OperatorHarness,
     PatternHarness,
     ProcessingTime,
+    RowPatternHarness,
     Send,
     StreamOperatorHarness,
     Watermark,
@@ -155,6 +157,9 @@ class Counts(StreamOperator):
     @clicks.process_element
     def click(self, click: Any, ctx: Any) -> None:
         self.names.collect(user=click.user)
+
+
+CLAUSE = "ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B*) DEFINE A AS kind = 'a'"
 
 
 def harness() -> PatternHarness:
@@ -384,6 +389,20 @@ CALLS: dict[str, Call] = {
     "Literals.time_text": of_harness("time_text", Literals, micros=5),
     "table_of": Call(table_of, {"events": [{"kind": "a"}], "schema": asterism.testing.EVENTS}),
     "match": Call(match, {**HARNESS, "events": "a1"}),
+    "MatchRecognize": Call(MatchRecognize, {"text": CLAUSE, "dialect": "flink"}),
+    "RowPatternHarness": Call(
+        RowPatternHarness,
+        {
+            "clause": CLAUSE,
+            "schema": asterism.testing.EVENTS,
+            "literals": Literals(),
+            "pages": 1,
+            "key_groups": 1,
+            "max_rows": 9,
+            "on_limit": "drop",
+        },
+        lambda made: made.send("a1").end().matches,
+    ),
     "PatternHarness": Call(PatternHarness, HARNESS, lambda made: made.send("a1").end().matches),
     "PatternHarness.send": of_harness("send", events="a1"),
     "PatternHarness.parts": of_harness("parts", events="a1"),

@@ -230,7 +230,7 @@ def test_a_trace_is_bounded() -> None:
     clause = "ORDER BY ts MEASURES 1 AS one PATTERN ((A | B)+ C) DEFINE C AS SUM(A.price) < 0"
     with mock.patch.object(row_search, "MAX_TESTS", 300):
         traced = trace_rows(clause, rows)
-    assert traced.stopped == "more than 300 rows were tested"
+    assert traced.stopped == "more than 300 steps"
     hopeless = "ORDER BY ts MEASURES 1 AS one PATTERN ((A | B)+ C) DEFINE A AS SUM(A.price) >= 0, C AS FALSE"
     with mock.patch.object(row_search, "MAX_TRIED", 5):
         traced = trace_rows(hopeless, rows[:8])

@@ -35,7 +35,8 @@ from asterism.trace.steps import Check, Taken
 MAX_TRIED = 1_000
 """The maximum number of rows that are tried for one start although they cannot lead to a match, and of refusals that are kept."""
 MAX_TESTS = 200_000
-"""The maximum number of rows that are tested in a trace."""
+"""The maximum number of steps of a trace: rows that are tested; a condition that depends on the match counts as ASKED."""
+ASKED = 20
 
 
 class Obstacle(enum.Enum):
@@ -239,12 +240,13 @@ class RowSearch:
 
         self._tests += 1
         if self._tests > MAX_TESTS:
-            raise SearchStoppedError(f"more than {MAX_TESTS:,} rows were tested")
+            raise SearchStoppedError(f"more than {MAX_TESTS:,} steps")
         variable = self._automaton.variables[state]
         condition = self._clause.conditions.get(self._automaton.names[variable])
         bit = self._bits[row, variable]
         if condition is None or bit == k.FAILS or (bit == k.HOLDS and condition.reach is not None):
             return bool(bit != k.FAILS)
+        self._tests += ASKED
         try:
             return decided(self._clause, self._automaton, self._ordered, _path(start, number, last, state))
         except InvalidEventError:
