@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         StreamOperator,
     )
     from asterism.patterns.json_graph import pattern_json_schema
+    from asterism.row_patterns.match_recognize import MatchRecognize
     from asterism.rules.interfaces import (
         PatternProcessorDiscoverer,
         PatternProcessorDiscovererFactory,
@@ -106,6 +107,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "MatchRecognize",
     "NeverTrigger",
     "NotCondition",
     "OperatorStream",
@@ -187,6 +189,7 @@ _LATE = {
     "windows.evictors": ["Evictor"],
     "windows.operator": ["WindowOperator"],
     "patterns.json_graph": ["pattern_json_schema"],
+    "row_patterns.match_recognize": ["MatchRecognize"],
 }  # fmt: skip
 """Modules of the names that are imported on first use, so that patterns and operators need no Spark."""
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

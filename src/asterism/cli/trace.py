@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.files import read_pattern_file
+from asterism.cli.files import is_sql_file, read_clause, read_pattern_file
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
@@ -20,6 +20,9 @@ from asterism.cli.terminal import (
 )
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command()
@@ -71,8 +74,13 @@ def trace(
     PATTERN is a file with a pattern in the JSON graph format. The trace is of one key: which partial matches began, advanced
     and were dropped, and why. Spark is not required.
 
+    PATTERN can also be a .sql file with a MATCH_RECOGNIZE clause, alone or in a statement. The trace is of one partition: for
+    each row whether a match begins at it, and why not. ORDER BY says which rows follow each other; --time is only needed to read
+    strings as timestamps.
+
     \b
     asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts
+    asterism trace falls.sql --input prices.parquet --key-column symbol --key IBM
     """
     if len(values) != len(columns):
         raise click.UsageError(
@@ -82,6 +90,19 @@ def trace(
         from asterism.cli.event_files import read_events
         from asterism.trace.report import trace as trace_of
 
+        if is_sql_file(pattern):
+            for name, value in (
+                ("--order-by", options["order_by"]),
+                ("--max-out-of-orderness", options["max_out_of_orderness"]),
+                ("--no-drain", no_drain),
+            ):
+                if value:
+                    raise click.UsageError(f"{name} is for patterns in JSON: a clause is traced as over a table.")
+            _trace_clause(
+                pattern, read_events(source, options["time"]), dict(zip(columns, values, strict=True)), semantics,
+                only_dropped=only_dropped, limit=limit,
+            )  # fmt: skip
+            return
         wanted = Pattern.from_json(read_pattern_file(pattern))
         with status_line("tracing"):
             found = trace_of(
@@ -96,6 +117,22 @@ def trace(
             click.secho(line, **_TRACE_STYLES.get(what.value if what is not None else "", {}))
 
 
+def _trace_clause(
+    file: Path, rows: pa.Table, key: dict[str, Any], semantics: str, *, only_dropped: bool, limit: int
+) -> None:
+    from asterism.trace.row_patterns import trace_rows
+
+    clause = read_clause(file, semantics)
+    with status_line("tracing"):
+        found = trace_rows(clause, rows, key=key, explained=limit)
+    for outcome, line in found.lines(limit=limit, only_dropped=only_dropped):
+        click.secho(line, **_ROW_STYLES.get(outcome.value if outcome is not None else "", {}))
+
+
+_ROW_STYLES: dict[str, dict[str, Any]] = {
+    "matched": {"fg": "green", "bold": True},
+    "skipped after a match": {"dim": True},
+}
 _TRACE_STYLES: dict[str, dict[str, Any]] = {
     "matched": {"fg": "green", "bold": True},
     "dropped": {"fg": "red"},

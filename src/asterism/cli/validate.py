@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.files import read_pattern_file
+from asterism.cli.files import dialect_for, is_sql_file, read_pattern_file
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
 from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option
@@ -46,7 +46,7 @@ def validate(
     time: str | None,
     semantics: str,
 ) -> None:
-    """Validate files with patterns in the JSON graph format.
+    """Validate files with patterns in the JSON graph format, and .sql files with MATCH_RECOGNIZE clauses.
 
     Every problem is reported with its line and column; the exit status is 1 if there is one. The SQL of conditions is
     checked, too; its columns and types are checked if --column or --input is given.
@@ -67,6 +67,9 @@ def validate(
         schema = _schema_of(source, time) if source is not None else pa.schema(columns) if columns else None
         wrong = False
         for file in files:
+            if is_sql_file(file):
+                wrong |= not _clauses_are_valid(file, schema, semantics)
+                continue
             checked = check(read_pattern_file(file), schema, Semantics(semantics))
             for problem in checked.problems:
                 click.echo(f"{file}:{problem}")
@@ -79,6 +82,17 @@ def validate(
             wrong |= checked.pattern is None
     if wrong:
         sys.exit(1)
+
+
+def _clauses_are_valid(file: Path, schema: pa.Schema | None, semantics: str) -> bool:
+    from asterism.rules.clause_validation import check_text
+
+    summaries, problems = check_text(read_pattern_file(file), schema, dialect_for(semantics))
+    for problem in problems:
+        click.echo(f"{file}:{problem}")
+    for summary in summaries:
+        click.echo(f"{file}: ok, {summary}")
+    return not problems
 
 
 def _schema_of(source: Path, time: str | None) -> pa.Schema:

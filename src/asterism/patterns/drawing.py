@@ -10,7 +10,6 @@ never as markup. They are truncated, and the number of parts is bounded, so that
 from __future__ import annotations
 
 import html
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -46,8 +45,9 @@ from asterism.text.svg import (
     RED,
     SANS,
     Canvas,
-    number_text,
+    badge_width,
     text_width,
+    wrapped,
 )
 
 MAX_STAGES = 60
@@ -61,7 +61,6 @@ MAX_NAME = 28
 ROW = 940
 """Width after which a chain continues in a new row, in pixels."""
 
-LINE, LINES = 28, 3  # characters per line of a condition in its box, and number of lines
 TURN = 20  # how far an arrow to a new row extends beyond its ends
 ARC = 24  # space above a part that repeats
 DASHES = {Contiguity.SKIP_TILL_NEXT: "7 4", Contiguity.SKIP_TILL_ANY: "1.5 4", Contiguity.NOT_FOLLOW: "7 4"}
@@ -199,17 +198,13 @@ def _labels(part: _Box) -> list[str]:
 def _details(stage: Stage) -> list[tuple[str, str, str]]:
     lines = []
     if stage.condition is not None:
-        lines += [(INK, MONO, line) for line in _wrapped(condition_text(stage.condition))]
+        lines += [(INK, MONO, line) for line in wrapped(condition_text(stage.condition))]
     elif stage.group is None:
         lines.append((FAINT, SANS, "any event"))
     if stage.until is not None:
-        lines += [(AMBER, MONO, line) for line in _wrapped("until " + condition_text(stage.until))]
+        lines += [(AMBER, MONO, line) for line in wrapped("until " + condition_text(stage.until))]
     words = loop_words(stage.quantifier)
     return lines + ([(FAINT, SANS, ", ".join(words))] if words else [])
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text, 2 * LINE * LINES), LINE, max_lines=LINES, placeholder=" …") or [""]
 
 
 # ---------------------------------------------------------------------------------------------------- stages
@@ -232,7 +227,7 @@ def stages_svg(pattern: PatternSequence) -> str:
     y += chain.height + 16
     width = chain.width + 2 * ends
     if pattern.time_bound is not None:
-        _draw_window(canvas, x + ends, x + ends + chain.width, y, f"within {duration(pattern.time_bound)}")
+        canvas.window(x + ends, x + ends + chain.width, y, f"within {duration(pattern.time_bound)}")
         y += 30
     width = max(width, _draw_legend(canvas, x, y + 14, layout.used, pattern))
     return canvas.written(width + 2 * x, y + 32, "Pattern: " + _summary(pattern))
@@ -298,7 +293,7 @@ def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
     quantifier, negated = stage.quantifier, stage.contiguity.negated
     color, fill = (RED, PALE_RED) if negated else (FAINT, "none") if stage.group is not None else (BLUE, PALE_BLUE)
     if repeats(quantifier):
-        _draw_loop(canvas, x + part.width / 2, y, min(part.width * 0.6, 120.0), quantifier)
+        canvas.loop(x + part.width / 2, y, min(part.width * 0.6, 120.0), ARC - 10, DASHES.get(quantifier.inner))
     frame = canvas.rect(x, y, part.width, part.height, rx=8, fill=fill, stroke=color, stroke_width=1.4)
     if negated:
         frame.set("stroke-dasharray", "5 3")
@@ -317,13 +312,9 @@ def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
         _draw_lines(canvas, part, x + PAD, y + 42)
     badge = count_text(quantifier)
     if badge:
-        width = text_width(badge, 11, 0.62) + 12
+        width = badge_width(badge)
         at = x + part.width / 2 - width / 2 if repeats(quantifier) else x + part.width - width - 8
-        top = y - ARC + 1 if repeats(quantifier) else y - 9
-        canvas.rect(at, top, width, 18, rx=9, fill=BLUE)
-        canvas.text(
-            at + width / 2, top + 13, badge, 11, text_anchor="middle", fill=PAPER, font_weight="bold", font_family=SANS
-        )
+        canvas.badge(at, y - ARC + 1 if repeats(quantifier) else y - 9, width, badge)
 
 
 def _draw_lines(canvas: Canvas, part: _Box, x: float, y: float) -> None:
@@ -334,23 +325,6 @@ def _draw_lines(canvas: Canvas, part: _Box, x: float, y: float) -> None:
         condition = full.get(color)
         if condition is not None:
             canvas.title(shape, ("until " if color == AMBER else "") + condition_text(condition))
-
-
-def _draw_loop(canvas: Canvas, center: float, top: float, width: float, quantifier: Quantifier) -> None:
-    """Draw the arrow from the end of a part to its beginning, in the style of the contiguity between repetitions."""
-    left, right, high = center - width / 2, center + width / 2, top - ARC + 10
-    canvas.line([(right, top), (right, high), (left, high), (left, top - 6)], BLUE, DASHES.get(quantifier.inner))
-    canvas.add("path", d=f"M{number_text(left)} {number_text(top)}l-4.5 -8h9z", fill=BLUE)
-
-
-def _draw_window(canvas: Canvas, x0: float, x1: float, y: float, label: str) -> None:
-    """Draw a bar below the stages of the window."""
-    canvas.line([(x0, y), (x1, y)], PURPLE)
-    for x in (x0, x1):
-        canvas.line([(x, y - 5), (x, y + 5)], PURPLE)
-    width = text_width(label, 12) + 12
-    canvas.rect((x0 + x1 - width) / 2, y - 9, width, 18, fill=PAPER)
-    canvas.text((x0 + x1) / 2, y + 4, label, 12, text_anchor="middle", fill=PURPLE)
 
 
 def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], pattern: PatternSequence) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.errors import ExpressionSyntaxError
+from asterism.errors import ExpressionSyntaxError, printable
 from asterism.row_patterns.clause import (
     Alternation,
     Clause,
@@ -31,7 +31,7 @@ MAX_EDGES = 200_000
 ACCEPT = -1
 """The target of an edge to a complete match."""
 AT_START, AT_END = 1, 2
-"""Conditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
+"""ClauseConditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,16 @@ class RowAutomaton:
         return len(self.variables)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def edges_of(self, state: int) -> list[tuple[int, int, int]]:
+        """The rows of :attr:`edges` of a state."""
+        return [(a, b, c) for a, b, c in self.edges[self.first_edge[state] : self.first_edge[state + 1]].tolist()]
+
+    def text(self, limit: int | None = None) -> str:
         """
+        :param limit: the maximum number of states; further ones are counted
+
         >>> from asterism.row_patterns.reading import read
         >>> print(compiled_pattern(read("PATTERN (A B*? $ | {- C -})")))
         start: A0, C2
@@ -66,20 +75,22 @@ class RowAutomaton:
         """
 
         def name(state: int) -> str:
-            return "start" if state == self.start else f"{self.names[self.variables[state]]}{state}"
+            return "start" if state == self.start else f"{printable(self.names[self.variables[state]])}{state}"
 
         lines = []
-        for state in (self.start, *range(self.start)):
-            edges = self.edges[self.first_edge[state] : self.first_edge[state + 1]]
+        shown = self.start if limit is None else min(self.start, limit - 1)
+        for state in (self.start, *range(shown)):
             words = [
                 ("accept" if target == ACCEPT else name(target))
                 + (" at the start" if guards & AT_START else "")
                 + (" at the end" if guards & AT_END else "")
-                + (f" unless {self.names[unless]}" if unless >= 0 else "")
-                for target, guards, unless in edges
+                + (f" unless {printable(self.names[unless])}" if unless >= 0 else "")
+                for target, guards, unless in self.edges_of(state)
             ]
             excluded = " (excluded)" if state < self.start and self.excluded[state] else ""
             lines.append(f"{name(state)}{excluded}: {', '.join(words) or 'nothing'}")
+        if shown < self.start:
+            lines.append(f"... and {self.start - shown} more states")
         return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
-from asterism.row_patterns.match_conditions import BoundConditions, Conditions
+from asterism.row_patterns.match_conditions import BoundConditions, ClauseConditions
 from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
@@ -63,11 +63,11 @@ def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
     if rows.num_rows:
         ordered = OrderedRows.of(clause, rows)
         automaton, search = compiled_pattern(clause.clause), Search.of_table(ordered)
-        yield from match_ordered(clause, automaton, Conditions(clause), ordered, search)
+        yield from match_ordered(clause, automaton, ClauseConditions(clause), ordered, search)
 
 
 def match_ordered(
-    clause: CheckedClause, automaton: RowAutomaton, conditions: Conditions, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[pa.Table]:
     """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
 
@@ -220,7 +220,7 @@ def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
 
 
 def _search(
-    clause: CheckedClause, automaton: RowAutomaton, conditions: Conditions, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
 
@@ -240,13 +240,13 @@ def _search(
         SkipTo.LAST: k.TO_LAST,
     }
     bound = conditions.bound(automaton, ordered.rows, ordered.shifted)
-    times, meant = times_of(clause, ordered), _meant(clause, skip.variable)
+    times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near:
         parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)
     else:
         pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant)
-        asked = SearchCallbacks(partial(_decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
+        asked = SearchCallbacks(partial(decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
         parts = MatchSearch(pattern, bound, ordered.offsets, times, search.limits(clause), asked).run(
             search.progress, position, MATCHED_ROWS
         )
@@ -294,15 +294,21 @@ def _near_matches(
         yield status, matches, labels, unmatched
 
 
-def _decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
+def decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
     """Whether the last row of a path satisfies its condition."""
+    condition = clause.conditions[automaton.names[automaton.variables[path[3][-1]]]].resolved
+    return bool(mask_of(_over_leaves(condition, leaves_of_path(clause, automaton, ordered, path), 1))[0])
+
+
+def leaves_of_path(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> list[pa.Array]:
+    """The values that the condition of the last row of a path reads, for each leaf one."""
     first, partition, number, states = path
     matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
     found = _FoundMatches(matches, states, np.zeros(0, np.bool_))
     condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
     items = _MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
     leaves = items.leaves([condition], whole=True)
-    return bool(mask_of(_over_leaves(condition, [leaves[leaf] for leaf in condition.leaves], 1))[0])
+    return [leaves[leaf] for leaf in condition.leaves]
 
 
 def _step_error(
@@ -358,7 +364,7 @@ def _skip_error(clause: CheckedClause, ordered: OrderedRows, match: Ints, absent
     )
 
 
-def _meant(clause: CheckedClause, name: str | None) -> Mask:
+def meant_by(clause: CheckedClause, name: str | None) -> Mask:
     """For each variable, whether a variable or a subset means its rows; all rows without a name."""
     if name is None:
         return np.ones(len(clause.variables), np.bool_)
@@ -431,7 +437,7 @@ class _MatchItems:
             self._found.matches,
             self._found.labels,
             self._items,
-            _meant(self._clause, place.variable),
+            meant_by(self._clause, place.variable),
             self._automaton.variables,
             place.last,
             place.skip,
@@ -494,7 +500,7 @@ class _MatchItems:
         plain = self._clause.rows.plain_aggregates.get((leaf.variable, leaf.number))
         if plain is None:
             return None
-        meant = _meant(self._clause, leaf.variable)[self._automaton.variables[self._found.labels]]
+        meant = meant_by(self._clause, leaf.variable)[self._automaton.variables[self._found.labels]]
         before = offsets_of(meant)
         first = np.zeros(len(self._match), np.int64)
         first[self._match >= 0] = self._found.matches[self._match[self._match >= 0], k.FIRST_LABEL]
@@ -530,7 +536,7 @@ class _MatchItems:
         from asterism.row_patterns import kernels as k
 
         calls, matches = self._clause.rows.calls[variable], self._found.matches
-        meant = _meant(self._clause, variable)[self._automaton.variables[self._found.labels]]
+        meant = meant_by(self._clause, variable)[self._automaton.variables[self._found.labels]]
         elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
         if whole:
             at = np.flatnonzero(meant)

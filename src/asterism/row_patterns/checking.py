@@ -128,7 +128,7 @@ def check_without_columns(clause: Clause) -> None:
 def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
     names = _names(clause)
     _check_size(clause)
-    _check_pattern(clause, names)
+    _check_pattern(clause)
     return names
 
 
@@ -195,7 +195,7 @@ def _check_size(clause: Clause) -> None:
     size(clause.pattern)
 
 
-def _check_pattern(clause: Clause, names: Mapping[str, frozenset[str]]) -> None:
+def _check_pattern(clause: Clause) -> None:
     for node in clause.pattern.walk():
         if isinstance(node, Exclusion) and clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
             problem = "{- -} is not allowed with ALL ROWS PER MATCH WITH UNMATCHED ROWS"

@@ -62,7 +62,7 @@ class BoundConditions:
     conditions: ConditionTables | None
 
 
-class Conditions:
+class ClauseConditions:
     """The conditions of a clause. They are compiled when they are first needed, for all later calls."""
 
     def __init__(self, clause: CheckedClause) -> None:
@@ -107,7 +107,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class _JointConditions:
-    """Conditions as expressions over the same columns, so that one query computes all of them.
+    """ClauseConditions as expressions over the same columns, so that one query computes all of them.
 
     :ivar leaves: what the columns are
     :ivar numbers: of each variable, the number of its expression

@@ -41,7 +41,7 @@ from asterism.row_patterns.batch import (
 )
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch
-from asterism.row_patterns.match_conditions import Conditions
+from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.resolution import MatchNumber
 
 MATCHES, LATE_ROWS = "matches", "late"
@@ -112,7 +112,7 @@ class RowPatternOperator(KeyGroupOperator):
         check_limit(max_rows, on_limit)
         self.set_pages(pages)
         self.clause, self.schema = clause, schema
-        self.automaton, self.conditions = compiled_pattern(clause.clause), Conditions(clause)
+        self.automaton, self.conditions = compiled_pattern(clause.clause), ClauseConditions(clause)
         self.time = TimeColumn.of(event_time_of(clause), schema)
         self.max_rows, self.drop = max_rows, on_limit == "drop"
         self.wants_late = LATE_ROWS in outputs
@@ -229,6 +229,13 @@ class RowPatternOperator(KeyGroupOperator):
         at = _ranges(begins[kept], sizes[kept])
         rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
         return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
+
+    def waiting_rows(self, value: bytes) -> list[pa.Table]:
+        """For each key in a page of state that waits, the rows from the first one that is not decided."""
+        page = self._page_of(value)
+        begins, starts = offsets_of(page.sizes), page.progress[:, 0]
+        waiting = np.flatnonzero(starts < page.sizes)
+        return [page.rows.slice(int(begins[at] + starts[at]), int(page.sizes[at] - starts[at])) for at in waiting]
 
     def _page_of(self, value: bytes | None) -> _RowPage:
         if value is None:

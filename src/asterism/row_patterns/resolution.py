@@ -209,7 +209,7 @@ class Resolver:
             return self._key(source, section)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        tree = _parsed(source)
+        tree = parsed(source)
         for node in tree.walk():
             call = call_of(node, source.text, _VOCABULARY)
             if call is not None:
@@ -223,7 +223,7 @@ class Resolver:
 
     def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
         with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
-            holder = exp.Paren(this=_parsed(source))
+            holder = exp.Paren(this=parsed(source))
             calls: dict[int, Call] = {}
 
             def is_leaf(node: exp.Expr) -> bool:
@@ -499,10 +499,11 @@ def _fail(problem: str, source: ExpressionText, position: int | None, hint: str 
 def check_syntax(clause: Clause, source: ExpressionText) -> None:
     """:raises asterism.errors.ExpressionError: the expression cannot be parsed; with the position in the text of the clause"""
     with _located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
-        _parsed(source)
+        parsed(source)
 
 
-def _parsed(source: ExpressionText) -> exp.Expr:
+def parsed(source: ExpressionText) -> exp.Expr:
+    """The syntax tree of an expression of a clause."""
     tree = parse(source.text, _VOCABULARY, _MODES)
     if isinstance(tree, exp.Alias):
         name = tree.args["alias"]

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_string, shown
+from asterism.arguments import expect, shown
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, OnLimit
@@ -20,7 +20,8 @@ from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
 from asterism.row_patterns.batch import match_parts
 from asterism.row_patterns.checking import CheckedClause, check
-from asterism.row_patterns.clause import Clause, DialectName, dialect_of
+from asterism.row_patterns.clause import Clause, ClauseDialect, DialectName, dialect_of
+from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import (
     LATE_ROWS,
     MATCHES,
@@ -30,7 +31,6 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
-from asterism.row_patterns.reading import read
 from asterism.spark import RESULTS
 from asterism.spark.batch import answered, whole_keys
 from asterism.spark.exchange import Batches
@@ -55,7 +55,7 @@ _OUTPUTS = (MATCHES, LATE_ROWS)
 
 def match_recognize(
     df: DataFrame,
-    clause: str,
+    clause: str | MatchRecognize,
     *,
     max_out_of_orderness: timedelta = timedelta(0),
     idle_after: timedelta | None = None,
@@ -69,9 +69,9 @@ def match_recognize(
     """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
 
     :param df: a streaming or a batch DataFrame
-    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it. Over a stream, ORDER BY begins with
-        the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
-        BIGINT, in milliseconds since 1970-01-01 UTC.
+    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or one that has been read. Over a
+        stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
+        interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
     :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
     :param pages: a fixed number of pages of state per key group (streaming). Default: the number follows the size of the state.
@@ -87,12 +87,17 @@ def match_recognize(
     Runnable examples: docs/match_recognize.md. Source: SQL:2016, feature R010.
     """
     expect(StreamDefinitionError, df, DataFrame, "rows must be a DataFrame", 'match_recognize(df, "ORDER BY ts ...")')
-    expect_string(StreamDefinitionError, clause, "a clause must be a string", 'match_recognize(df, "ORDER BY ts ...")')
+    if not isinstance(clause, MatchRecognize):
+        clause = MatchRecognize(clause, dialect)
+    elif dialect_of(dialect) not in (ClauseDialect.STANDARD, clause.clause.dialect):
+        raise StreamDefinitionError(
+            "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
+        )
     expect(StreamDefinitionError, drain, bool, "drain must be True or False")
     check_key_groups(key_groups)
     return RowPatternStream(
         df,
-        read(clause, dialect_of(dialect)),
+        clause.clause,
         max_out_of_orderness=max_out_of_orderness,
         idle_after=idle_after,
         key_groups=key_groups,

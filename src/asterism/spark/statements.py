@@ -18,11 +18,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
-from asterism.expressions.parsing import tokenize
 from asterism.matching.operator import OnLimit
 from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.operator import MAX_ROWS
 from asterism.row_patterns.reading import FACTORY, read_dynamic
+from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, FoundClause, StatementTokens, word_of
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.patterns import CEP
@@ -30,9 +30,7 @@ from asterism.spark.row_patterns import match_recognize
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
-MAX_STATEMENT = 1_000_000  # characters
 MAX_NESTING = 100  # parentheses around a clause
-_CLAUSE, _DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
 _NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
@@ -72,7 +70,7 @@ def sql(
     for name, df in tables.items():
         kind = DataFrame | PatternProcessorDiscovererFactory
         expect(StreamDefinitionError, df, kind, f"the table {name!r:.60} must be a DataFrame", hint)
-    if not tables and not re.search(_CLAUSE, text, re.IGNORECASE):
+    if not tables and not re.search(CLAUSE, text, re.IGNORECASE):
         return spark.sql(text)
     statement = _Statement.read(text)
     statement.check_kind()
@@ -91,7 +89,7 @@ def sql(
         written = text[clause.begin : clause.end]
         options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
-            if _word(statement.tokens[clause.keyword]) == _DYNAMIC_CLAUSE:
+            if word_of(statement.tokens[clause.keyword]) == DYNAMIC_CLAUSE:
                 found = _by_rules(df, written, tables, **options)
             else:
                 options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
@@ -140,15 +138,6 @@ def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> Da
     return spark.sql(query, None, **used) if used else spark.sql(query.format())
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundClause:
-    """A clause from *begin* to *end* in the text; *keyword* is the index of its first token."""
-
-    keyword: int
-    begin: int
-    end: int
-
-
 @dataclass(slots=True)
 class _Statement:
     """A statement, of which parts have been replaced.
@@ -162,7 +151,7 @@ class _Statement:
     tokens: Sequence[Token]
     opened_by: Sequence[int]
     closed_at: Mapping[int, int]
-    clauses: Sequence[_FoundClause]
+    clauses: Sequence[FoundClause]
     replaced: list[tuple[int, int, str]]
 
     @classmethod
@@ -174,32 +163,12 @@ class _Statement:
                 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).explain()',
             )
             raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
-        tokens = tokenize(source, "statement", MAX_STATEMENT)
-        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-            tokens.pop()
-        opened_by, closed_at, stack = [], {}, [-1]
-        for at, token in enumerate(tokens):
-            if token.token_type is TokenType.R_PAREN and len(stack) > 1:
-                closed_at[stack.pop()] = at
-            opened_by.append(stack[-1])
-            if token.token_type is TokenType.L_PAREN:
-                stack.append(at)
-        clauses = []
-        for at, token in enumerate(tokens):
-            if (
-                _word(token) in (_CLAUSE, _DYNAMIC_CLAUSE)
-                and at + 1 < len(tokens)
-                and tokens[at + 1].token_type is TokenType.L_PAREN
-            ):
-                if at + 1 not in closed_at:
-                    problem = f"the parenthesis after {_word(token)} is not closed"
-                    raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
-                clauses.append(_FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
-        return cls(source, tokens, opened_by, closed_at, clauses, [])
+        found = StatementTokens.read(source)
+        return cls(source, found.tokens, found.opened_by, found.closed_at, found.clauses, [])
 
     def check_kind(self) -> None:
         """Reject statements with a clause that Spark would keep as text: they refer to temporary views that are gone then."""
-        words = [_word(token) for token in self.tokens]
+        words = [word_of(token) for token in self.tokens]
         if not self.clauses or not words:
             return
         makes_view = (
@@ -212,10 +181,12 @@ class _Statement:
             hint = 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).createOrReplaceTempView("falls")'
             raise ExpressionSyntaxError.at(problem, self.source, self.tokens[0].start, hint)
 
-    def table_before(self, clause: _FoundClause) -> tuple[int, int]:
+    def table_before(self, clause: FoundClause) -> tuple[int, int]:
         """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
         level = self.opened_by[clause.keyword]
-        words = [(at, _word(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level]
+        words = [
+            (at, word_of(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level
+        ]
         first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
         if self.tokens[first].token_type is TokenType.L_PAREN:  # perhaps a row of VALUES (...), (...)
             before = [(at, word) for at, word in words if at < first]
@@ -224,7 +195,7 @@ class _Statement:
             first = before[-1][0] if before and before[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
-            word = _word(self.tokens[clause.keyword])
+            word = word_of(self.tokens[clause.keyword])
             problem = f"{word} must follow a table, a view or a subquery in parentheses"
             hint = f"SELECT * FROM trades {word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
@@ -262,10 +233,10 @@ class _Statement:
         end_of_level = self.closed_at.get(level, len(self.tokens)) if level >= 0 else len(self.tokens)
         mine = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
         for place, at in enumerate(mine):
-            if _word(self.tokens[at]) != "WITH":
+            if word_of(self.tokens[at]) != "WITH":
                 continue
             rest = mine[place + 1 :]
-            recursive = bool(rest) and _word(self.tokens[rest[0]]) == "RECURSIVE"
+            recursive = bool(rest) and word_of(self.tokens[rest[0]]) == "RECURSIVE"
             rest = rest[recursive:]
             while rest:
                 name = self.tokens[rest[0]]
@@ -278,20 +249,20 @@ class _Statement:
                 close = self.closed_at[rest[body]]
                 yield recursive, name.start, self.tokens[close].end + 1
                 after = rest.index(close) if close in rest else len(rest)
-                if after + 1 >= len(rest) or _word(self.tokens[rest[after + 1]]) != ",":
+                if after + 1 >= len(rest) or word_of(self.tokens[rest[after + 1]]) != ",":
                     break
                 rest = rest[after + 2 :]
             return
 
     def _is_query(self, opening: int) -> bool:
-        return opening + 1 < len(self.tokens) and _word(self.tokens[opening + 1]) in _QUERIES
+        return opening + 1 < len(self.tokens) and word_of(self.tokens[opening + 1]) in _QUERIES
 
     def whole(self, given: Sequence[str]) -> str:
         """The statement with all replacements."""
         if not self.tokens:
             return self.source
         end = self.tokens[-1].end + 1
-        first = _word(self.tokens[0])
+        first = word_of(self.tokens[0])
         if not given:
             return self.text(0, end)
         if first not in _QUERIES:
@@ -300,21 +271,14 @@ class _Statement:
                 hint='df.createOrReplaceTempView("events"), and leave the argument out',
             )
         if all(
-            _word(token) != "INSERT" for token, opened in zip(self.tokens, self.opened_by, strict=True) if opened < 0
+            word_of(token) != "INSERT" for token, opened in zip(self.tokens, self.opened_by, strict=True) if opened < 0
         ):
             return _with(given, self.text(0, end))
         if first != "WITH":
             return _with(given, "") + self.text(0, end)
-        recursive = _word(self.tokens[1]) == "RECURSIVE"
+        recursive = word_of(self.tokens[1]) == "RECURSIVE"
         begin = self.tokens[1 + recursive].start
         return _with([*given, self.text(begin, end)], "", recursive=recursive)
-
-
-def _word(token: Token) -> str:
-    """A token in upper case; an empty string for quoted names and strings."""
-    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING):
-        return ""
-    return token.text.upper()
 
 
 def _escaped(text: str) -> str:

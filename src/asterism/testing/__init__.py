@@ -1,9 +1,10 @@
 """The test kit: runs patterns and other operators without Spark, files or the system clock.
 
 :func:`match` runs a pattern on events that are written as literals. :class:`PatternHarness` runs it step by step, and the
-test controls the time. :func:`assert_matches` reports differences, and :func:`check_independence` checks that the result does
-not depend on how the events are divided into batches. :class:`StreamOperatorHarness` and :func:`check_operator_independence`
-do the same for operators with any number of inputs. The test kit does not require pytest. ``docs/testing.md`` has examples.
+test controls the time; :class:`RowPatternHarness` does this for a MATCH_RECOGNIZE clause. :func:`assert_matches` reports
+differences, and :func:`check_independence` checks that the result does not depend on how the events are divided into batches.
+:class:`StreamOperatorHarness` and :func:`check_operator_independence` do the same for operators with any number of inputs. The
+test kit does not require pytest. ``docs/testing.md`` has examples.
 
 >>> from asterism import Pattern
 >>> pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")
@@ -16,6 +17,7 @@ from asterism.testing.independence import check_independence, check_operator_ind
 from asterism.testing.literals import EVENTS, Literals, table_of
 from asterism.testing.operator_harness import OperatorHarness, Snapshot
 from asterism.testing.pattern_harness import Finding, PatternHarness, match
+from asterism.testing.row_pattern_harness import RowPatternHarness
 from asterism.testing.stream_harness import End, ProcessingTime, Send, StreamOperatorHarness, Watermark
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "OperatorHarness",
     "PatternHarness",
     "ProcessingTime",
+    "RowPatternHarness",
     "Send",
     "Snapshot",
     "StreamOperatorHarness",

@@ -6,15 +6,15 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_strings, shown
-from asterism.columns.time import END_OF_TIME, TimeColumn
-from asterism.errors import InvalidEventError, PatternWarning, StreamDefinitionError
+from asterism.arguments import expect, expect_strings
+from asterism.columns.time import END_OF_TIME
+from asterism.errors import PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
@@ -22,8 +22,9 @@ from asterism.operators.waiting_events import FIRST_CHUNK
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
-from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Part, Row, Time, check_table, table_of
-from asterism.testing.operator_harness import OperatorHarness, python_rows
+from asterism.testing.event_harness import EventHarness
+from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, table_of
+from asterism.testing.operator_harness import python_rows
 
 SELECTED = "selected"
 """The output with the measures of *select*."""
@@ -50,7 +51,7 @@ class Finding:
         return " ".join(word for words in self.stages.values() for word in words)
 
 
-class PatternHarness(OperatorHarness):
+class PatternHarness(EventHarness):
     """Runs a pattern step by step, with its state and time.
 
     :param schema: the columns of the events. Default: :data:`EVENTS`, the columns of event literals.
@@ -117,8 +118,7 @@ class PatternHarness(OperatorHarness):
         }  # fmt: skip
         self.cep = CepOperator(pattern, schema, **options)
         warn(pattern)
-        super().__init__(self.cep, keys=keys, key_groups=key_groups)
-        self.literals = literals
+        super().__init__(self.cep, schema, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
             **options,
             "schema": schema,
@@ -132,69 +132,6 @@ class PatternHarness(OperatorHarness):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PatternWarning)  # already issued for the first harness
             return PatternHarness(**self._options | changes)
-
-    # ------------------------------------------------------------------ events and time
-
-    def send(self, events: Events) -> Self:
-        """Send events: literals (see :class:`Literals`), dicts, or a table. Each call is a batch.
-
-        Missing columns are null.
-
-        :raises InvalidEventError: the argument is not events, an event does not fit the schema, or the stream has ended
-        :raises ColumnNotFoundError: an event has a column that is not in the schema
-        """
-        return self.deliver(self.parts(events))
-
-    def parts(self, events: Events) -> list[Part]:
-        """*events* as batches, with the times between them that the literals specify."""
-        if not isinstance(events, str):
-            table = table_of(events, self.cep.schema)
-            return [table] if table.num_rows else []
-        before = [time for table in self.sent[-1:] for time in self.times(table) if time is not None]
-        return self.literals.parse(events, self.cep.schema, before[-1] if before else 0)
-
-    def deliver(self, parts: Iterable[Part]) -> Self:
-        """Send batches, and advance the watermark (or the processing time) between them."""
-        if isinstance(parts, str | bytes | Mapping) or not isinstance(parts, Iterable):
-            raise InvalidEventError(f"parts must be batches and times, not {shown(parts)}", hint="harness.parts(...)")
-        for part in parts:
-            if isinstance(part, pa.Table):
-                self.feed(part)
-            elif part == END_OF_TIME:
-                self.end()
-            elif not self.cep.event_time:
-                if part is None:
-                    raise InvalidEventError('"|" has no time', hint="in processing time, add the new time: |10s")
-                self.move(processing_time=part)
-            elif part is None:
-                self.advance_watermark()
-            else:
-                self.move(watermark=part)
-        return self
-
-    def times(self, events: pa.Table) -> list[int | None]:
-        """The times of events, in microseconds since the epoch; None if a time is null or out of range."""
-        check_table(events)
-        if self.literals.time not in self.cep.schema.names:
-            return [None] * events.num_rows
-        column = TimeColumn.of(self.literals.time, self.cep.schema)
-        times: list[int | None] = column.to_micros(events.column(column.name), lenient=True).to_pylist()
-        return times
-
-    def advance_watermark(self, to: Time | None = None) -> Self:
-        """Advance the watermark to *to*, or to the latest time of the events so far. A watermark lower than the current one
-        has no effect.
-
-        :param to: a string as in event literals, the time since 1970, or a datetime (in UTC, if it has no time zone)
-        """
-        if to is None:
-            times = [time for table in self.sent for time in self.times(table) if time is not None]
-            return self.move(watermark=max(times, default=None))
-        return self.move(watermark=self.literals.micros(to))
-
-    def advance_processing_time(self, to: Time) -> Self:
-        """Advance processing time to *to*, a time as in :meth:`advance_watermark`."""
-        return self.move(processing_time=self.literals.micros(to))
 
     # ------------------------------------------------------------------ results
 

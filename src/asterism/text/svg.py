@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 import xml.etree.ElementTree as ET
 
@@ -11,6 +12,7 @@ from asterism.text.printable import one_line
 MAX_TITLE = 1_000
 """Maximum length of a tooltip."""
 PAD, GAP, CORNER = 12, 26, 9
+LINE, LINES = 28, 3  # characters per line of a condition in its box, and number of lines
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -57,6 +59,28 @@ class Canvas:
         self.line([*points[:-1], (x - back, y)], color, dashes)
         self.add("path", d=f"M{number_text(x)} {number_text(y)}l{-back} -4.5v9z", fill=color)
 
+    def loop(self, center: float, top: float, width: float, rise: float, dashes: str | None = None) -> None:
+        """An arrow over a frame, from its end to its beginning."""
+        left, right, high = center - width / 2, center + width / 2, top - rise
+        self.line([(right, top), (right, high), (left, high), (left, top - 6)], BLUE, dashes)
+        self.add("path", d=f"M{number_text(left)} {number_text(top)}l-4.5 -8h9z", fill=BLUE)
+
+    def badge(self, x: float, y: float, width: float, text: str) -> ET.Element:
+        """How often something is repeated."""
+        self.rect(x, y, width, 18, rx=9, fill=BLUE)
+        return self.text(
+            x + width / 2, y + 13, text, 11, text_anchor="middle", fill=PAPER, font_weight="bold", font_family=SANS
+        )
+
+    def window(self, x0: float, x1: float, y: float, label: str) -> None:
+        """A bar below what lies in a window of time."""
+        self.line([(x0, y), (x1, y)], PURPLE)
+        for x in (x0, x1):
+            self.line([(x, y - 5), (x, y + 5)], PURPLE)
+        width = text_width(label, 12) + 12
+        self.rect((x0 + x1 - width) / 2, y - 9, width, 18, fill=PAPER)
+        self.text((x0 + x1) / 2, y + 4, label, 12, text_anchor="middle", fill=PURPLE)
+
     def title(self, shape: ET.Element, text: str) -> None:
         """Set the tooltip of *shape*."""
         full = printable(text)
@@ -89,6 +113,15 @@ def _towards(x: float, y: float, other_x: float, other_y: float) -> str:
     far = max(abs(other_x - x), abs(other_y - y), 1.0)
     part = min(CORNER, far / 2) / far
     return f"{number_text(x + (other_x - x) * part)} {number_text(y + (other_y - y) * part)}"
+
+
+def badge_width(text: str) -> float:
+    return text_width(text, 11, 0.62) + 12
+
+
+def wrapped(text: str) -> list[str]:
+    """A condition in the lines of its box."""
+    return textwrap.wrap(one_line(text, 2 * LINE * LINES), LINE, max_lines=LINES, placeholder=" …") or [""]
 
 
 def text_width(text: str, size: float, per_character: float = 0.56) -> float:

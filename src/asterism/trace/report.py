@@ -83,8 +83,8 @@ class Trace:
 
     def lines(self, *, limit: int | None = None, only_dropped: bool = False) -> Iterator[tuple[What | None, str]]:
         """The lines of :meth:`text`, each with its kind of step, or None for a headline or the summary."""
-        key = f"key {_key_text(self.key)}: " if self.key else ""
-        yield None, f"{key}{_counted(self.events.num_rows, 'event')}"
+        key = f"key {key_text(self.key)}: " if self.key else ""
+        yield None, f"{key}{counted(self.events.num_rows, 'event')}"
         printed = left_out = 0
         for headline, steps in self._moments(only_dropped):
             lines = list(_lines(steps))
@@ -97,7 +97,7 @@ class Trace:
                 yield from ((what, "  " + line) for what, line in lines)
         left_out += sum(number for what, number in self.omitted.items() if what in ENDS or not only_dropped)
         if left_out:
-            yield None, f"\n... and {_counted(left_out, 'more step')}"
+            yield None, f"\n... and {counted(left_out, 'more step')}"
         yield None, ""
         yield from ((None, line) for line in self._summary())
 
@@ -131,18 +131,18 @@ class Trace:
     def _summary(self) -> Iterator[str]:
         if self.stopped:
             yield f"The trace stops here: {self.stopped}"
-        counts = [_counted(len(self.matches), "match", "matches")]
+        counts = [counted(len(self.matches), "match", "matches")]
         if self.timeouts:
-            counts.append(_counted(len(self.timeouts), "timed-out partial match", "timed-out partial matches"))
+            counts.append(counted(len(self.timeouts), "timed-out partial match", "timed-out partial matches"))
         if self.late:
-            counts.append(_counted(len(self.late), "late event"))
+            counts.append(counted(len(self.late), "late event"))
         yield ", ".join(counts)
         if self.waiting:
             for step in self.waiting[:MAX_SHOWN]:
                 held = step.what is What.HELD
                 yield f"  {_partial(step)} {'is held back' if held else f'still waits for {either(step.waits_for)}'}"
             if len(self.waiting) > MAX_SHOWN:
-                yield f"  ... and {_counted(len(self.waiting) - MAX_SHOWN, 'more partial match', 'more partial matches')}"
+                yield f"  ... and {counted(len(self.waiting) - MAX_SHOWN, 'more partial match', 'more partial matches')}"
         if self.closest is not None:
             where = self._place(self.closest)
             end = self.closest.reason or f"it still waits for {either(self.closest.waits_for)}"
@@ -195,13 +195,13 @@ def _line(group: Sequence[TraceStep]) -> str:
 
 
 def _partial(step: TraceStep) -> str:
-    took = " ".join(f"{printable(stage)}=[{_numbers(events)}]" for stage, events in step.took)
+    took = " ".join(f"{printable(stage)}=[{numbers(events)}]" for stage, events in step.took)
     return f"#{step.partial} {took}"
 
 
-def _numbers(events: Sequence[int]) -> str:
+def numbers(events: Sequence[int]) -> str:
     """
-    >>> _numbers([1, 2, 3, 7]), _numbers([5, 4])
+    >>> numbers([1, 2, 3, 7]), numbers([5, 4])
     ('1..3 7', '5 4')
     """
     runs: list[list[int]] = []
@@ -214,7 +214,7 @@ def _numbers(events: Sequence[int]) -> str:
     return " ".join(texts if len(texts) <= MAX_SHOWN else [*texts[: MAX_SHOWN - 1], "...", texts[-1]])
 
 
-def _counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, one: str, many: str = "") -> str:
     return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
 
 
@@ -278,7 +278,7 @@ def trace(
             )
     if max_out_of_orderness is not None and max_out_of_orderness < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
-    mine = _rows_of_key(table, key or {})
+    mine = rows_of_key(table, key or {})
     own = table.take(pa.array(mine))
     # Creating the operator raises the same errors as a query.
     CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
@@ -325,7 +325,7 @@ def trace(
     )
 
 
-def _rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
+def rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
     mask = np.ones(table.num_rows, np.bool_)
     for name, value in key.items():
         column = table.column(name)
@@ -349,19 +349,19 @@ def _no_such_key(table: pa.Table, key: Mapping[str, Any]) -> StreamDefinitionErr
     if not table.num_rows:
         return StreamDefinitionError("there are no events")
     existing = table.select(list(key)).group_by(list(key), use_threads=False).aggregate([])
-    texts = [_key_text(values) for values in existing.slice(0, MAX_COMPARED).to_pylist()]
-    close = difflib.get_close_matches(_key_text(key), texts, n=3)
+    texts = [key_text(values) for values in existing.slice(0, MAX_COMPARED).to_pylist()]
+    close = difflib.get_close_matches(key_text(key), texts, n=3)
     few = texts[:MAX_SHOWN]
     if existing.num_rows > len(few):
         few.append(f"... ({existing.num_rows} in all)")
     return StreamDefinitionError(
-        f"no event has the key {_key_text(key)}",
+        f"no event has the key {key_text(key)}",
         "\n".join(["Existing keys:", *few]),
         f"did you mean {(' or ' if len(key) == 1 else '; or ').join(close)}?" if close else None,
     )
 
 
-def _key_text(key: Mapping[str, Any]) -> str:
+def key_text(key: Mapping[str, Any]) -> str:
     return ", ".join(f"{printable(name)}={shown(value)}" for name, value in key.items())
 
 

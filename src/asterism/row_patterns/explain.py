@@ -1,0 +1,132 @@
+"""A clause as text: the steps of its pattern, its output, when matches are given out, then its automaton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from asterism.errors import printable
+from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.clause import (
+    Alternation,
+    Clause,
+    Concatenation,
+    EmptyPattern,
+    Exclusion,
+    NotNext,
+    PartitionEnd,
+    PartitionStart,
+    PatternNode,
+    Permutation,
+    Quantified,
+    Variable,
+)
+from asterism.row_patterns.wording import (
+    condition_of,
+    given_out_words,
+    name_text,
+    output_words,
+    quantifier_words,
+    skip_words,
+)
+
+MAX_LINES = 200
+"""Maximum number of lines for the steps, and of states of the automaton."""
+
+
+def explain(clause: Clause) -> str:
+    """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.explain`."""
+    automaton = compiled_pattern(clause)
+    lines = [
+        *describe(clause),
+        "on a stream, a match is given out",
+        *(f"  {line}" for line in given_out_words(clause, automaton)),
+        "",
+        "automaton",
+        automaton.text(limit=MAX_LINES),
+    ]
+    return "\n".join(lines)
+
+
+def describe(clause: Clause) -> Iterator[str]:
+    """The steps, the window, the output and where the search goes on."""
+    steps = _Steps(clause)
+    pattern = clause.pattern
+    parts = pattern.of if isinstance(pattern, Concatenation) else (pattern,)
+    lines = list(islice(steps.numbered(parts, ""), MAX_LINES + 1))
+    yield from lines[:MAX_LINES]
+    if len(lines) > MAX_LINES:
+        yield "... and more steps"
+    for subset in clause.subsets:
+        members = " and ".join(map(name_text, subset.members))
+        yield f"{name_text(subset.name)}: the rows of {members}"
+    if clause.within is not None:
+        yield f"window: {printable(clause.within.text.strip())} from the first to the last row, inclusive"
+    if clause.partition_by:
+        yield f"partitions: rows with equal {_listed(key.expression.text for key in clause.partition_by)}"
+    if clause.order_by:
+        keys = (key.expression.text.strip() + (" DESC" if key.descending else "") for key in clause.order_by)
+        yield f"order: {_listed(keys)}"
+    yield f"output: {output_words(clause)}"
+    for measure in clause.measures:
+        yield f"  {printable(measure.name)} = {printable(measure.expression.text.strip())}"
+    yield f"after a match: {skip_words(clause)}"
+
+
+def _listed(texts: Iterator[str]) -> str:
+    return ", ".join(printable(text.strip()) for text in texts)
+
+
+class _Steps:
+    """The parts of a pattern as numbered lines. The condition of a variable is shown where the variable is named first."""
+
+    def __init__(self, clause: Clause) -> None:
+        self._clause = clause
+        self._shown: dict[str, str] = {}
+
+    def numbered(self, parts: tuple[PatternNode, ...], prefix: str) -> Iterator[str]:
+        for number, part in enumerate(parts, 1):
+            yield from self._step(part, f"{prefix}{number}")
+
+    def _step(self, node: PatternNode, number: str) -> Iterator[str]:
+        indent = "   " * number.count(".")
+        begin, below = f"{indent}{number}. ", " " * (len(indent) + len(number) + 4)
+        notes: list[str] = []
+        while isinstance(node, Quantified | Exclusion):
+            notes.append(
+                quantifier_words(node) if isinstance(node, Quantified) else "not in the output of ALL ROWS PER MATCH"
+            )
+            node = node.of
+        often = ", ".join(reversed(notes))
+        match node:
+            case Variable(name):
+                yield f"{begin}{name_text(name)}: {often or 'once'}"
+                condition = condition_of(self._clause, name)
+                if condition is None:
+                    yield f"{below}any row"
+                elif name in self._shown:
+                    yield f"{below}where as in {self._shown[name]}."
+                else:
+                    first, *rest = condition.splitlines() or [""]
+                    yield f"{below}where {first}"
+                    yield from (f"{below}      {line.strip()}" for line in rest)
+                self._shown.setdefault(name, number)
+                return
+            case EmptyPattern():
+                words = "no row"
+            case PartitionStart():
+                words = "^: only at the first row of the partition"
+            case PartitionEnd():
+                words = "$: only after the last row of the partition"
+            case NotNext(name):
+                words = (
+                    f"the next row must not satisfy the condition of {name_text(name)}, whose loop is greedy in Flink"
+                )
+            case Alternation():
+                words = "one of these, an earlier one is preferred"
+            case Permutation():
+                words = "all of these in any order, that of the list is preferred"
+            case _:
+                words = "a group"
+        yield f"{begin}{words}{': ' if often else ''}{often}"
+        yield from self.numbered(node.parts, number + ".")

@@ -1,0 +1,172 @@
+"""Human-readable descriptions of clauses, shared by their explanation, their drawing and their trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, pairwise
+
+from asterism.errors import ExpressionError, printable
+from asterism.expressions.parsing import tokenize
+from asterism.row_patterns.automaton import ACCEPT, AT_END, RowAutomaton
+from asterism.row_patterns.clause import Clause, Quantified, RowsPerMatch, SkipTo, Variable, quoted
+from asterism.text.printable import either
+
+MAX_PAIRS = 50_000
+"""Pairs of edges that are compared to find out whether an alternative can keep a match waiting."""
+
+_SKIP = {
+    SkipTo.PAST_LAST_ROW: "the search goes on after the last row of the match",
+    SkipTo.NEXT_ROW: "the search goes on with the row after the first row of the match",
+    SkipTo.FIRST: "the search goes on with the first row of {name}",
+    SkipTo.LAST: "the search goes on with the last row of {name}",
+}
+_OUTPUT = {
+    RowsPerMatch.ONE: "one row for each match",
+    RowsPerMatch.ALL_SHOW_EMPTY: "the rows of each match; an empty match has one",
+    RowsPerMatch.ALL_OMIT_EMPTY: "the rows of each match; an empty match has none",
+    RowsPerMatch.ALL_WITH_UNMATCHED: "the rows of each match, and the rows that are in none",
+}
+
+
+def name_text(name: str) -> str:
+    """The name of a variable or a subset."""
+    return printable(quoted(name))
+
+
+def quantifier_words(node: Quantified) -> str:
+    """How often a part is repeated, and what is preferred.
+
+    >>> quantifier_words(Quantified(Variable("A"), 0, 1)), quantifier_words(Quantified(Variable("A"), 2, None, greedy=False))
+    ('at most once, once is preferred', '2 or more times, as few as possible')
+    """
+    least, most = node.least, node.most
+    if least == most:
+        return "once" if least == 1 else f"{least} times"
+    if (least, most) == (0, 1):
+        return f"at most once, {'once' if node.greedy else 'not at all'} is preferred"
+    if most is None:
+        times = f"{least} or more times"
+    else:
+        times = f"{least} to {most} times" if least else f"at most {most} times"
+    return f"{times}, as {'many' if node.greedy else 'few'} as possible"
+
+
+def count_text(node: Quantified) -> str:
+    """How often, in a few characters: the text of the quantifier.
+
+    >>> count_text(Quantified(Variable("A"), 1, None, greedy=False))
+    '+?'
+    """
+    return str(Quantified(Variable("A"), node.least, node.most, node.greedy))[1:]
+
+
+def condition_of(clause: Clause, variable: str) -> str | None:
+    """The text of a condition; None if there is none."""
+    found = (one.condition.text for one in clause.definitions if one.variable == variable)
+    return next((printable(text.strip()) for text in found), None)
+
+
+def skip_words(clause: Clause) -> str:
+    """
+    >>> from asterism.row_patterns.reading import read
+    >>> skip_words(read("PATTERN (A)"))
+    'SKIP PAST LAST ROW: the search goes on after the last row of the match'
+    """
+    skip = clause.skip
+    name = name_text(skip.variable) if skip.variable is not None else ""
+    return f"SKIP {skip.to.value}{' ' if name else ''}{name}: {_SKIP[skip.to].format(name=name)}"
+
+
+def output_words(clause: Clause) -> str:
+    return f"{clause.rows.value}: {_OUTPUT[clause.rows]}"
+
+
+# ---------------------------------------------------------------------------------------------------- streams
+
+
+def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
+    """When a match is given out on a stream, one line for each case.
+
+    >>> from asterism.row_patterns.automaton import compiled_pattern
+    >>> from asterism.row_patterns.reading import read
+    >>> clause = read("PATTERN (A B+) WITHIN INTERVAL '1' HOUR")
+    >>> for line in given_out_words(clause, compiled_pattern(clause)):
+    ...     print(line)
+    after B: with the first row that does not continue the match with B, because a longer match is preferred
+    at the latest when the watermark has passed INTERVAL '1' HOUR after its first row
+    """
+    at_once: dict[str, None] = {}
+    waiting: dict[tuple[str, ...], dict[str, None]] = {}
+    ends: dict[str, None] = {}
+    for state in range(automaton.start + 1):
+        name = "" if state == automaton.start else name_text(automaton.names[automaton.variables[state]])
+        before: dict[str, None] = {}
+        for target, guards, _ in automaton.edges_of(state):
+            if target != ACCEPT:
+                before[name_text(automaton.names[automaton.variables[target]])] = None
+            elif guards & AT_END:
+                ends[name] = None
+            elif before:
+                waiting.setdefault(tuple(before), {})[name] = None
+            else:
+                at_once[name] = None
+    if any(at_once):
+        yield f"as soon as the row for {either([name for name in at_once if name])} is there"
+    if "" in at_once:
+        yield "an empty match: as soon as its row is there"
+    for longer, names in waiting.items():
+        after = [f"after {either([name for name in names if name])}"] if any(names) else []
+        empty = ["an empty match"] if "" in names else []
+        what = " or ".join([*after, *empty])
+        until = f"with the first row that does not continue the match with {either(longer)}"
+        yield f"{what}: {until}, because a longer match is preferred"
+    if ends:
+        yield "at the end of the input, because of $"
+    if _alternative_may_wait(automaton):
+        yield "if a preferred alternative is still possible: when it no longer is"
+    if _reads_next(clause):
+        yield "NEXT waits for the rows that it reads"
+    if clause.within is not None:
+        yield f"at the latest when the watermark has passed {printable(clause.within.text.strip())} after its first row"
+    elif any(isinstance(node, Quantified) and node.most is None for node in clause.pattern.walk()):
+        yield "without WITHIN, a search can wait for any number of rows, up to max_rows"
+
+
+def _reads_next(clause: Clause) -> bool:
+    sources = [*(one.condition for one in clause.definitions), *(one.expression for one in clause.measures)]
+    for source in sources:
+        try:
+            tokens = tokenize(source.text, "expression", len(source.text))
+        except ExpressionError:  # reported elsewhere
+            continue
+        words = [token.text.upper() for token in tokens]
+        if ("NEXT", "(") in pairwise(words):
+            return True
+    return False
+
+
+def _alternative_may_wait(automaton: RowAutomaton) -> bool:
+    """Whether a path can be complete while a preferred one, over as many rows, is not."""
+    if len(automaton.edges) > MAX_PAIRS // 10:
+        return False
+    edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
+    targets = [[target for target, _, _ in some if target != ACCEPT] for some in edges]
+    accepts = [any(target == ACCEPT for target, _, _ in some) for some in edges]
+    found: dict[tuple[int, int], None] = {}
+    for some in targets:
+        pairs = ((a, b) for n, b in enumerate(some) for a in some[:n] if a != b)
+        found |= dict.fromkeys(islice(pairs, MAX_PAIRS // 10))
+    todo, steps = list(found), 0
+    while todo:
+        preferred, other = todo.pop()
+        if accepts[other] and not accepts[preferred]:
+            return True
+        for a in targets[preferred]:
+            for b in targets[other]:
+                steps += 1
+                if steps > MAX_PAIRS:
+                    return False
+                if a != b and (a, b) not in found:
+                    found[a, b] = None
+                    todo.append((a, b))
+    return False

@@ -1,0 +1,103 @@
+"""Runs a MATCH_RECOGNIZE clause over a stream without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import expect
+from asterism.errors import StreamDefinitionError
+from asterism.expressions.names import plain_column
+from asterism.matching.operator import OnLimit
+from asterism.operators.key_group import check_pages
+from asterism.operators.waiting_events import FIRST_CHUNK
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.match_recognize import MatchRecognize
+from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, RowPatternOperator
+from asterism.testing.event_harness import EventHarness
+from asterism.testing.literals import EVENTS, WORDS, Literals, Row
+from asterism.testing.operator_harness import python_rows
+
+
+class RowPatternHarness(EventHarness):
+    """Runs a clause over a stream step by step, with its state and time.
+
+    :param clause: the clause, or its text; ORDER BY begins with the event time
+    :param schema: the columns of the rows. Default: :data:`EVENTS`, the columns of event literals.
+    :param literals: the format of event literals
+    :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
+    :param max_rows: and *on_limit*: as for :func:`asterism.match_recognize`
+    :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
+    :raises StreamDefinitionError: an argument is invalid
+
+    >>> clause = \"\"\"
+    ...     PARTITION BY key ORDER BY ts MEASURES A.value AS a, COUNT(B.*) AS bs
+    ...     PATTERN (A B+) DEFINE A AS kind = 'a', B AS kind = 'b'
+    ... \"\"\"
+    >>> harness = RowPatternHarness(clause).send("ann.a1 ann.b2 ann.b3 |")
+    >>> harness.matches, [len(rows) for rows in harness.waiting]
+    ([], [3])
+    >>> harness.send("ann.x4 |").matches
+    [{'key': 'ann', 'a': 1, 'bs': 2}]
+    """
+
+    def __init__(
+        self,
+        clause: MatchRecognize | str,
+        schema: pa.Schema = EVENTS,
+        *,
+        literals: Literals = WORDS,
+        pages: int | None = None,
+        key_groups: int = 1,
+        max_rows: int = MAX_ROWS,
+        on_limit: OnLimit = "error",
+    ) -> None:
+        expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the rows must be a pyarrow.Schema")
+        check_pages(pages)
+        if not isinstance(clause, MatchRecognize):
+            clause = MatchRecognize(clause)
+        checked = check(clause.clause, schema)
+        outputs = (MATCHES, LATE_ROWS)
+        self.row_patterns = RowPatternOperator(
+            checked, schema, outputs=outputs, pages=pages, max_rows=max_rows, on_limit=on_limit
+        )
+        places = [plain_column(checked.rows.values.texts[number]) for number in checked.partition_by]
+        # The key group of a row does not matter for the result; rows are distributed if that needs no expression.
+        keys = [schema.names[place] for place in places if place is not None]
+        literals = replace(literals, time=self.row_patterns.time.name)
+        super().__init__(
+            self.row_patterns, schema, literals, keys=keys if None not in places else [], key_groups=key_groups
+        )
+        self._options: dict[str, Any] = {
+            "clause": clause, "schema": schema, "literals": literals, "pages": pages, "key_groups": key_groups,
+            "max_rows": max_rows, "on_limit": on_limit,
+        }  # fmt: skip
+
+    def again(self, **changes: Any) -> RowPatternHarness:
+        """A new harness for the same clause, with the same options except for *changes*."""
+        return RowPatternHarness(**self._options | changes)
+
+    @property
+    def matches(self) -> list[Row]:
+        """The rows of the result so far, in the order in which they were given out."""
+        return self.rows(MATCHES)
+
+    @property
+    def late(self) -> list[Row]:
+        """The late rows and the rows without a time, in arrival order."""
+        return self.rows(LATE_ROWS)
+
+    @property
+    def waiting(self) -> list[list[Row]]:
+        """For each partition that waits, the rows from the first one that is not decided, with the columns that are kept; without
+        rows that the watermark has not passed.
+        """
+        found = []
+        for store in self.stores:
+            for number, page in sorted(store.pages.items()):
+                if number < FIRST_CHUNK:
+                    found += [python_rows(rows) for rows in self.row_patterns.waiting_rows(page)]
+        return found

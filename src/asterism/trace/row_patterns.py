@@ -1,0 +1,255 @@
+"""Explains why a MATCH_RECOGNIZE clause matched or did not: the rows of one partition, and the search that begins at each.
+
+:func:`trace_rows` is the entry point; :mod:`asterism.trace.row_search` searches and records.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import expect
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
+from asterism.expressions.names import columns_of
+from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.batch import OrderedRows
+from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.match_recognize import MatchRecognize
+from asterism.row_patterns.resolution import AggregateValue, RowValue
+from asterism.row_patterns.wording import name_text
+from asterism.text.printable import either
+from asterism.trace.report import MAX_SHOWN, counted, key_text, numbers, rows_of_key
+from asterism.trace.row_search import Obstacle, RowSearch, StartOutcome, TracedStart, TriedRow
+from asterism.trace.steps import Taken, shown
+
+EXPLAINED = 200
+"""How many starts are explained with the values that conditions read, by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPatternTrace:
+    """The search of a clause in one partition; ``str`` formats it as text.
+
+    :ivar clause: what was searched
+    :ivar key: the values by which the rows were chosen
+    :ivar rows: the rows of the partition, in order; row number 1 is the first
+    :ivar columns: the columns that are shown
+    :ivar starts: for each row the search that begins at it, or why there is none
+    :ivar stopped: why the trace ended early; empty if it did not
+    """
+
+    clause: MatchRecognize
+    key: Mapping[str, Any]
+    rows: pa.Table
+    columns: tuple[str, ...]
+    starts: tuple[TracedStart, ...]
+    stopped: str
+
+    @property
+    def matches(self) -> tuple[TracedStart, ...]:
+        return tuple(start for start in self.starts if start.outcome is StartOutcome.MATCHED)
+
+    @property
+    def closest(self) -> TracedStart | None:
+        """The start without a match that took most rows; None if no row was taken."""
+        failed = [start for start in self.starts if start.outcome is StartOutcome.NOT_MATCHED and start.took]
+        return max(failed, key=lambda start: sum(len(rows) for _, rows in start.took), default=None)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
+        """The trace as text.
+
+        :param limit: the maximum number of rows; further ones are counted. None: no maximum
+        :param only_dropped: leave out the rows that were skipped, or could not be the first of a match
+        """
+        return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
+
+    def lines(
+        self, *, limit: int | None = None, only_dropped: bool = False
+    ) -> Iterator[tuple[StartOutcome | None, str]]:
+        """The lines of :meth:`text`, each with what became of the row, or None for a headline or the summary."""
+        key = f"key {key_text(self.key)}: " if self.key else ""
+        yield None, f"{key}{counted(self.rows.num_rows, 'row')}"
+        starts = [
+            start
+            for start in self.starts
+            if not only_dropped or start.took or start.outcome is StartOutcome.MATCHED
+            if not only_dropped or start.outcome is not StartOutcome.SKIPPED
+        ]
+        few = starts[:limit]
+        for skipped, some in groupby(few, key=lambda start: start.match if self._is_skipped(start) else None):
+            if skipped is not None:
+                rows = [start.row for start in some]
+                yield None, ""
+                skip = self.clause.clause.skip
+                to = f"{skip.to.value}{f' {name_text(skip.variable)}' if skip.variable is not None else ''}"
+                what = f"row {rows[0]}" if len(rows) == 1 else f"rows {numbers(rows)}"
+                yield StartOutcome.SKIPPED, f"{what}: skipped after match {skipped} (SKIP {to})"
+                continue
+            for start in some:
+                yield None, ""
+                yield None, self._headline(start.row)
+                yield from ((start.outcome, "  " + line) for line in _lines_of(start))
+        if len(few) < len(starts):
+            yield None, f"\n... and {counted(len(starts) - len(few), 'more row')}"
+        yield None, ""
+        yield from ((None, line) for line in self._summary())
+
+    @staticmethod
+    def _is_skipped(start: TracedStart) -> bool:
+        return start.outcome is StartOutcome.SKIPPED
+
+    def _headline(self, number: int) -> str:
+        values = [f"{printable(name)}={shown(self.rows.column(name)[number - 1].as_py())}" for name in self.columns]
+        more = ["..."] if len(values) > MAX_SHOWN else []
+        return "  ".join([f"row {number}", *values[:MAX_SHOWN], *more])
+
+    def _summary(self) -> Iterator[str]:
+        if self.stopped:
+            yield f"The trace stops here: {self.stopped}"
+        yield counted(len(self.matches), "match", "matches")
+        closest = self.closest
+        if closest is not None:
+            yield f"closest to {'another' if self.matches else 'a'} match: {_took_text(closest.took)};"
+            yield from (f"  {line}" for line in _last_lines(closest))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text())}</pre>"
+
+
+# ---------------------------------------------------------------------------------------------------- text
+
+
+def _took_text(took: Taken) -> str:
+    return " ".join(f"{name_text(name)}=[{numbers(rows)}]" for name, rows in took)
+
+
+def _lines_of(start: TracedStart) -> Iterator[str]:
+    took = _took_text(start.took)
+    if start.outcome is StartOutcome.MATCHED:
+        yield f"match {start.match}: {took or 'empty'}"
+    else:
+        yield f"no match: {took}" if took else "no match"
+    yield from _last_lines(start)
+    others: dict[tuple[str, Obstacle], set[int]] = {}
+    for one in start.tried:
+        if one.row < start.reached and one.why in (Obstacle.CONDITION, Obstacle.GREEDY):
+            others.setdefault((one.variable, one.why), set()).add(one.row)
+    for (variable, why), rows in others.items():
+        what = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))} as {name_text(variable)}"
+        reason = ", but the condition of the greedy loop before is true" if why is Obstacle.GREEDY else ""
+        yield f"also tried: {what}{reason}"
+
+
+def _last_lines(start: TracedStart) -> Iterator[str]:
+    """Why the row that the search reached last could not be taken."""
+    last = [one for one in start.tried if one.row == start.reached]
+    for why, some in groupby(sorted(last, key=lambda one: [*Obstacle].index(one.why)), key=lambda one: one.why):
+        tried = list(some)
+        if why is Obstacle.CONDITION:
+            yield from (f"row {one.row} as {name_text(one.variable)}: {_checks_text(one)}" for one in tried)
+        else:
+            yield _obstacle_text(tried[0], either([name_text(one.variable) for one in tried if one.variable]))
+
+
+def _checks_text(tried: TriedRow) -> str:
+    return "; ".join(map(str, tried.checks)) or "its condition is not true"
+
+
+def _obstacle_text(tried: TriedRow, names: str) -> str:
+    match tried.why:
+        case Obstacle.NO_MORE_ROWS:
+            return f"no more rows: the next one could have been {names}"
+        case Obstacle.WITHIN:
+            return f"row {tried.row} is too late for {names} (WITHIN)"
+        case Obstacle.GREEDY:
+            return f"row {tried.row} as {names}: the condition of the greedy loop before is true"
+        case Obstacle.NOT_AT_START:
+            return f"row {tried.row} is not the first row of the partition (^)"
+    return f"row {tried.row} follows, so this is not the end of the partition ($)"
+
+
+# ---------------------------------------------------------------------------------------------------- front door
+
+
+def trace_rows(
+    clause: MatchRecognize | str,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
+    *,
+    key: Mapping[str, Any] | None = None,
+    explained: int = EXPLAINED,
+) -> RowPatternTrace:
+    """Explain the matches of a clause in one partition: for each row whether a match begins at it, which rows were tried for
+    which variables, and why they could not be taken.
+
+    :param rows: a table, or rows, in any order
+    :param key: values of columns, by which the rows are chosen; they must be rows of one partition
+    :param explained: for how many starts the values that conditions read are shown
+    :raises StreamDefinitionError: no row has that key, or the rows are of several partitions
+    :raises ColumnNotFoundError: a column of the key does not exist
+    :raises ExpressionError, InvalidEventError: as for a query
+
+    >>> rows = [{"ts": n, "price": price} for n, price in enumerate([5, 4, 3, 6])]
+    >>> clause = "ORDER BY ts MEASURES A.ts AS t PATTERN (A D{2} U) DEFINE D AS price < PREV(price), U AS price > 6"
+    >>> print(trace_rows(clause, rows).text(only_dropped=True, limit=1))
+    4 rows
+    <BLANKLINE>
+    row 1  ts=0  price=5
+      no match: A=[1] D=[2 3]
+      row 4 as U: price > 6 is false (price=6)
+    <BLANKLINE>
+    ... and 3 more rows
+    <BLANKLINE>
+    no matches
+    closest to a match: A=[1] D=[2 3];
+      row 4 as U: price > 6 is false (price=6)
+    """
+    if not isinstance(clause, MatchRecognize):
+        clause = MatchRecognize(clause)
+    expect(StreamDefinitionError, explained, int, "explained must be a number")
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
+    for name in key or {}:
+        if name not in table.column_names:
+            raise ColumnNotFoundError.from_missing_and_available(name, table.column_names, "in the key")
+    checked = check(clause.clause, table.schema)
+    own = table.take(pa.array(rows_of_key(table, key or {})))
+    ordered = OrderedRows.of(checked, own)
+    if len(ordered.offsets) > 2:
+        keys = ", ".join(printable(one.expression.text.strip()) for one in clause.clause.partition_by)
+        raise StreamDefinitionError(
+            f"the rows are of {len(ordered.offsets) - 1:,} partitions",
+            f"PARTITION BY {keys}",
+            "give a key to choose one",
+        )
+    search = RowSearch(checked, compiled_pattern(clause.clause), ordered, explained)
+    search.run()
+    return RowPatternTrace(
+        clause=clause,
+        key=dict(key or {}),
+        rows=ordered.rows,
+        columns=_columns_read(checked, hidden=set(key or {})),
+        starts=tuple(search.starts),
+        stopped=search.stopped,
+    )
+
+
+def _columns_read(clause: CheckedClause, hidden: set[str]) -> tuple[str, ...]:
+    """The columns of ORDER BY, then those that conditions read."""
+    values = clause.rows.values
+    leaves = [leaf for condition in clause.conditions.values() for leaf in condition.resolved.leaves]
+    numbers_read = [*clause.order_by, *(leaf.number for leaf in leaves if isinstance(leaf, RowValue))]
+    found = [
+        values.schema.names[column] for number in numbers_read for column in sorted(columns_of(values.texts[number]))
+    ]
+    for leaf in leaves:
+        if isinstance(leaf, AggregateValue):
+            found += clause.rows.calls[leaf.variable].read
+    known = set(clause.rows.input.names) - hidden
+    return tuple(name for name in dict.fromkeys(found) if name in known)

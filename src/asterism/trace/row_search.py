@@ -1,0 +1,366 @@
+"""Searches the matches of a clause in one partition, start by start, and records what was tried and why it failed.
+
+The search tries the edges of the automaton in order of preference, as the standard describes it. It also tries what cannot
+lead to a match, as far as that explains why there is none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import mask_of
+from asterism.errors import InvalidEventError
+from asterism.expressions.evaluation import Vectorized, tried_before
+from asterism.expressions.parsing import conjuncts, tokenize
+from asterism.row_patterns.automaton import ACCEPT, AT_END, AT_START, RowAutomaton
+from asterism.row_patterns.batch import OrderedRows, decided, leaves_of_path, meant_by, times_of
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.clause import SkipTo
+from asterism.row_patterns.match_conditions import ClauseConditions
+from asterism.row_patterns.match_search import Path
+from asterism.row_patterns.resolution import ResolvedExpression, parsed
+from asterism.row_patterns.wording import name_text
+from asterism.text.printable import one_line
+from asterism.trace.conditions import MAX_TEXT
+from asterism.trace.steps import Check, Taken
+
+MAX_TRIED = 1_000
+"""The maximum number of rows that are tried for one start although they cannot lead to a match, and of refusals that are kept."""
+MAX_TESTS = 200_000
+"""The maximum number of rows that are tested in a trace."""
+
+
+class Obstacle(enum.Enum):
+    """Why a row could not be taken for a variable."""
+
+    CONDITION = "condition"
+    GREEDY = "greedy loop"
+    """In the dialect of Flink: the row satisfies the condition of the loop before it."""
+    WITHIN = "window"
+    NO_MORE_ROWS = "no more rows"
+    NOT_AT_START = "not at the start of the partition"
+    NOT_AT_END = "not at the end of the partition"
+
+
+class StartOutcome(enum.Enum):
+    """What became of the search that could begin at a row."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    SKIPPED = "skipped after a match"
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRow:
+    """A row that could not be taken for a variable.
+
+    :ivar row: its number, from 1; one more than there are rows if there are no more
+    :ivar variable: empty for the end of the match, which must be at the end of the partition
+    :ivar took: the rows that the match had so far
+    :ivar checks: the parts of the condition that are not true, with the values that they read; like *took*, it is only known of
+        the row that the search reached last
+    """
+
+    row: int
+    variable: str
+    why: Obstacle
+    took: Taken = ()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStart:
+    """The search that could begin at a row.
+
+    :ivar row: the number of the row, from 1
+    :ivar match: the number of the match; if it was skipped, that of the match after which
+    :ivar took: the rows of the match, or the most that were taken
+    :ivar tried: what could not be taken, in the order in which it was tried
+    """
+
+    row: int
+    outcome: StartOutcome
+    match: int | None = None
+    took: Taken = ()
+    tried: tuple[TriedRow, ...] = ()
+
+    @property
+    def reached(self) -> int:
+        """The number of the last row that was tried."""
+        return max((one.row for one in self.tried), default=self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenRow:
+    """The last row of a path: its state, and the path before it."""
+
+    state: int
+    before: _TakenRow | None
+
+    def states(self) -> list[int]:
+        found, at = [self.state], self.before
+        while at is not None:
+            found.append(at.state)
+            at = at.before
+        return found[::-1]
+
+
+_Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
+"""What could not be taken: by row, variable (-1 for none) and reason the state, and the path when it was tried first."""
+
+
+class SearchStoppedError(Exception):
+    """The trace cannot go on."""
+
+
+class RowSearch:
+    """The search in one partition.
+
+    :param ordered: the rows of the partition
+    :param explained: how many starts are explained with the values that conditions read
+    """
+
+    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, explained: int) -> None:
+        from asterism.row_patterns import search_kernels as k
+
+        self._clause, self._automaton, self._ordered, self._explained = clause, automaton, ordered, explained
+        self._count: int = ordered.rows.num_rows
+        self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
+        self._state_of = {int(variable): state for state, variable in reversed([*enumerate(automaton.variables)])}
+        self._times: list[int] = times_of(clause, ordered).tolist()
+        bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
+        self._bits, self._near = bound.bits, bound.near
+        self._ends: Ints = np.empty((self._count, automaton.start), np.int32)
+        k.fill_ends(
+            self._bits, 0, 0, self._count, self._count, automaton.variables, automaton.edges, automaton.first_edge,
+            self._ends,
+        )  # fmt: skip
+        self._parts = _ConditionParts(clause, automaton, ordered)
+        self._tests = self._until = self._furthest = 0
+        self.starts: list[TracedStart] = []
+        self.stopped = ""
+
+    def run(self) -> None:
+        """Search at one row after the other. If the trace cannot go on, *stopped* says why.
+
+        :raises asterism.errors.InvalidEventError: a condition that matters cannot be computed
+        """
+        start, number = 0, 0
+        while start < self._count:
+            refused: _Refused = {}
+            try:
+                states = self._match_from(start, number + 1, refused)
+                if states is None:
+                    self.starts.append(self._explained_start(start, None, number + 1, refused))
+                    start += 1
+                    continue
+                number += 1
+                self.starts.append(self._explained_start(start, states, number, refused))
+                following = self._next_start(start, states)
+            except SearchStoppedError as stopped:
+                self.stopped = str(stopped)
+                return
+            self.starts += [
+                TracedStart(row + 1, StartOutcome.SKIPPED, number)
+                for row in range(start + 1, min(following, self._count))
+            ]
+            start = following
+
+    # ------------------------------------------------------------------------------------------------ one start
+
+    def _match_from(self, start: int, number: int, refused: _Refused) -> list[int] | None:
+        """The states of the rows of the preferred match that begins at *start*."""
+        until, within = max(start, self._until), self._clause.within
+        while until < self._count and (within is None or abs(self._times[until] - self._times[start]) <= within):
+            until += 1
+        self._until = until
+        failed: set[tuple[int, int]] = set()
+        path: list[_TakenRow] = []
+        open_edges = [iter(self._edges[self._automaton.start])]
+        hopeless = 0
+        while open_edges:
+            row, went_on, last = start + len(path), False, path[-1] if path else None
+            for target, guards, unless in open_edges[-1]:
+                if guards & AT_START and row != 0:
+                    self._refuse(refused, row, target, Obstacle.NOT_AT_START, last)
+                elif guards & AT_END and row != self._count:
+                    self._refuse(refused, row, target, Obstacle.NOT_AT_END, last)
+                elif target == ACCEPT:
+                    return [one.state for one in path]
+                elif row >= until:
+                    late = Obstacle.NO_MORE_ROWS if row == self._count else Obstacle.WITHIN
+                    self._refuse(refused, row, target, late, last)
+                elif (target, row) not in failed:
+                    matters = bool(self._ends[row, target] <= until)
+                    hopeless += not matters
+                    if not matters and hopeless > MAX_TRIED:
+                        continue
+                    if unless >= 0 and self._holds(start, number, last, self._state_of[unless], row, matters=matters):
+                        self._refuse(refused, row, target, Obstacle.GREEDY, last)
+                    elif self._holds(start, number, last, target, row, matters=matters):
+                        path.append(_TakenRow(target, last))
+                        open_edges.append(iter(self._edges[target]))
+                        went_on = True
+                        break
+                    else:
+                        self._refuse(refused, row, target, Obstacle.CONDITION, last)
+            if not went_on:
+                open_edges.pop()
+                if path and self._near:  # whatever led there, nothing that follows matches
+                    failed.add((path[-1].state, row - 1))
+                if path:
+                    path.pop()
+        return None
+
+    def _refuse(self, refused: _Refused, row: int, state: int, why: Obstacle, last: _TakenRow | None) -> None:
+        variable = int(self._automaton.variables[state]) if state != ACCEPT else -1
+        if (row, variable, why) in refused:
+            return
+        if len(refused) >= MAX_TRIED:
+            if row < self._furthest:
+                return
+            del refused[next(iter(refused))]
+        self._furthest = row if not refused else max(row, self._furthest)
+        refused[row, variable, why] = state, last
+
+    def _holds(self, start: int, number: int, last: _TakenRow | None, state: int, row: int, *, matters: bool) -> bool:
+        """Whether a row satisfies the condition of a state after a path. A condition that cannot be computed is not satisfied,
+        unless it matters.
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        self._tests += 1
+        if self._tests > MAX_TESTS:
+            raise SearchStoppedError(f"more than {MAX_TESTS:,} rows were tested")
+        variable = self._automaton.variables[state]
+        condition = self._clause.conditions.get(self._automaton.names[variable])
+        bit = self._bits[row, variable]
+        if condition is None or bit == k.FAILS or (bit == k.HOLDS and condition.reach is not None):
+            return bool(bit != k.FAILS)
+        try:
+            return decided(self._clause, self._automaton, self._ordered, _path(start, number, last, state))
+        except InvalidEventError:
+            if matters:
+                raise
+            return False
+
+    def _next_start(self, start: int, states: Sequence[int]) -> int:
+        skip = self._clause.clause.skip
+        if skip.to in (SkipTo.FIRST, SkipTo.LAST):
+            meant = meant_by(self._clause, skip.variable)[self._automaton.variables[states]] if states else np.zeros(0)
+            places = np.flatnonzero(meant)
+            words = f"AFTER MATCH SKIP {skip.to.value} {name_text(skip.variable or '')}: the query fails, because"
+            if not len(places):
+                raise SearchStoppedError(f"{words} the match has no such row")
+            place = int(places[0 if skip.to is SkipTo.FIRST else -1])
+            if place == 0:
+                raise SearchStoppedError(f"{words} that is the first row of the match")
+            return start + place
+        return start + (1 if skip.to is SkipTo.NEXT_ROW or not states else len(states))
+
+    # ------------------------------------------------------------------------------------------------ records
+
+    def _explained_start(self, start: int, states: Sequence[int] | None, number: int, refused: _Refused) -> TracedStart:
+        furthest = max((row for row, _, _ in refused), default=start)
+        with_values = len(self.starts) < self._explained
+        most: Taken = ()
+        found = []
+        for (row, variable, why), (state, last) in refused.items():
+            took: Taken = ()
+            checks: tuple[Check, ...] = ()
+            if row == furthest:
+                took = most = self._taken(start, last.states() if last is not None else [])
+                if with_values and why is Obstacle.CONDITION:
+                    checks = self._parts.checks(_path(start, number, last, state))
+            found.append(TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks))
+        tried = tuple(found)
+        if states is None:
+            return TracedStart(start + 1, StartOutcome.NOT_MATCHED, None, most, tried)
+        return TracedStart(start + 1, StartOutcome.MATCHED, number, self._taken(start, states), tried)
+
+    def _taken(self, start: int, states: Sequence[int]) -> Taken:
+        labels = [
+            (self._automaton.names[self._automaton.variables[state]], start + n + 1) for n, state in enumerate(states)
+        ]
+        return tuple((name, tuple(row for _, row in some)) for name, some in groupby(labels, key=lambda one: one[0]))
+
+
+def _path(start: int, number: int, last: _TakenRow | None, state: int) -> Path:
+    return start, 0, number, np.array([*(last.states() if last is not None else []), state], np.int64)
+
+
+class _ConditionParts:
+    """The conjuncts of conditions, to tell which of them are not true, and which values they read."""
+
+    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows) -> None:
+        self._clause, self._automaton, self._ordered = clause, automaton, ordered
+        self._known: dict[str, list[tuple[str, Vectorized, list[tuple[int, str]]]]] = {}
+
+    def checks(self, path: Path) -> tuple[Check, ...]:
+        """The conjuncts of the condition of the last row of a path that are not true; the whole condition if all are."""
+        name = self._automaton.names[self._automaton.variables[path[3][-1]]]
+        resolved = self._clause.conditions[name].resolved
+        if name not in self._known:
+            self._known[name] = _parts_of(resolved)
+        try:
+            leaves = leaves_of_path(self._clause, self._automaton, self._ordered, path)
+        except InvalidEventError:
+            return (Check(_text_of(resolved.source.text), None),)
+        row = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(1)})
+        found = []
+        for text, part, read in self._known[name]:
+            values = tuple((label, leaves[number][0].as_py()) for number, label in read)
+            try:
+                holds: bool | None = bool(mask_of(part.evaluate(row)[0])[0])
+            except InvalidEventError:
+                holds = None
+            if not holds:
+                found.append(Check(text, holds, values))
+        return tuple(found)
+
+
+def _parts_of(resolved: ResolvedExpression) -> list[tuple[str, Vectorized, list[tuple[int, str]]]]:
+    """For each conjunct its text, its expression over the leaves, and the leaves that it reads with their texts."""
+    text = resolved.source.text
+    trees, sources = conjuncts(resolved.tree), conjuncts(parsed(resolved.source))
+    if len(trees) != len(sources):
+        trees, sources = [resolved.tree], [parsed(resolved.source)]
+    parts = []
+    with tried_before():
+        for tree, source in zip(trees, sources, strict=True):
+            expression = Vectorized(resolved.body.schema)
+            expression.add(tree, text)
+            shown = source.sql(dialect="spark", comments=False) if len(trees) > 1 else text
+            columns = sorted(tree.find_all(exp.Column), key=lambda column: column.this.meta["start"])
+            read = {int(one.name.removeprefix("leaf_")): _reference_at(text, one.this.meta["start"]) for one in columns}
+            parts.append((_text_of(shown), expression, list(read.items())))
+    return parts
+
+
+def _text_of(text: str) -> str:
+    return one_line(text.strip(), MAX_TEXT)
+
+
+def _reference_at(text: str, start: int) -> str:
+    """The column or the call that begins at a place of an expression.
+
+    >>> _reference_at("x > RUNNING SUM(A.x + (1)) + B.y", 4), _reference_at("x > B.y", 4)
+    ('RUNNING SUM(A.x + (1))', 'B.y')
+    """
+    tokens = [token for token in tokenize(text) if token.start >= start]
+    depth, end = 0, start
+    for token, following in zip_longest(tokens, tokens[1:]):
+        depth += (token.text == "(") - (token.text == ")")
+        end = token.end + 1
+        goes_on = following is not None and (following.text in (".", "(") or token.text == ".")
+        if not depth and not goes_on and token.text.upper() not in ("RUNNING", "FINAL"):
+            break
+    return _text_of(text[start:end])
