@@ -31,7 +31,7 @@ MAX_EDGES = 200_000
 ACCEPT = -1
 """The target of an edge to a complete match."""
 AT_START, AT_END = 1, 2
-"""ClauseConditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
+"""Conditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
