@@ -29,8 +29,7 @@ demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
 test: lint types ## everything that CI runs: lint, types, all tests
-	$(BIN)/pytest --quiet -p tests.columns.at_once --numprocesses 2 --dist loadscope -k "recorded or policy or merge" \
-		tests/conformance/test_corpus.py tests/windows/test_operator.py
+	$(BIN)/asterism compile patterns rules & $(BIN)/asterism compile windows row_patterns; wait
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff: lint and formatting

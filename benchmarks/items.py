@@ -10,11 +10,13 @@ from typing import Any
 
 from benchmarks import flink
 from benchmarks.results import Result
+from benchmarks.row_patterns import CASES, LONG
 from benchmarks.windows import WINDOWS
 from benchmarks.workloads import WORKLOADS
 
 FLINK = "benchmarks.flink"
 STREAM, BATCH, WINDOW, FLOOR = "stream", "batch", "window", "floor"
+SQL_BATCH, SQL_STREAM = "sql_batch", "sql_stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,37 @@ def _batch(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "over the window query", seconds, by_hand, target=target, less=True)
         found.value(name, "Flink", by_flink, "s")
         found.ratio(name, "times Flink", by_flink, seconds, target=5)
+
+
+CLAUSES = tuple(name for name, workload in WORKLOADS.items() if workload.clause is not None)
+TABLES = "tables"
+
+
+def _row_patterns_steps(size: str) -> list[Step]:
+    steps = []
+    for name in CLAUSES:
+        steps.append(_measure(name, size, name, f"{WINDOW},{SQL_BATCH},{SQL_STREAM}"))
+        steps.append(_flink(size, name, flink.SQL))
+    return [*steps, Step(TABLES, "benchmarks.row_patterns", ("--size", size, "--runs", "5"))]
+
+
+def _row_patterns(records: Records, found: Found, size: str) -> None:
+    for name in CLAUSES:
+        rest = records.median(name, "rest_events_per_s", mode=SQL_STREAM)
+        whole = records.median(name, "events_per_s", mode=SQL_STREAM)
+        by_flink = records.median(f"{name} {flink.SQL}", "events_per_s")
+        found.value(name, "thousand rows/s, after the first", rest, "k", per=1000)
+        found.value(name, "Flink SQL", by_flink, "k", per=1000)
+        found.ratio(name, "times Flink SQL, after the first", rest, by_flink, target=10)
+        found.ratio(name, "times Flink SQL, whole run", whole, by_flink)
+        seconds = records.median(name, "seconds", mode=SQL_BATCH)
+        by_hand = records.median(name, "seconds", mode=WINDOW)
+        found.value(name, "batch", seconds, "s")
+        found.ratio(name, "batch over the window query", seconds, by_hand, target=2, less=True)
+    for case in CASES:
+        found.value(case, "thousand rows/s", records.median(TABLES, "rows_per_s", case=case), "k", per=1000)
+        target = 1 if case == LONG else None
+        found.value(case, "batch", records.median(TABLES, "seconds", case=case), "s", target=target, less=True)
 
 
 REPLAYED = ("W1", "W2")
@@ -344,6 +377,13 @@ ITEMS = {
     for item in (
         Item("throughput", "W1 to W5 as streams.", _throughput_steps, _throughput, checked=True),
         Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, checked=True),
+        Item(
+            "row_patterns",
+            "MATCH_RECOGNIZE: W1 to W3, and tables without Spark.",
+            _row_patterns_steps,
+            _row_patterns,
+            checked=True,
+        ),
         Item("replay", "W1 and W2 over the data of the next size.", _replay_steps, _replay),
         Item("state", "Micro-batches of 1,000 events over open partial matches.", _state_steps, _state, checked=True),
         Item("cold_start", "First results in new processes.", _cold_steps, _cold_start),

@@ -4,6 +4,8 @@ Drives what Spark's workers run, over the same data: the pack stage (conditions,
 stage (chunks, state and watermark of one key group a call), with the state in a dictionary. Prints CPU time per event and the
 number of Python function calls per event; far below one of these says that no Python object is made for an event.
 
+With ``--clause``, W1 to W3 are MATCH_RECOGNIZE: ``match_table`` over the whole table is then measured, too.
+
 With ``--workload W6 --rules 1,100,1000`` it drives so many pattern processors, in a new process each, and prints one JSON line
 per number, which also has the time to read and bind them, and their memory.
 """
@@ -40,6 +42,9 @@ from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
+from asterism.row_patterns import checking, reading
+from asterism.row_patterns.batch import match_table
+from asterism.row_patterns.operator import RowPatternOperator
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.sets import ProcessorSet
@@ -74,6 +79,10 @@ class Stages:
     def of_workload(cls, workload: Workload, schema: pa.Schema) -> Stages:
         outputs = {OUTPUT: OutputSpec(OutputKind.MATCHES, measures=workload.measures)}
         return cls(CepOperator(workload.pattern, schema, keys=[KEY], time=TIME, outputs=outputs), workload.kinds)
+
+    @classmethod
+    def of_clause(cls, workload: Workload, schema: pa.Schema) -> Stages:
+        return cls(RowPatternOperator(_checked(workload, schema), schema), None)
 
     @classmethod
     def of_rules(cls, only: OneSet, schema: pa.Schema) -> Stages:
@@ -112,6 +121,12 @@ class Stages:
             result = self.operator.process(store, arrivals, Now(watermark))
             found += [chunk for _, chunk, _ in results(result.outputs)]
             self.calls += 1
+
+
+def _checked(workload: Workload, schema: pa.Schema) -> checking.CheckedClause:
+    if workload.clause is None:
+        raise SystemExit(f"{workload.name} has no form as MATCH_RECOGNIZE")
+    return checking.check(reading.read(workload.clause), schema)
 
 
 class OneSet:
@@ -231,6 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     cli.add_argument("--workload", choices=[*WORKLOADS, "W6"], default="W2")
     cli.add_argument("--rules", default="1,10,100,1000", help="the numbers of rules, for W6")
+    cli.add_argument("--clause", action="store_true", help="the workload as MATCH_RECOGNIZE")
     cli.add_argument("--batches", type=int, default=4)
     cli.add_argument("--top", type=int, help="functions to show; default: 25, for W6 none")
     args = cli.parse_args(arguments)
@@ -255,7 +271,12 @@ def main(arguments: list[str] | None = None) -> None:
         seconds[stage] += time.process_time() - begin
 
     def new() -> Stages:
-        return Stages.of_workload(workload, schema_of(files))
+        make = Stages.of_clause if args.clause else Stages.of_workload
+        return make(workload, schema_of(files))
+
+    def check_matches(matches: pa.Table) -> None:
+        times = workload.times(matches, as_columns=args.clause)
+        check(workload.name, (matches.num_rows, harness.checksum(workload.tag, times)), args.size)
 
     profiles = {stage: cProfile.Profile() for stage in STAGE_NAMES}
     drive(
@@ -263,7 +284,7 @@ def main(arguments: list[str] | None = None) -> None:
     )  # warms up: kernels are compiled or read from the cache
     path, found = drive(new(), files, args.batches, timed)
     matches = matches_of(path, found)
-    check(workload.name, (matches.num_rows, harness.checksum(workload.tag, workload.times(matches))), args.size)
+    check_matches(matches)
     drive(new(), files, args.batches, lambda stage, work: profiles[stage].runcall(work))
     for stage, profile in profiles.items():
         table, calls = _table(profile, 25 if args.top is None else args.top)
@@ -275,6 +296,19 @@ def main(arguments: list[str] | None = None) -> None:
     print(
         f"{workload.name}: {path.calls:,} calls of the stateful stage, {seconds['process'] * 1e6 / path.calls:,.0f} µs each"
     )
+    if args.clause:
+        clause = _checked(workload, schema_of(files))
+        rows = pa.concat_tables([pq.read_table(file) for file in files]).cast(schema_of(files)).combine_chunks()
+        match_table(clause, rows.slice(0, 1000))
+        begin = time.process_time()
+        matches = match_table(clause, rows)
+        taken = time.process_time() - begin
+        check_matches(matches)
+        profile = cProfile.Profile()
+        profile.runcall(match_table, clause, rows)
+        table, _ = _table(profile, 25 if args.top is None else args.top)
+        print(f"\n==== match_table\n{table}\n")
+        print(f"{workload.name} match_table: {taken * 1e9 / events:,.0f} ns of CPU per event")
 
 
 if __name__ == "__main__":

@@ -113,11 +113,19 @@ def run(
     progress: Progress,
     *,
     key_groups: int = DEFAULT_KEY_GROUPS,
+    as_clause: bool = False,
     **options: Any,
 ) -> StreamRun:
-    """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events)."""
+    """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events).
+
+    :param as_clause: the workload as MATCH_RECOGNIZE
+    """
 
     def find(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
+        if as_clause:
+            rows = workload.match_clause(events, key_groups=key_groups)
+            rows.run(sinks, checkpoint=checkpoint, drain=True, **options)
+            return
         select = None if workload.measures is None else {"matches": workload.measures}
         found = workload.find(events, key_groups=key_groups)
         found.run(sinks, checkpoint=checkpoint, select=select, drain=True, **options)

@@ -1,8 +1,9 @@
 """W1 to W5: ``python -m benchmarks.throughput --size S``.
 
 One JSON line per run on standard output. Everything runs in one process, alternating, so that times can be compared: each round
-is the floor, then for each workload the window query, the batch and the stream; the first round warms up. A result that is
-not the expected one makes the exit status 1.
+is the floor, then for each workload the window query, the batch and the stream, and for W1 to W3 the batch and the stream of the
+same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``); the first round warms up. A result that is not the expected one makes the
+exit status 1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from benchmarks.window_queries import QUERIES
 from benchmarks.workloads import WORKLOADS, Workload
 
 FLOOR, WINDOW, BATCH, STREAM = "floor", "window", "batch", "stream"
-MODES = (FLOOR, WINDOW, BATCH, STREAM)
+SQL_BATCH, SQL_STREAM = "sql_batch", "sql_stream"
+MODES = (FLOOR, WINDOW, BATCH, STREAM, SQL_BATCH, SQL_STREAM)
 
 
 class Benchmark:
@@ -53,6 +55,10 @@ class Benchmark:
                 yield self._measured(partial(self._batch, number, workload))
             if STREAM in modes:
                 yield self._measured(partial(self._stream, number, workload, progress))
+            if SQL_BATCH in modes and workload.clause is not None:
+                yield self._measured(partial(self._batch, number, workload, mode=SQL_BATCH))
+            if SQL_STREAM in modes and workload.clause is not None:
+                yield self._measured(partial(self._stream, number, workload, progress, mode=SQL_STREAM))
 
     def _measured(self, measure: Callable[[], Run]) -> Run:
         with PeakMemory() as memory:
@@ -72,20 +78,30 @@ class Benchmark:
             Run(workload.name, WINDOW, number, self.events, time.perf_counter() - begin), workload, matches
         )
 
-    def _batch(self, number: int, workload: Workload) -> Run:
+    def _batch(self, number: int, workload: Workload, *, mode: str = BATCH) -> Run:
         begin = time.perf_counter()
-        matches = workload.matches(self.spark.read.parquet(self.parquet)).toArrow()
+        events = self.spark.read.parquet(self.parquet)
+        found = workload.matches(events) if mode == BATCH else workload.match_clause(events).matches
+        matches = found.toArrow()
         return self._checked(
-            Run(workload.name, BATCH, number, self.events, time.perf_counter() - begin), workload, matches
+            Run(workload.name, mode, number, self.events, time.perf_counter() - begin), workload, matches
         )
 
-    def _stream(self, number: int, workload: Workload, progress: streaming.Progress) -> Run:
-        result = streaming.run(self.spark, workload, self.files, self.batches, progress, key_groups=self.key_groups)
+    def _stream(self, number: int, workload: Workload, progress: streaming.Progress, *, mode: str = STREAM) -> Run:
+        result = streaming.run(
+            self.spark,
+            workload,
+            self.files,
+            self.batches,
+            progress,
+            key_groups=self.key_groups,
+            as_clause=mode == SQL_STREAM,
+        )
         first, *others = result.batches
         rest = [batch for batch in others if batch.events]
         run = Run(
             workload.name,
-            STREAM,
+            mode,
             number,
             self.events,
             result.seconds,
@@ -99,7 +115,9 @@ class Benchmark:
 
     def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
         run.matches = matches.num_rows
-        run.checksum = harness.checksum(workload.tag, workload.times(matches, by_hand=run.mode == WINDOW))
+        run.checksum = harness.checksum(
+            workload.tag, workload.times(matches, as_columns=run.mode not in (BATCH, STREAM))
+        )
         run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
         return run
 

@@ -1,4 +1,4 @@
-"""The workloads as Asterism patterns. README.md says what each of them finds."""
+"""The workloads as Asterism patterns, and as MATCH_RECOGNIZE. README.md says what each of them finds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, match_recognize
 from asterism.spark.patterns import PatternStream
+from asterism.spark.row_patterns import RowPatternStream
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 
 KEY, TIME = "user_id", "ts"
@@ -30,18 +31,20 @@ class Workload:
     measures: tuple[str, ...] | None
     kinds: tuple[str, ...] | None = None
     """What a filter written by hand would let through; None: every event matters."""
+    clause: str | None = None
+    """The same as MATCH_RECOGNIZE, with the event times as columns ``t1``, ``t2``, ...; None: it has no such form."""
 
     @property
     def tag(self) -> int:
         """What distinguishes the checksums of different workloads."""
         return int(self.name[1:])
 
-    def times(self, matches: pa.Table, *, by_hand: bool = False) -> pa.ListArray:
-        """The event times of each match; *by_hand*: of the window query's answer, where they stand as they are."""
+    def times(self, matches: pa.Table, *, as_columns: bool = False) -> pa.ListArray:
+        """The event times of each match; *as_columns*: of a window query or a clause, whose columns are the times."""
         if self.measures is None:
-            return one_chunk(matches.column("times")) if by_hand else self._event_times(matches)
+            return one_chunk(matches.column("times")) if as_columns else self._event_times(matches)
         times = [matches.column(f"t{number}").to_numpy() for number in range(1, len(self.measures) + 1)]
-        if self.name == "W1" and not by_hand:
+        if self.name == "W1" and not as_columns:
             times[1] = times[1] - times[0] - times[2]  # it was a sum
         offsets = np.arange(0, matches.num_rows * len(times) + 1, len(times), dtype=np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.column_stack(times).ravel()))
@@ -69,9 +72,20 @@ class Workload:
         found = self.find(events)
         return found.matches if self.measures is None else found.select(*self.measures)
 
+    def match_clause(self, events: DataFrame, *, key_groups: int = DEFAULT_KEY_GROUPS) -> RowPatternStream:
+        assert self.clause is not None
+        return match_recognize(events, self.clause, max_out_of_orderness=DISORDER, key_groups=key_groups)
+
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _clause(measures: str, pattern: str, minutes: int, define: str) -> str:
+    return (
+        f"PARTITION BY {KEY} ORDER BY {TIME} MEASURES {measures} AFTER MATCH SKIP TO NEXT ROW"
+        f" PATTERN ({pattern}) WITHIN INTERVAL '{minutes}' MINUTE DEFINE {define}"
+    )
 
 
 def _minutes(minutes: int) -> timedelta:
@@ -97,6 +111,13 @@ WORKLOADS = {
                 "b.event_time AS t4",
             ),
             ("login_fail", "login_ok"),
+            _clause(
+                "F1.event_time AS t1, F2.event_time AS t2, F3.event_time AS t3, K.event_time AS t4",
+                "F1 X1* F2 X2* F3 X3* K",
+                10,
+                "F1 AS kind = 'login_fail', X1 AS kind <> 'login_fail', F2 AS kind = 'login_fail',"
+                " X2 AS kind <> 'login_fail', F3 AS kind = 'login_fail', X3 AS kind <> 'login_ok', K AS kind = 'login_ok'",
+            ),
         ),
         Workload(
             "W2",
@@ -108,6 +129,12 @@ WORKLOADS = {
             .where("kind = 'buy'")
             .within(_minutes(60)),
             ("v.event_time AS t1", "c.event_time AS t2", "b.event_time AS t3"),
+            clause=_clause(
+                "V.event_time AS t1, C.event_time AS t2, B.event_time AS t3",
+                "V C B",
+                60,
+                "V AS kind = 'view', C AS kind = 'cart', B AS kind = 'buy'",
+            ),
         ),
         Workload(
             "W3",
@@ -118,6 +145,13 @@ WORKLOADS = {
             .within(_minutes(30)),
             ("a.event_time AS t1", "b.event_time AS t2"),
             ("transfer",),
+            _clause(
+                "A.event_time AS t1, B.event_time AS t2",
+                "A X* B",
+                30,
+                "A AS kind = 'transfer', X AS kind <> 'transfer' OR amount <= 10 * A.amount,"
+                " B AS kind = 'transfer' AND amount > 10 * A.amount",
+            ),
         ),
         Workload(
             "W4",

@@ -1,4 +1,4 @@
-"""Flink CEP on the same data: its jars, the Java programs of this folder, and their runs.
+"""Flink CEP and Flink SQL on the same data: its jars, the Java programs of this folder, and their runs.
 
 The programs are compiled with ``javac`` against the jars of Flink, which are found in the folder ``FLINK_LIB``, or else where
 :func:`download` puts them. Nothing is downloaded unless that function is called.
@@ -42,7 +42,7 @@ class Variant:
     workloads: tuple[str, ...]
 
 
-STREAM, FILTERED, BATCH = "flink", "flink filtered", "flink batch"
+STREAM, FILTERED, BATCH, SQL = "flink", "flink filtered", "flink batch", "flink sql"
 VARIANTS = {
     variant.name: variant
     for variant in (
@@ -50,6 +50,7 @@ VARIANTS = {
         # W2 is contiguous, so that no event may be dropped.
         Variant(FILTERED, ("filter=true",), ("W1", "W3", "W4", "W5")),
         Variant(BATCH, ("mode=batch",), ("W1", "W2", "W3", "W4", "W5")),
+        Variant(SQL, ("sql=true",), ("W1", "W2", "W3")),
     )
 }
 

@@ -1,4 +1,4 @@
-"""W1 to W6 on Flink CEP: ``python -m benchmarks.flink --size S``, or ``--download`` for its jars.
+"""W1 to W6 on Flink CEP, W1 to W3 on Flink SQL: ``python -m benchmarks.flink --size S``, or ``--download`` for its jars.
 
 One JSON line per run on standard output. A result that is not the expected one makes the exit status 1.
 """

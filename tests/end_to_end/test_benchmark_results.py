@@ -13,6 +13,7 @@ import pytest
 from benchmarks import flink, results, run
 from benchmarks.items import ITEMS, Found, Item, Records, Step
 from benchmarks.results import Result
+from benchmarks.row_patterns import LONG
 
 RATIO = Result("throughput", "W1", "times Flink", 5.0, target=5, size="S", date="2026-01-01", machine="2 cores, 24 GiB")
 OVER = replace(RATIO, item="batch", name="over the window query", value=1.0, target=1.2, less=True)
@@ -170,6 +171,17 @@ def test_an_item_without_records_has_no_results(item: Item, size: str) -> None:
             {"W5": [{"mode": "batch", "seconds": 1.5}], "W5 flink batch": [{"seconds": 9.0}]},
             "W5", "times Flink", "6.00 ≥ 5",
         ),
+        (
+            "row_patterns",
+            {"W3": [{"mode": "sql_stream", "rest_events_per_s": 900}], "W3 flink sql": [{"events_per_s": 100}]},
+            "W3", "times Flink SQL, after the first", "9.00 < 10",
+        ),
+        (
+            "row_patterns",
+            {"W2": [{"mode": "sql_batch", "seconds": 1.5}, {"mode": "window", "seconds": 1.0}]},
+            "W2", "batch over the window query", "1.50 ≤ 2",
+        ),
+        ("row_patterns", {"tables": [{"case": LONG, "seconds": 0.5}]}, LONG, "batch", "0.50 s ≤ 1"),
         (
             "replay",
             {"W1 M": [{"mode": "stream", "seconds": 5.0}], "W1 L": [{"mode": "stream", "seconds": 22.0}]},

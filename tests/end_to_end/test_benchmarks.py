@@ -13,10 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from asterism.row_patterns.batch import match_table
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.reading import read
 from benchmarks import gen_data, harness
 from benchmarks.gen_data import KINDS, Parameters
+from benchmarks.row_patterns import CASES, LONG, LONG_ROWS
 from benchmarks.window_queries import QUERIES
 from benchmarks.workloads import WORKLOADS
+from tests.reference.row_patterns import match_recognize
 
 TINY = Parameters(events=2000, users=50, items=25)
 MINUTE = 60_000
@@ -158,6 +163,36 @@ def test_pattern_and_window_query_find_what_the_definition_says(
     assert expected
     workload, events = WORKLOADS[name], spark.read.parquet(parquet)
     found = workload.times(workload.matches(events).toArrow())
-    by_hand = workload.times(QUERIES[name](events).toArrow(), by_hand=True)
+    by_hand = workload.times(QUERIES[name](events).toArrow(), as_columns=True)
     assert sorted(map(tuple, found.to_pylist())) == expected
     assert sorted(map(tuple, by_hand.to_pylist())) == expected
+    if workload.clause is not None:
+        by_clause = workload.times(workload.match_clause(events).matches.toArrow(), as_columns=True)
+        assert sorted(map(tuple, by_clause.to_pylist())) == expected
+
+
+# ------------------------------------------------------------------ row patterns over tables
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != LONG])
+def test_a_row_pattern_finds_what_the_reference_finds(tiny: tuple[Any, str], name: str) -> None:
+    case = CASES[name]
+    rows = case.rows(Path(tiny[1]).parent)
+    rows = pa.concat_tables([rows.slice(0, 400), rows.slice(rows.num_rows // 2, 400)])
+    expected = match_recognize(case.clause, rows.to_pylist())
+    assert expected
+    found = match_table(check(read(case.clause), rows.schema), rows).to_pylist()
+    assert by_content(found) == by_content(expected)
+
+
+def by_content(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(list(row.values())) for row in rows)
+
+
+def test_the_long_match_has_all_rows() -> None:
+    case = CASES[LONG]
+    rows = case.rows(Path())
+    total = sum(range(1000)) * LONG_ROWS // 1000 - 999  # of B, which leaves out the first row and the last one
+    assert match_table(check(read(case.clause), rows.schema), rows).to_pylist() == [
+        {"begun": 0, "over": LONG_ROWS - 1, "total": total}
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import click
 
+from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
 from asterism.cli.explain import explain
 from asterism.cli.match import match
@@ -24,5 +25,5 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (conformance, match, sql, validate, explain, trace, rules):
+for command in (match, sql, validate, explain, trace, rules, conformance, compile_):
     main.add_command(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,13 @@ from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import columns_of
+from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
 from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
-from asterism.row_patterns.match_conditions import BoundConditions, bound_conditions
+from asterism.row_patterns.match_conditions import BoundConditions, Conditions
 from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
@@ -61,17 +62,18 @@ def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
     """The result of :func:`match_table` in parts."""
     if rows.num_rows:
         ordered = OrderedRows.of(clause, rows)
-        yield from match_ordered(clause, compiled_pattern(clause.clause), ordered, Search.of_table(ordered))
+        automaton, search = compiled_pattern(clause.clause), Search.of_table(ordered)
+        yield from match_ordered(clause, automaton, Conditions(clause), ordered, search)
 
 
 def match_ordered(
-    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: Conditions, ordered: OrderedRows, search: Search
 ) -> Iterator[pa.Table]:
     """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
 
     :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
     """
-    for found in _search(clause, automaton, ordered, search):
+    for found in _search(clause, automaton, conditions, ordered, search):
         if len(found.matches) or found.unmatched.any():
             yield _ResultRows(clause, automaton, ordered, found).table()
         else:
@@ -112,13 +114,16 @@ class OrderedRows:
             table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
             partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
         codes, count = partitions
-        sorted_by: list[Ints | Mask] = [codes]
+        sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
-            nulls = column.is_null().to_numpy(zero_copy_only=False)
-            nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
-            values = np.where(nulls, 0, sort_keys(column))
-            sorted_by += [~nulls if nulls_first else nulls, ~values if key.descending else values]
+            values = sort_keys(column)
+            if column.null_count:
+                nulls = column.is_null().to_numpy(zero_copy_only=False)
+                nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
+                sorted_by.append(~nulls if nulls_first else nulls)
+                values = np.where(nulls, 0, values)
+            sorted_by.append(~values if key.descending else values)
         order = np.lexsort(sorted_by[::-1])
         offsets = offsets_of(np.bincount(codes, minlength=count))
         if np.array_equal(order, np.arange(len(order))):
@@ -215,7 +220,7 @@ def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
 
 
 def _search(
-    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: Conditions, ordered: OrderedRows, search: Search
 ) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
 
@@ -234,7 +239,7 @@ def _search(
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
     }
-    bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
+    bound = conditions.bound(automaton, ordered.rows, ordered.shifted)
     times, meant = times_of(clause, ordered), _meant(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near:
@@ -461,10 +466,11 @@ class _MatchItems:
 
     def _of_all_rows(self, numbers: Sequence[int]) -> dict[int, pa.Array]:
         """Expressions over single rows, computed for all rows; some or all may be missing."""
+        values = self._clause.rows.values
         if len(self._items) * _FEW < self._ordered.rows.num_rows:
-            return {}
+            numbers = [number for number in numbers if plain_column(values.texts[number]) is not None]
         try:
-            return evaluated(self._clause.rows.values, numbers, self._ordered.rows)
+            return evaluated(values, numbers, self._ordered.rows)
         except InvalidEventError:  # perhaps in a row that no item reads
             return {}
 

@@ -8,8 +8,9 @@ that is not possible, or an expression fails, the search asks its caller about t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from asterism.expressions.aggregates.accumulators import sort_keys, words_of
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope, columns_of, plain_column
 from asterism.expressions.parsing import conjuncts
-from asterism.expressions.types import FLOATS, INTEGERS, is_decimal
+from asterism.expressions.types import FLOATS, INTEGERS, TIME_ZONE, is_decimal
 from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition, held
 from asterism.matching.instructions import Op, Programs
@@ -61,51 +62,127 @@ class BoundConditions:
     conditions: ConditionTables | None
 
 
-def bound_conditions(
-    clause: CheckedClause, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted
-) -> BoundConditions:
-    """Bind the conditions of a clause to the rows of its input, in order.
+class Conditions:
+    """The conditions of a clause. They are compiled when they are first needed, for all later calls."""
 
-    :param shifted: see :data:`Shifted`
-    """
-    from asterism.row_patterns import search_kernels as k
+    def __init__(self, clause: CheckedClause) -> None:
+        self._clause = clause
 
-    columns = _RowColumns(clause, rows, shifted)
-    bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
-    depending: dict[str, list[exp.Expr]] = {}
-    for name, condition in clause.conditions.items():
-        near, depending[name] = _divided(condition)
-        if near is not None:
-            values, failed = columns.over_leaves(condition, near)
-            own = mask_of(values).astype(np.uint8)
-            own[failed] = k.UNKNOWN
+    @cached_property
+    def _divided(self) -> _DividedConditions:
+        return _divided(self._clause)
+
+    @cached_property
+    def _programs(self) -> ConditionCompiler:
+        found = ConditionCompiler(self._clause)
+        for name, parts in self._divided.depending.items():
+            if parts:
+                found.add(name, parts)
+        return found
+
+    def bound(self, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted) -> BoundConditions:
+        """Bind the conditions to the rows of the input, in order.
+
+        :param shifted: see :data:`Shifted`
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        clause, divided = self._clause, self._divided
+        columns = _RowColumns(clause, rows, shifted)
+        bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
+        together = None if divided.joint is None else columns.together(divided.joint)
+        for name, near in divided.near.items():
+            if together is not None:
+                own = mask_of(together[name]).astype(np.uint8)
+            else:
+                values, failed = columns.over_leaves(clause.conditions[name], near)
+                own = mask_of(values).astype(np.uint8)
+                own[failed] = k.UNKNOWN
             bits[:, clause.variables.index(name)] = own
-    if not any(depending.values()) and not (bits == k.UNKNOWN).any():
-        return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
-    tables = ConditionCompiler(clause, columns)
-    for name, parts in depending.items():
-        if parts:
-            tables.add(name, parts)
-    values, conditions = tables.finished(automaton)
-    return BoundConditions(bits, False, values, conditions)
+        if not any(divided.depending.values()) and not (bits == k.UNKNOWN).any():
+            return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
+        values, conditions = self._programs.bound(columns, automaton)
+        return BoundConditions(bits, False, values, conditions)
 
 
-def _divided(condition: VariableCondition) -> tuple[Vectorized | None, list[exp.Expr]]:
-    """(the conjuncts that read rows near the current one, as an expression over the leaves; the other conjuncts)"""
-    resolved = condition.resolved
-    if condition.reach is not None:
-        return resolved.body, []
-    near: list[exp.Expr] = []
-    others: list[exp.Expr] = []
-    for part in conjuncts(resolved.tree):
-        leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
-        (near if all(is_near(leaf, condition.own) for leaf in leaves) else others).append(part)
-    if not near:
-        return None, others
-    joined = Vectorized(resolved.body.schema)
-    with tried_before():
-        joined.add(near[0] if len(near) == 1 else exp.and_(*near), resolved.source.text)
-    return joined, others
+@dataclass(frozen=True, slots=True)
+class _JointConditions:
+    """Conditions as expressions over the same columns, so that one query computes all of them.
+
+    :ivar leaves: what the columns are
+    :ivar numbers: of each variable, the number of its expression
+    """
+
+    expressions: Vectorized
+    leaves: tuple[RowValue, ...]
+    numbers: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _DividedConditions:
+    """The conditions of a clause by variable, divided into conjuncts.
+
+    :ivar near: those that read rows near the current one, as an expression over the leaves
+    :ivar depending: the others
+    :ivar joint: *near*, together; None if they are few, or cannot be computed together
+    """
+
+    near: dict[str, Vectorized]
+    depending: dict[str, list[exp.Expr]]
+    joint: _JointConditions | None
+
+
+def _divided(clause: CheckedClause) -> _DividedConditions:
+    near: dict[str, Vectorized] = {}
+    depending: dict[str, list[exp.Expr]] = {}
+    trees: dict[str, exp.Expr] = {}
+    for name, condition in clause.conditions.items():
+        resolved, depending[name] = condition.resolved, []
+        if condition.reach is not None:
+            near[name], trees[name] = resolved.body, resolved.tree
+            continue
+        own: list[exp.Expr] = []
+        for part in conjuncts(resolved.tree):
+            leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
+            (own if all(is_near(leaf, condition.own) for leaf in leaves) else depending[name]).append(part)
+        if own:
+            trees[name] = own[0] if len(own) == 1 else exp.and_(*own)
+            near[name] = Vectorized(resolved.body.schema)
+            with tried_before():
+                near[name].add(trees[name], resolved.source.text)
+    return _DividedConditions(near, depending, _joint(clause, trees) if len(trees) > 1 else None)
+
+
+def _joint(clause: CheckedClause, trees: Mapping[str, exp.Expr]) -> _JointConditions | None:
+    leaves: dict[tuple[int, int], RowValue] = {}
+    fields: list[pa.Field] = []
+    renamed: dict[str, exp.Expr] = {}
+    for name, tree in trees.items():
+        resolved = clause.conditions[name].resolved
+        holder = exp.Paren(this=tree.copy())
+        for column in list(holder.find_all(exp.Column)):
+            number = _leaf_numbers(column)[0]
+            leaf = resolved.leaves[number]
+            assert isinstance(leaf, RowValue)
+            read = leaf.number, leaf.place.steps
+            if read not in leaves:
+                fields.append(resolved.body.schema.field(number).with_name(f"leaf_{len(leaves)}"))
+                leaves[read] = leaf
+            column.set("this", exp.to_identifier(f"leaf_{[*leaves].index(read)}", quoted=True))
+        renamed[name] = holder.this
+    zones = {clause.conditions[name].resolved.body.zone for name in trees}
+    if len(zones) > 1:
+        return None
+    expressions = Vectorized(pa.schema(fields, metadata={TIME_ZONE: zones.pop()}))
+    try:
+        with tried_before():
+            numbers = {
+                name: expressions.add(tree, clause.conditions[name].resolved.source.text)
+                for name, tree in renamed.items()
+            }
+    except ExpressionError:  # together they are too large
+        return None
+    return _JointConditions(expressions, tuple(leaves.values()), numbers)
 
 
 def _leaf_numbers(tree: exp.Expr) -> list[int]:
@@ -169,6 +246,18 @@ class _RowColumns:
             failed = np.zeros(self.count, np.bool_)
         return column.take(at), failed
 
+    def together(self, joint: _JointConditions) -> dict[str, pa.ChunkedArray] | None:
+        """The conditions by variable; None if one fails in some row."""
+        columns = [self.near(leaf) for leaf in joint.leaves]
+        if not columns or any(failed.any() for _, failed in columns):
+            return None
+        table = pa.table([column for column, _ in columns], names=joint.expressions.schema.names)
+        try:
+            values = joint.expressions.evaluate(table)
+        except InvalidEventError:
+            return None
+        return {name: values[number] for name, number in joint.numbers.items()}
+
     def over_leaves(self, condition: VariableCondition, expression: Vectorized) -> tuple[pa.ChunkedArray, Mask]:
         """The first expression over the leaves of a condition, of which it reads only near ones; and where it fails."""
         read = columns_of(expression.texts[0])
@@ -204,10 +293,10 @@ class _VariableProgram:
 
 
 class ConditionCompiler:
-    """Makes the tables of the kernel."""
+    """Makes the tables of the kernel: first the programs, from a clause alone, then the slots, from its rows."""
 
-    def __init__(self, clause: CheckedClause, columns: _RowColumns) -> None:
-        self._clause, self._columns = clause, columns
+    def __init__(self, clause: CheckedClause) -> None:
+        self._clause = clause
         values = clause.rows.schema
         self._label = values.names.index(clause.rows.label)
         self._conditions = {name: _VariableProgram() for name in clause.variables}
@@ -215,7 +304,7 @@ class ConditionCompiler:
         self._operands: list[Operand] = []
         self._registers: list[tuple[int, int, int]] = []
         self._slots: dict[object, int] = {}
-        self._slot_columns: list[tuple[pa.Array, Mask]] = []
+        self._slot_columns: list[Callable[[_RowColumns], tuple[pa.Array, Mask]]] = []
         self._operations: list[tuple[int, ...]] = []
         self._strings: dict[str, int] = {}
 
@@ -313,29 +402,29 @@ class ConditionCompiler:
         """The operand of an aggregate that is kept up row by row."""
         from asterism.row_patterns import search_kernels as k
 
-        column, failed = self._columns.of_row(number)
-        kind = column.type
+        kind = self._clause.rows.values.types[number]
+        addend: Callable[[pa.Array], pa.Array]
         if function == "count":
-            of = k.R_COUNT, k.REGISTER_COUNT, pa.array(np.zeros(len(column), np.int64), mask=_nulls(column))
+            register, use, addend = k.R_COUNT, k.REGISTER_COUNT, _zeros
         elif function in ("min", "max"):
-            register = k.R_SMALLEST if function == "min" else k.R_LARGEST
-            of = register, k.REGISTER_ROW, pa.array(sort_keys(column), mask=_nulls(column))
+            register, use, addend = k.R_SMALLEST if function == "min" else k.R_LARGEST, k.REGISTER_ROW, _sort_keys
         elif function == "avg" or kind in FLOATS:
             if kind not in (*INTEGERS, *FLOATS):
                 return None
-            of = (
-                k.R_SUM_OF_DOUBLES,
-                k.REGISTER_MEAN if function == "avg" else k.REGISTER_VALUE,
-                column.cast(pa.float64(), safe=False),
-            )
+            use = k.REGISTER_MEAN if function == "avg" else k.REGISTER_VALUE
+            register, addend = k.R_SUM_OF_DOUBLES, partial(pc.cast, target_type=pa.float64(), safe=False)
         elif kind in INTEGERS:
-            of = k.R_SUM, k.REGISTER_VALUE, column.cast(pa.int64())
+            register, use, addend = k.R_SUM, k.REGISTER_VALUE, partial(pc.cast, target_type=pa.int64())
         elif is_decimal(kind) and kind.precision <= _NARROW:
-            of = k.R_SUM, k.REGISTER_VALUE, pa.array(words_of(column)[:, 0], mask=_nulls(column))
+            register, use, addend = k.R_SUM, k.REGISTER_VALUE, _low_words
         else:
             return None
-        register, use, addends = of
-        slot = self._slot(("addend", number, register), addends, failed)
+
+        def addends(columns: _RowColumns) -> tuple[pa.Array, Mask]:
+            column, failed = columns.of_row(number)
+            return addend(column), failed
+
+        slot = self._slot(("addend", number, register), addends)
         row = self._group(variable), register, slot
         if row not in self._registers:
             self._registers.append(row)
@@ -347,10 +436,10 @@ class ConditionCompiler:
             self._groups.append(variable)
         return self._groups.index(variable)
 
-    def _slot(self, key: object, column: pa.Array, failed: Mask) -> int:
+    def _slot(self, key: object, column: Callable[[_RowColumns], tuple[pa.Array, Mask]]) -> int:
         if key not in self._slots:
             self._slots[key] = len(self._slot_columns)
-            self._slot_columns.append((column, failed))
+            self._slot_columns.append(column)
         return self._slots[key]
 
     # ------------------------------------------------------------------------------------------------ linking
@@ -378,21 +467,23 @@ class ConditionCompiler:
         """The slot of an expression of a program."""
         number = compiled.programs.slots[slot]
         one = compiled.programs.vectorized.alone(number)
-        columns = {leaf: self._leaf(compiled, leaf) for leaf in columns_of(one.texts[0])}
         plain = plain_column(one.texts[0])
         if plain is not None:
-            near, source = self._source(compiled, plain)
-            column, failed = columns[plain]
-            return self._slot((near, source), column, failed)
-        values, failed = self._columns.over(one, columns)
-        return self._slot((id(compiled), number), one_chunk(values), failed)
+            return self._slot(self._source(compiled, plain), partial(self._leaf, compiled, plain))
 
-    def _leaf(self, compiled: _CompiledProgram, number: int) -> tuple[pa.Array, Mask]:
+        def column(columns: _RowColumns) -> tuple[pa.Array, Mask]:
+            leaves = {leaf: self._leaf(compiled, leaf, columns) for leaf in columns_of(one.texts[0])}
+            values, failed = columns.over(one, leaves)
+            return one_chunk(values), failed
+
+        return self._slot((id(compiled), number), column)
+
+    def _leaf(self, compiled: _CompiledProgram, number: int, columns: _RowColumns) -> tuple[pa.Array, Mask]:
         """The values of a leaf in the rows that it can read."""
         leaf = compiled.condition.resolved.leaves[number]
         if number not in compiled.operands:
-            return self._columns.near(leaf)
-        return self._columns.of_row(self._source(compiled, number)[1])
+            return columns.near(leaf)
+        return columns.of_row(self._source(compiled, number)[1])
 
     def _source(self, compiled: _CompiledProgram, number: int) -> tuple[int, int]:
         """(distance from the row, number of the expression over rows) of a leaf."""
@@ -406,15 +497,15 @@ class ConditionCompiler:
 
     # ------------------------------------------------------------------------------------------------ the result
 
-    def finished(self, automaton: RowAutomaton) -> tuple[Ints, ConditionTables]:
+    def bound(self, columns: _RowColumns, automaton: RowAutomaton) -> tuple[Ints, ConditionTables]:
         """(the values of the slots, the tables)"""
         from asterism.row_patterns import search_kernels as k
 
         variables = self._clause.variables
         texts = [*self._strings, *variables]
-        count = self._columns.count
-        values, ranks = stack_values([column for column, _ in self._slot_columns], np.arange(count), texts)
-        for slot, (_, failed) in enumerate(self._slot_columns):
+        slots = [column(columns) for column in self._slot_columns]
+        values, ranks = stack_values([column for column, _ in slots], np.arange(columns.count), texts)
+        for slot, (_, failed) in enumerate(slots):
             values[failed, 2 * slot + 1] = k.FAILED_VALUE
         operations = np.array(self._operations, np.int64).reshape(-1, 6)
         constant = operations[:, 0] == Op.STRING
@@ -523,3 +614,15 @@ def _variables_behind(automaton: RowAutomaton, depending: Sequence[bool]) -> lis
 
 def _nulls(column: pa.Array) -> Mask:
     return mask_of(pa.chunked_array([pc.is_null(column)]))
+
+
+def _zeros(column: pa.Array) -> pa.Array:
+    return pa.array(np.zeros(len(column), np.int64), mask=_nulls(column))
+
+
+def _sort_keys(column: pa.Array) -> pa.Array:
+    return pa.array(sort_keys(column), mask=_nulls(column))
+
+
+def _low_words(column: pa.Array) -> pa.Array:
+    return pa.array(words_of(column)[:, 0], mask=_nulls(column))

@@ -26,8 +26,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * Runs a workload on Flink CEP, on a MiniCluster in this JVM, and prints one JSON line per run.
  *
  * <p>Arguments are key=value: data (folder), workload (W1 to W6), rules (file, for W6), cores (parallelism), mode (streaming or
- * batch), filter (true: drop events that no condition accepts before they are keyed, as a user does by hand), runs (the first one
- * warms up).
+ * batch), filter (true: drop events that no condition accepts before they are keyed, as a user does by hand), sql (true: W1 to W3
+ * as MATCH_RECOGNIZE), runs (the first one warms up).
  */
 public final class Bench {
     private static final int WATERMARK_INTERVAL_MS = 50;
@@ -72,6 +72,10 @@ public final class Bench {
                         .process(new Patterns.Hash(100 + rule.id, "a", "b"), Types.LONG)
                         .sinkTo(new Totals.CountingSink());
             }
+            return;
+        }
+        if (Boolean.parseBoolean(args.getOrDefault("sql", "false"))) {
+            SqlBench.build(env, events, workload);
             return;
         }
         if (filter) {
