@@ -42,6 +42,7 @@ from asterism import (
     IterativeCondition,
     ListState,
     MapState,
+    MatchRecognize,
     NeverTrigger,
     Output,
     Pattern,
@@ -69,6 +70,7 @@ from asterism.testing import (
     OperatorHarness,
     PatternHarness,
     ProcessingTime,
+    RowPatternHarness,
     Send,
     StreamOperatorHarness,
     Watermark,
@@ -203,6 +205,7 @@ HARNESS: dict[str, Any] = {
 LITERALS: dict[str, Any] = {
     "kind": "kind", "value": "value", "key": "key", "time": "ts", "step": SECOND, "timed_by_value": False, "label": None,
 }  # fmt: skip
+CLAUSE = "ORDER BY ts MEASURES value AS v PATTERN (A)"
 TABLE = table_of([{"kind": "a"}], asterism.testing.EVENTS)
 
 
@@ -384,6 +387,20 @@ CALLS: dict[str, Call] = {
     "Literals.time_text": of_harness("time_text", Literals, micros=5),
     "table_of": Call(table_of, {"events": [{"kind": "a"}], "schema": asterism.testing.EVENTS}),
     "match": Call(match, {**HARNESS, "events": "a1"}),
+    "MatchRecognize": Call(MatchRecognize, {"text": CLAUSE, "dialect": "flink"}, lambda made: made.explain()),
+    "RowPatternHarness": Call(
+        RowPatternHarness,
+        {
+            "clause": CLAUSE,
+            "schema": asterism.testing.EVENTS,
+            "literals": Literals(),
+            "pages": 1,
+            "key_groups": 1,
+            "max_rows": 10,
+            "on_limit": "drop",
+        },
+        lambda made: made.send("a1").end().matches,
+    ),
     "PatternHarness": Call(PatternHarness, HARNESS, lambda made: made.send("a1").end().matches),
     "PatternHarness.send": of_harness("send", events="a1"),
     "PatternHarness.parts": of_harness("parts", events="a1"),

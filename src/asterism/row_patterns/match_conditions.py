@@ -107,7 +107,7 @@ class ClauseConditions:
 
 @dataclass(frozen=True, slots=True)
 class _JointConditions:
-    """ClauseConditions as expressions over the same columns, so that one query computes all of them.
+    """Conditions as expressions over the same columns, so that one query computes all of them.
 
     :ivar leaves: what the columns are
     :ivar numbers: of each variable, the number of its expression
