@@ -159,9 +159,6 @@ class Counts(StreamOperator):
         self.names.collect(user=click.user)
 
 
-CLAUSE = "ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B*) DEFINE A AS kind = 'a'"
-
-
 def harness() -> PatternHarness:
     return PatternHarness(Pattern.begin("a").where("kind = 'a'").next("b"))
 
@@ -208,6 +205,7 @@ HARNESS: dict[str, Any] = {
 LITERALS: dict[str, Any] = {
     "kind": "kind", "value": "value", "key": "key", "time": "ts", "step": SECOND, "timed_by_value": False, "label": None,
 }  # fmt: skip
+CLAUSE = "ORDER BY ts MEASURES value AS v PATTERN (A)"
 TABLE = table_of([{"kind": "a"}], asterism.testing.EVENTS)
 
 
@@ -389,7 +387,7 @@ CALLS: dict[str, Call] = {
     "Literals.time_text": of_harness("time_text", Literals, micros=5),
     "table_of": Call(table_of, {"events": [{"kind": "a"}], "schema": asterism.testing.EVENTS}),
     "match": Call(match, {**HARNESS, "events": "a1"}),
-    "MatchRecognize": Call(MatchRecognize, {"text": CLAUSE, "dialect": "flink"}),
+    "MatchRecognize": Call(MatchRecognize, {"text": CLAUSE, "dialect": "flink"}, lambda made: made.explain()),
     "RowPatternHarness": Call(
         RowPatternHarness,
         {
@@ -398,7 +396,7 @@ CALLS: dict[str, Call] = {
             "literals": Literals(),
             "pages": 1,
             "key_groups": 1,
-            "max_rows": 9,
+            "max_rows": 10,
             "on_limit": "drop",
         },
         lambda made: made.send("a1").end().matches,

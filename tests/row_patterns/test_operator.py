@@ -296,9 +296,27 @@ def test_condition_that_fails_matters_if_a_match_can_be_completed(way: str, last
     )
     rows = table_of([{"k": "x", "ts": n, "c": "a", "v": v} for n, v in enumerate([5, 0, last, 5, 7, 9])])
     if last == 9:
-        for match in (match_table, lambda *arguments: streamed(*arguments, WAYS[way])):
-            with pytest.raises(InvalidEventError, match="division by zero"):
-                match(clause, rows)
+        with pytest.raises(InvalidEventError, match="division by zero"):
+            match_table(clause, rows)
+        with pytest.raises(InvalidEventError, match="division by zero"):
+            streamed(clause, rows, WAYS[way])
     else:
         assert streamed(clause, rows, WAYS[way]).output(MATCHES).to_pylist() == [{"n": 3}]
         assert_as_table(clause, rows, WAYS[way])
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize(
+    "pattern",
+    ["(A B C* E) | C", "(A B $) | C | (E ^)"],
+    ids=["a completed match would be too long", "the last known row need not be the end"],
+)
+def test_condition_that_fails_where_no_match_can_be_completed(way: str, pattern: str) -> None:
+    clause = checked_clause(
+        f"ORDER BY ts MEASURES COUNT(*) AS n PATTERN ({pattern})"
+        " DEFINE A AS v = 5, B AS 70 DIV v > 8, C AS v < 4, E AS v = 9",
+        SCHEMA,
+    )
+    rows = table_of([{"k": "x", "ts": n, "c": "a", "v": v} for n, v in enumerate([5, 0, 1, 2, 3, 9])])
+    harness = streamed(clause, rows, WAYS[way], max_rows=4, on_limit="drop")
+    assert harness.output(MATCHES).to_pylist() == [{"n": 1}] * 4

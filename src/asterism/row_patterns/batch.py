@@ -23,7 +23,7 @@ from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
-from asterism.row_patterns.match_conditions import BoundConditions, bound_conditions
+from asterism.row_patterns.match_conditions import BoundConditions, ClauseConditions
 from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
 
@@ -62,17 +62,18 @@ def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
     """The result of :func:`match_table` in parts."""
     if rows.num_rows:
         ordered = OrderedRows.of(clause, rows)
-        yield from match_ordered(clause, compiled_pattern(clause.clause), ordered, Search.of_table(ordered))
+        automaton, search = compiled_pattern(clause.clause), Search.of_table(ordered)
+        yield from match_ordered(clause, automaton, ClauseConditions(clause), ordered, search)
 
 
 def match_ordered(
-    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[pa.Table]:
     """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
 
     :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
     """
-    for found in _search(clause, automaton, ordered, search):
+    for found in _search(clause, automaton, conditions, ordered, search):
         if len(found.matches) or found.unmatched.any():
             yield _ResultRows(clause, automaton, ordered, found).table()
         else:
@@ -219,7 +220,7 @@ def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
 
 
 def _search(
-    clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, search: Search
+    clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
 
@@ -238,7 +239,7 @@ def _search(
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
     }
-    bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
+    bound = conditions.bound(automaton, ordered.rows, ordered.shifted)
     times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near:

@@ -50,9 +50,9 @@ class VariableCondition:
     own: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CheckedClause:
-    """A clause over an input with known columns. It is hashed by identity.
+    """A clause over an input with known columns.
 
     :ivar variables: the variables, in the order of the pattern
     :ivar names: the variables and the subsets, each with its variables

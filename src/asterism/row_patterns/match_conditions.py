@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,31 +62,47 @@ class BoundConditions:
     conditions: ConditionTables | None
 
 
-def bound_conditions(
-    clause: CheckedClause, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted
-) -> BoundConditions:
-    """Bind the conditions of a clause to the rows of its input, in order.
+class ClauseConditions:
+    """The conditions of a clause. They are compiled when they are first needed, for all later calls."""
 
-    :param shifted: see :data:`Shifted`
-    """
-    from asterism.row_patterns import search_kernels as k
+    def __init__(self, clause: CheckedClause) -> None:
+        self._clause = clause
 
-    columns = _RowColumns(clause, rows, shifted)
-    bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
-    divided = _divided(clause)
-    together = columns.together(divided.joint) if divided.joint is not None else None
-    for name, near in divided.near.items():
-        if together is not None:
-            own = mask_of(together[name]).astype(np.uint8)
-        else:
-            values, failed = columns.over_leaves(clause.conditions[name], near)
-            own = mask_of(values).astype(np.uint8)
-            own[failed] = k.UNKNOWN
-        bits[:, clause.variables.index(name)] = own
-    if not any(divided.depending.values()) and not (bits == k.UNKNOWN).any():
-        return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
-    values, conditions = _compiled(clause).bound(columns, automaton)
-    return BoundConditions(bits, False, values, conditions)
+    @cached_property
+    def _divided(self) -> _DividedConditions:
+        return _divided(self._clause)
+
+    @cached_property
+    def _programs(self) -> ConditionCompiler:
+        found = ConditionCompiler(self._clause)
+        for name, parts in self._divided.depending.items():
+            if parts:
+                found.add(name, parts)
+        return found
+
+    def bound(self, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted) -> BoundConditions:
+        """Bind the conditions to the rows of the input, in order.
+
+        :param shifted: see :data:`Shifted`
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        clause, divided = self._clause, self._divided
+        columns = _RowColumns(clause, rows, shifted)
+        bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
+        together = None if divided.joint is None else columns.together(divided.joint)
+        for name, near in divided.near.items():
+            if together is not None:
+                own = mask_of(together[name]).astype(np.uint8)
+            else:
+                values, failed = columns.over_leaves(clause.conditions[name], near)
+                own = mask_of(values).astype(np.uint8)
+                own[failed] = k.UNKNOWN
+            bits[:, clause.variables.index(name)] = own
+        if not any(divided.depending.values()) and not (bits == k.UNKNOWN).any():
+            return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
+        values, conditions = self._programs.bound(columns, automaton)
+        return BoundConditions(bits, False, values, conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +132,6 @@ class _DividedConditions:
     joint: _JointConditions | None
 
 
-@lru_cache(maxsize=256)
 def _divided(clause: CheckedClause) -> _DividedConditions:
     near: dict[str, Vectorized] = {}
     depending: dict[str, list[exp.Expr]] = {}
@@ -275,15 +290,6 @@ class _VariableProgram:
     program: tuple[int, int] = (0, 0)
     asks: bool = False
     read: set[Operand] = field(default_factory=set)
-
-
-@lru_cache(maxsize=256)
-def _compiled(clause: CheckedClause) -> ConditionCompiler:
-    found = ConditionCompiler(clause)
-    for name, parts in _divided(clause).depending.items():
-        if parts:
-            found.add(name, parts)
-    return found
 
 
 class ConditionCompiler:

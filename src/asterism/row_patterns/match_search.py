@@ -169,8 +169,12 @@ class MatchSearch:
         from asterism.row_patterns import search_kernels as k
 
         position, depth = self._work.position, self._work.position[k.DEPTH]
+        limit = min(position[k.UNTIL], position[k.FRONTIER])
+        if not self._limits.ended and (self._pattern.edges[:, 1] & k.AT_END).any():
+            begin, end = self._rows.offsets[position[k.AT_PARTITION] :][:2]
+            limit = min(limit, end - begin - 1)  # the last known row need not be the end of the partition
         target = self._pattern.edges[self._work.frames[depth, 1], 0]
-        return bool(self._work.ends[position[k.AT_ROW] + depth, target] <= position[k.UNTIL])
+        return bool(self._work.ends[position[k.AT_ROW] + depth, target] <= limit)
 
     def _make_room(self) -> None:
         """Make room for longer matches."""

@@ -41,6 +41,7 @@ from asterism.row_patterns.batch import (
 )
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.resolution import MatchNumber
 
 MATCHES, LATE_ROWS = "matches", "late"
@@ -111,7 +112,7 @@ class RowPatternOperator(KeyGroupOperator):
         check_limit(max_rows, on_limit)
         self.set_pages(pages)
         self.clause, self.schema = clause, schema
-        self.automaton = compiled_pattern(clause.clause)
+        self.automaton, self.conditions = compiled_pattern(clause.clause), ClauseConditions(clause)
         self.time = TimeColumn.of(event_time_of(clause), schema)
         self.max_rows, self.drop = max_rows, on_limit == "drop"
         self.wants_late = LATE_ROWS in outputs
@@ -177,7 +178,7 @@ class RowPatternOperator(KeyGroupOperator):
         progress = np.zeros((count, 5), np.int64)
         progress[:known, : page.progress.shape[1]] = page.progress
         search = Search(progress, group.over, horizon, self.max_rows, self.drop)
-        for found in match_ordered(self.clause, self.automaton, ordered, search):
+        for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, search):
             if MATCHES in self.output_schemas:
                 group.emit(MATCHES, found)
             yield

@@ -24,7 +24,7 @@ from asterism.row_patterns.automaton import ACCEPT, AT_END, AT_START, RowAutomat
 from asterism.row_patterns.batch import OrderedRows, decided, leaves_of_path, meant_by, times_of
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import SkipTo
-from asterism.row_patterns.match_conditions import bound_conditions
+from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_search import Path
 from asterism.row_patterns.resolution import ResolvedExpression, parsed
 from asterism.row_patterns.wording import name_text
@@ -137,7 +137,7 @@ class RowSearch:
         self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
         self._state_of = {int(variable): state for state, variable in reversed([*enumerate(automaton.variables)])}
         self._times: list[int] = times_of(clause, ordered).tolist()
-        bound = bound_conditions(clause, automaton, ordered.rows, ordered.shifted)
+        bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
         self._bits, self._near = bound.bits, bound.near
         self._ends: Ints = np.empty((self._count, automaton.start), np.int32)
         k.fill_ends(
