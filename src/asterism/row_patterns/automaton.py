@@ -55,6 +55,11 @@ class RowAutomaton:
     def start(self) -> int:
         return len(self.variables)
 
+    @property
+    def state_of(self) -> Ints:
+        """For each variable, its first state: conditions are those of variables, so a row can be tested in any of its states."""
+        return np.array([np.argmax(self.variables == variable) for variable in range(len(self.names))], np.int64)
+
     def __str__(self) -> str:
         return self.text()
 

@@ -72,7 +72,13 @@ class MatchSearch:
         assert bound.conditions is not None
         automaton, within = pattern.automaton, -1 if pattern.within is None else pattern.within
         self._pattern: PatternTables = k.PatternTables(
-            automaton.variables, automaton.edges, automaton.first_edge, within, pattern.skip, pattern.skip_to
+            automaton.variables,
+            automaton.state_of,
+            automaton.edges,
+            automaton.first_edge,
+            within,
+            pattern.skip,
+            pattern.skip_to,
         )
         self._conditions = bound.conditions
         self._rows: RowTables = k.RowTables(offsets, bound.bits, bound.values, times)

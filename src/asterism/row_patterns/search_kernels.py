@@ -73,9 +73,13 @@ SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
 
 
 class PatternTables(NamedTuple):
-    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP."""
+    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP.
+
+    :ivar state_of: a state of each variable
+    """
 
     variables: Any
+    state_of: Any
     edges: Any
     first_edge: Any
     within: int
@@ -604,9 +608,7 @@ def search(
             frames[depth, 1] = edge
             unless = edges[edge, 2]
             if unless >= 0 and rows.bits[begin + row, unless] != FAILS and position[PASSED] != edge + 1:
-                other = 0
-                while variables[other] != unless:
-                    other += 1
+                other = pattern.state_of[unless]
                 found = tested(conditions, rows, work, variables, other, begin, size, depth, begin + row)
                 if found < 0:
                     return found

@@ -135,7 +135,7 @@ class RowSearch:
         self._clause, self._automaton, self._ordered, self._explained = clause, automaton, ordered, explained
         self._count: int = ordered.rows.num_rows
         self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
-        self._state_of = {int(variable): state for state, variable in reversed([*enumerate(automaton.variables)])}
+        self._state_of: list[int] = automaton.state_of.tolist()
         self._times: list[int] = times_of(clause, ordered).tolist()
         bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
         self._bits, self._near = bound.bits, bound.near
