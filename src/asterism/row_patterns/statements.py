@@ -19,9 +19,10 @@ CLAUSE, DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 
 @dataclass(frozen=True, slots=True)
 class FoundClause:
-    """A clause from *begin* to *end* in the text; *keyword* is the index of its first token."""
+    """A clause from *begin* to *end* in the text; *keyword* is the index of its first token, which is *word*."""
 
     keyword: int
+    word: str
     begin: int
     end: int
 
@@ -53,12 +54,12 @@ class StatementTokens:
                 stack.append(at)
         clauses = []
         for at, token in enumerate(tokens):
-            following = tokens[at + 1].token_type if at + 1 < len(tokens) else None
-            if word_of(token) in (CLAUSE, DYNAMIC_CLAUSE) and following is TokenType.L_PAREN:
+            word, following = word_of(token), tokens[at + 1].token_type if at + 1 < len(tokens) else None
+            if word in (CLAUSE, DYNAMIC_CLAUSE) and following is TokenType.L_PAREN:
                 if at + 1 not in closed_at:
-                    problem = f"the parenthesis after {word_of(token)} is not closed"
+                    problem = f"the parenthesis after {word} is not closed"
                     raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
-                clauses.append(FoundClause(at, token.start, tokens[closed_at[at + 1]].end + 1))
+                clauses.append(FoundClause(at, word, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(tokens, opened_by, closed_at, clauses)
 
 
@@ -79,15 +80,14 @@ def clauses_in(text: str, dialect: DialectName = "standard") -> list[tuple[int, 
     >>> clauses_in("PATTERN (A B+)")
     [(0, MatchRecognize('A B+'))]
     """
-    statement = StatementTokens.read(text)
-    found = statement.clauses
+    found = StatementTokens.read(text).clauses
     if not found:
         return [(0, MatchRecognize(text, dialect))]
     if len(found) > MAX_CLAUSES:
         raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES} clauses", text, found[MAX_CLAUSES].begin)
     clauses = []
     for one in found:
-        if word_of(statement.tokens[one.keyword]) == DYNAMIC_CLAUSE:
+        if one.word == DYNAMIC_CLAUSE:
             raise ExpressionSyntaxError.at(f"the patterns of {DYNAMIC_CLAUSE} are in rules", text, one.begin)
         try:
             clauses.append((one.begin, MatchRecognize(text[one.begin : one.end], dialect)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
@@ -89,7 +89,7 @@ def sql(
         written = text[clause.begin : clause.end]
         options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
-            if word_of(statement.tokens[clause.keyword]) == DYNAMIC_CLAUSE:
+            if clause.word == DYNAMIC_CLAUSE:
                 found = _by_rules(df, written, tables, **options)
             else:
                 options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
@@ -138,20 +138,14 @@ def _run(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> Da
     return spark.sql(query, None, **used) if used else spark.sql(query.format())
 
 
-@dataclass(slots=True)
-class _Statement:
+@dataclass(frozen=True, slots=True)
+class _Statement(StatementTokens):
     """A statement, of which parts have been replaced.
 
-    :ivar opened_by: for each token, the index of the parenthesis that is open before it, -1 if there is none
-    :ivar closed_at: for each opening parenthesis, the index of the closing one
     :ivar replaced: parts of the text, from begin to end, with the names of frames
     """
 
     source: str
-    tokens: Sequence[Token]
-    opened_by: Sequence[int]
-    closed_at: Mapping[int, int]
-    clauses: Sequence[FoundClause]
     replaced: list[tuple[int, int, str]]
 
     @classmethod
@@ -164,7 +158,7 @@ class _Statement:
             )
             raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
         found = StatementTokens.read(source)
-        return cls(source, found.tokens, found.opened_by, found.closed_at, found.clauses, [])
+        return cls(found.tokens, found.opened_by, found.closed_at, found.clauses, source, [])
 
     def check_kind(self) -> None:
         """Reject statements with a clause that Spark would keep as text: they refer to temporary views that are gone then."""
@@ -195,9 +189,8 @@ class _Statement:
             first = before[-1][0] if before and before[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
-            word = word_of(self.tokens[clause.keyword])
-            problem = f"{word} must follow a table, a view or a subquery in parentheses"
-            hint = f"SELECT * FROM trades {word} (...)"
+            problem = f"{clause.word} must follow a table, a view or a subquery in parentheses"
+            hint = f"SELECT * FROM trades {clause.word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
         return self.tokens[first].start, self.tokens[clause.keyword - 1].end + 1
 
