@@ -82,7 +82,8 @@ class Stages:
 
     @classmethod
     def of_clause(cls, workload: Workload, schema: pa.Schema) -> Stages:
-        return cls(RowPatternOperator(_checked(workload, schema), schema), None)
+        operator = RowPatternOperator(_checked(workload, schema), schema)
+        return cls(operator, workload.kinds if operator.current_row.has_neutral else None)
 
     @classmethod
     def of_rules(cls, only: OneSet, schema: pa.Schema) -> Stages:
@@ -141,6 +142,9 @@ class OneSet:
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         raise AssertionError("no rule is replaced")
 
+    def expired(self, time: int) -> None:
+        raise AssertionError("no rule expires")
+
 
 def schema_of(files: list[Path]) -> pa.Schema:
     schema = pq.read_schema(files[0])
@@ -190,7 +194,7 @@ def profile_rules(count: int, size: str, files: list[Path], batches: int, top: i
     read, begin = time.process_time() - begin, time.process_time()
     path = Stages.of_rules(only, schema)
     assert isinstance(path.operator, DynamicCepOperator)
-    bound = [path.operator.compiler.bind(one) for one in processors]
+    bound = path.operator.compiler.bind_all(processors)
     bind, begin = time.process_time() - begin, time.process_time()
     Shares.of([one for one in bound if isinstance(one, BoundPatternProcessor)]).matcher.linked  # noqa: B018 - makes the tables
     link = time.process_time() - begin

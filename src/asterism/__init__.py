@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RefusedProcessor,
     )
     from asterism.rules.processor import PatternProcessor
+    from asterism.spark.backtest import Backtest
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
     from asterism.spark.operators import OperatorStream, connect
@@ -83,6 +84,7 @@ __all__ = [
     "AfterMatchSkipStrategy",
     "All",
     "Any",
+    "Backtest",
     "BroadcastInput",
     "BroadcastListState",
     "BroadcastMapState",
@@ -171,6 +173,7 @@ _LATE = {
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
     "rules.processor": ["PatternProcessor"],
+    "spark.backtest": ["Backtest"],
     "spark.operators": ["OperatorStream", "connect"],
     "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],

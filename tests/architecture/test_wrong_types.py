@@ -229,6 +229,23 @@ CALLS: dict[str, Call] = {
         f"Pattern.{name}": of_pattern(name, stage="b")
         for name in ("next", "followed_by", "followed_by_any", "not_next")
     },
+    "Pattern.any_of": Call(
+        lambda one, other: Pattern.any_of(one, other).skip_strategy(AfterMatchSkipStrategy()),
+        {"one": "a", "other": Pattern.begin("b")},
+        use_pattern,
+    ),
+    "Pattern.in_any_order": Call(
+        lambda one, other, consecutive: Pattern.in_any_order(one, other, consecutive=consecutive),
+        {"one": "a", "other": Pattern.begin("b"), "consecutive": True},
+        use_pattern,
+    ),
+    "Pattern.begin_without": Call(
+        lambda stage: Pattern.begin_without(stage).followed_by("a"), {"stage": "x"}, use_pattern
+    ),
+    "Pattern.greedy": of_pattern("greedy", LOOP, give_back=True),
+    "Pattern.subset": Call(
+        lambda name, stage: Pattern.begin("a").subset(name, stage), {"name": "u", "stage": "a"}, use_pattern
+    ),
     "Pattern.not_followed_by": Call(
         lambda stage: Pattern.begin("a").not_followed_by(stage).within(SECOND), {"stage": "b"}, use_pattern
     ),
@@ -243,7 +260,9 @@ CALLS: dict[str, Call] = {
     "Pattern.times": of_pattern("times", at_least=2, at_most=3, within=SECOND),
     "Pattern.times_or_more": of_pattern("times_or_more", at_least=2, within=SECOND),
     "Pattern.one_or_more": of_pattern("one_or_more", within=SECOND),
-    "Pattern.within": of_pattern("within", duration=SECOND, within_type=asterism.WithinType.FIRST_AND_LAST),
+    "Pattern.within": of_pattern(
+        "within", duration=SECOND, within_type=asterism.WithinType.FIRST_AND_LAST, inclusive=True
+    ),
     "Pattern.skip_strategy": of_pattern("skip_strategy", skip=AfterMatchSkipStrategy()),
     "Pattern.from_json": Call(Pattern.from_json, {"source": Pattern.begin("a").to_json()}, use_pattern),
     "Pattern.explain": Call(Pattern.begin("a").explain, {"semantics": Semantics.DEFAULT}),
@@ -276,6 +295,9 @@ CALLS: dict[str, Call] = {
             "select": ("a.x AS x",),
             "function": None,
             "timed_out": False,
+            "labels": {"owner": "ann"},
+            "suppress": timedelta(hours=1),
+            "expires": None,
             "place": None,
         },
         lambda processor: (processor.to_dict(), hash(processor)),
@@ -493,7 +515,7 @@ ELSEWHERE = {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     },
-    "what comes out": {"Finding", "Snapshot"},
+    "what comes out": {"Backtest", "Finding", "Snapshot"},
 }  # fmt: skip
 """What is public and not called here."""
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.durable_files import LOCK
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from tests.discovery.kit import Rule, graph, rule, sql_rule, versions
 from tests.discovery.postgresql import Server
 from tests.rules.test_coordinator import coordinator
@@ -112,10 +114,12 @@ def test_clauses_are_listed_and_validated(source: str, new: Path) -> None:
     done("add", source, written(new, sql_rule("rise"), sql_rule("off", enabled=False)))
     (line,) = [line for line in done("list", source).splitlines() if "rise" in line]
     assert "user" in line
-    assert "MATCH_RECOGNIZE, PATTERN (A B+); LAST(B.price) AS price" in line
+    assert "MATCH_RECOGNIZE, PATTERN (A B+), ONE ROW PER MATCH, SKIP PAST LAST ROW; LAST(B.price) AS price" in line
     columns = [f"--column={column}" for column in ("user:string", "ts:timestamp", "price:double")]
     for given in ([], columns):
-        assert "rise version 1: ok, MATCH_RECOGNIZE, PATTERN (A B+)\n" in done("validate", source, *given)
+        assert "rise version 1: ok, MATCH_RECOGNIZE, PATTERN (A B+), ONE ROW PER MATCH, SKIP PAST LAST ROW\n" in done(
+            "validate", source, *given
+        )
     output = failed("validate", source, *columns[:2], status=1)
     assert "rise version 1: sql: unknown column 'price'\n  line 5, column 13\n" in output
 
@@ -143,6 +147,35 @@ def test_a_version_is_added_once(source: str, new: Path) -> None:
     output = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
     assert "a version 2 already exists with another definition" in output
     assert in_use(source) == {"a": 2}  # b was not added, either
+
+
+def test_a_version_gets_other_labels(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", 2, labels={"owner": "ann"})))
+    assert done("add", source, new) == "a version 2 already exists\n"
+    assert done("add", source, written(new, rule("a", 2, labels={"owner": "bob"}))).startswith("a version 2 added")
+    assert [one.item["labels"] for one in rules_at(source).all()] == [{"owner": "bob"}]
+    assert done("add", source, new) == "a version 2 already exists\n"
+
+
+def test_rules_that_expire_are_listed_and_validated_with_their_times(source: str, new: Path) -> None:
+    times = {"timestamp": "2026-01-31T12:00:00Z", "expires": "2026-02-01T12:00:00Z"}
+    done("add", source, written(new, rule("a", **times, suppress={"for": "1 hour"}), rule("b")))
+    assert [one.item.get("suppress") for one in rules_at(source).all()] == [{"for": "1 hour"}, None]
+    head, line = (line for line in done("list", source).splitlines() if "id" in line or "2026-02-01" in line)
+    assert "until" in head
+    assert "2026-01-31" in line
+    assert "expires 2026-02-01T12:00:00+00:00" in done("validate", source)
+    assert done("add", source, new) == "a version 1 already exists\nb version 1 already exists\n"
+    changed = rule("a", **times | {"expires": "2026-03-01T12:00:00Z"}, suppress={"for": "60 minutes"})
+    assert done("add", source, written(new, changed)).startswith("a version 1 added")
+    assert "expires 2026-03-01T12:00:00+00:00" in done("validate", source)
+
+
+def test_a_rule_that_would_never_be_in_force_is_told_with_its_place(tmp_path: Path, new: Path) -> None:
+    both = {"timestamp": "2026-01-31T12:00:00Z", "expires": "2026-01-31T12:00:00Z"}
+    output = failed("validate", written(new, rule("a", **both), rule("b")), status=1)
+    assert "a version 1: expires must be after timestamp" in output
+    assert "b version 1: ok" in output
 
 
 def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path) -> None:
@@ -505,11 +538,44 @@ def test_the_command_says_what_it_can_do() -> None:
 # ---------------------------------------------------------------------- a query's own folder
 
 
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+
+
+def test_the_status_tells_what_is_in_force(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1), ab(2, "[red]cd[/]", timestamp=datetime(2026, 1, 31, 12, tzinfo=UTC))])
+    manager.planned(1, 0)
+    manager.store.write_counts(
+        RuleCounts({("ab", 1): VersionCounts(1, 12, 3, 1, 4, 2, 1_000_000, "division by zero")}, missed=5)
+    )
+    shown = done("status", tmp_path)
+    [first, second] = cells(shown)
+    since = manager.current_status().rules[0].since[:19]
+    last = "1970-01-01T00:00:01"
+    assert first == ["ab", "1", "disabled in 2 key groups", since, "12", "3", "1", "4", last]
+    assert second == ["[red]cd[/]", "2", "waiting", "2026-01-31T12:00:00", "", "", "", "", ""]
+    assert "the counts do not include 5 micro-batches\n" in shown
+    assert "disabled: ab@1: division by zero\n" in shown
+    found = json.loads(done("status", tmp_path, "--json"))
+    assert [(rule["id"], rule["state"]) for rule in found["rules"]] == [("ab", "disabled"), ("[red]cd[/]", "waiting")]
+    manager.close()
+
+
+def test_the_status_of_an_endpoint_needs_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASTERISM_TOKEN", raising=False)
+    assert "the token of the endpoint is required" in failed("status", "http://127.0.0.1:9")
+    monkeypatch.setenv("ASTERISM_TOKEN", "a-long-random-secret")
+    assert "http://127.0.0.1:9/status cannot be read" in failed("status", "http://127.0.0.1:9")
+
+
 def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     manager = coordinator(tmp_path / "checkpoint" / "pattern_processors")
     manager.on_pattern_processors_updated([ab(3)])
     checkpoint = tmp_path / "checkpoint"
-    assert "set 1: 1 rules\n  ab version 3\n" in done("status", checkpoint)
+    shown = done("status", checkpoint)
+    assert "set 1: 1 rules\n" in shown
+    assert cells(shown) == [["ab", "3", "pending", "", "", "", "", "", ""]]
     assert done("killed", checkpoint) == "no rules\n"
     output = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
     assert output == "ab@3 killed\ncd killed; no rule in force has this name, so it has no effect yet\n"

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -27,11 +28,14 @@ from asterism.discovery import http_application as application
 from asterism.discovery import http_endpoint as module
 from asterism.discovery import http_server as server
 from asterism.discovery import rule_file as rule_set
+from asterism.discovery.prometheus import CONTENT_TYPE
 from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.url import status_at
 from asterism.errors import PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
+from asterism.rules.rule_counts import RuleCounts, error_metric, metric
 from asterism.rules.set_store import FolderStore
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, sql_rule, travelled, versions, watching
 from tests.kit import until
@@ -182,6 +186,18 @@ def test_a_version_stays_what_it_is(tmp_path: Path) -> None:
         assert client.ask("GET", "/processors/a")[1] == rule("a")
 
 
+def test_labels_and_expires_change_without_a_new_version(tmp_path: Path) -> None:
+    first = rule("a", labels={"owner": "ann"}, suppress={"for": "1 hour"})
+    changed = first | {"labels": {"owner": "bob"}, "expires": "2030-01-31T12:00:00Z"}
+    with endpoint(tmp_path) as (client, _):
+        assert client.status("PUT", "/processors/a", first) == 201
+        assert client.status("PUT", "/processors/a", changed) == 200
+        assert client.ask("GET", "/processors/a")[1] == changed
+        assert client.status("PUT", "/processors/a", first | {"suppress": {"for": "2 hours"}}) == 409
+        body = client.ask("PUT", "/processors/a", rule("a", 2, suppress={"for": "1 hour", "by": ["user"]}))[1]
+        assert body["error"]["message"] == "suppress: by must be 'key'"
+
+
 def test_a_restart_keeps_the_set(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, manager):
         client.ask("PUT", "/processors", [rule("a"), rule("b", 2), rule("c", enabled=False)])
@@ -274,6 +290,11 @@ def test_many_that_are_refused_are_few_lines_of_the_log(
     assert (len(logged), logged[-1]) == (4, "refused: 97 more, listed in the response")
 
 
+def test_an_endpoint_without_a_query_has_no_status(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+        assert [client.status("GET", path) for path in ("/status", "/metrics")] == [404, 404]
+
+
 def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     made = factory(tmp_path)
     discoverer = made.create_pattern_processor_discoverer()
@@ -288,8 +309,27 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
         client.ask("PUT", "/processors", [rule("a"), rule("b", key=["client"])])
         until(lambda: coordinator.status.refused)
         body = client.ask("GET", "/health")[1]
-        assert (body["status"], body["in_force"], list(body["refused"])) == ("ok", {"a": 1}, ["b"])
+        assert (body["status"], body["in_force"], body["pending"]) == ("ok", {}, {"a": 1})
+        assert list(body["refused"]) == ["b"]
         assert body["refused"]["b"].startswith("unknown column 'client'")
+        coordinator.planned(coordinator.version, 0)
+        name = ("a", 1, coordinator.version)
+        counts = RuleCounts()
+        counts.add("q", 0, [{metric("matches", name): 3, error_metric(name, "no"): 1}])
+        coordinator.store.write_counts(counts)
+        body = client.ask("GET", "/health")[1]
+        assert (body["in_force"], body["disabled"], body["pending"]) == ({"a": 1}, {"a": "no"}, {})
+        status = status_at(str(discoverer.address), TOKEN)
+        assert [(rule.id, rule.state, rule.matches) for rule in status.rules] == [
+            ("a", "disabled", 3),
+            ("b", "refused", 0),
+        ]
+        with pytest.raises(PatternProcessorError, match="401"):
+            status_at(str(discoverer.address), "not the token")
+        request = urllib.request.Request(f"{discoverer.address}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request) as response:
+            assert response.headers.get_all("Content-Type") == [CONTENT_TYPE]
+            assert b'asterism_rule_matches_total{rule="a",version="1"} 3.0\n' in response.read()
     finally:
         coordinator.close()
         until(lambda: discoverer.address is None)

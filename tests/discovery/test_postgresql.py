@@ -176,7 +176,8 @@ def test_a_change_of_any_column_is_seen_and_only_its_rows_are_sent(place: Postgr
     before = {one.id: one for one in discoverer.initial_pattern_processors()}
     for column, value in (
         ("version", 2), ("timestamp", "2026-01-31"), ("key", "user"), ("pattern", json.dumps(graph("x = 1"))),
-        ("select", "LAST(a.x)"), ("timed_out", True), ("max_partial_matches", 7), ("enabled", False),
+        ("select", "LAST(a.x)"), ("timed_out", True), ("max_partial_matches", 7),
+        ("labels", '{"owner": "ann"}'), ("suppress", "1 hour"), ("expires", "2030-01-31"), ("enabled", False),
     ):  # fmt: skip
         execute(place, f"""UPDATE pattern_processors SET "{column}" = %s WHERE id = 'r7'""", value)
         with discoverer.database.read() as connection:

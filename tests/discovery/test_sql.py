@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,17 @@ def test_a_wrong_highest_version_does_not_bring_back_a_lower_one(place: SqlitePl
         ("max_partial_matches", 7, 7),
         ("max_partial_matches", "7", 7),
         ("max_partial_matches", None, None),
+        ("labels", '{"owner": "ann"}', {"owner": "ann"}),
+        ("labels", "{}", {}),
+        ("expires", "2026-01-31 13:30:00+01:30", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("expires", 1769860800000, datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("expires", None, None),
+        ("suppress", "1 hour", timedelta(hours=1)),
+        ("suppress", '{"for": "90 seconds"}', timedelta(seconds=90)),
+        ("suppress", "", None),
+        ("suppress", None, None),
+        ("labels", " ", {}),
+        ("labels", None, {}),
     ],
 )
 def test_values_in_columns(place: SqlitePlace, column: str, value: object, expected: object) -> None:
@@ -109,6 +120,13 @@ def test_values_in_columns(place: SqlitePlace, column: str, value: object, expec
         ("timed_out", 7, "timed_out must be true or false"),
         ("max_partial_matches", "many", "max_partial_matches must be an integer, not 'many'"),
         ("max_partial_matches", 0, "maxPartialMatches must be an integer from 1 to"),
+        ("suppress", "1 fortnight", "suppress: for is not a duration: '1 fortnight'"),
+        ("suppress", "{1 hour}", "suppress: invalid JSON"),
+        ("expires", "soon", "expires is not a point in time"),
+        ("labels", "ann", "labels: invalid JSON"),
+        ("labels", '["ann"]', "labels must be an object of strings"),
+        ("labels", '{"n": 1}', "the label 'n' must be a string of up to 1,000 characters"),
+        ("labels", "[" * 100_000, "labels: "),
         ("id", "x" * 300, "an id must be a string of 1 to 200"),
         ("id", "", "an id must be a string of 1 to 200"),
         ("id", "a\x1b[2J", "an id must be a string of 1 to 200"),

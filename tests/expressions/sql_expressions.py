@@ -383,7 +383,7 @@ class Expressions:
         )
 
     def interval(self, depth: int) -> str:
-        literal = self.rng.choice(["1 DAY", "0 DAY", "-1 DAY", "90 MINUTES", "36 HOURS", "1 SECOND", "'1.5' SECOND", "25 HOUR", "5 MILLISECONDS", "1 WEEK", "'-3' DAYS", "100 DAYS"])  # fmt: skip
+        literal = self.rng.choice(["1 DAY", "0 DAY", "-1 DAY", "90 MINUTES", "36 HOURS", "1 SECOND", "'1.5' SECOND", "25 HOUR", "5 MILLISECONDS", "1 WEEK", "'-3' DAYS", "100 DAYS", "'1:30' HOUR TO MINUTE", "'-1 02:03:04.5' DAY TO SECOND", "'2 03' DAY TO HOUR"])  # fmt: skip
         if self._leaf(depth):
             return f"INTERVAL {literal}"
         n = depth - 1

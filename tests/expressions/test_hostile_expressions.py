@@ -230,7 +230,8 @@ def test_a_statement_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written == [50]
 
 
-def test_statements_that_are_kept_are_bounded() -> None:
+def test_statements_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_PREPARED", 16)
     for number in range(3 * evaluation._PREPARED):
         assert bound(f"n + {number}").evaluate(rows("a"))[0].to_pylist() == [1 + number]
     assert len(evaluation._database().prepared) <= evaluation._PREPARED

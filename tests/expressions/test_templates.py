@@ -42,7 +42,11 @@ NUMBERS = [
 def meaning(found: Resolved, text: str) -> tuple[list[Sql], list[object]]:
     vectorized = Vectorized(SCHEMA)
     programs = Programs(SCOPE, vectorized)
-    pure = [vectorized.translate(part, text) for part in found.pure]
+    pure = []
+    for place, part in enumerate(found.pure):
+        known = found.value(place)
+        pure.append(vectorized.translate(part, text) if known is None else known)
+        found.keep(place, pure[-1])
     code = [(compile_condition(programs, part, text), tuple(programs.strings)) for part in found.iterative]
     return pure, [*code, vectorized.texts]
 

@@ -15,13 +15,14 @@ NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
         "CONST": 0, "NULL": 1, "STRING": 2, "SLOT": 3, "AGG": 4, "TO_FLOAT": 5, "TO_FLOAT_BELOW": 6, "ADD": 7, "SUB": 8, "MUL": 9,
         "NEG": 10, "ABS": 11, "ADD_F": 12, "SUB_F": 13, "MUL_F": 14, "DIV_F": 15, "NEG_F": 16, "ABS_F": 17, "EQ": 18, "LT": 19,
         "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "SWAP": 24, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
-        "SELECT": 30, "PYTHON": 31, "IN": 32,
+        "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34,
     },
     Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
     Action: {"TAKE": 0, "IGNORE": 1, "PROCEED": 2},
-    NfaStateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4},
+    NfaStateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4, "LAST": 5},
     SkipKind: {
         "NO_SKIP": 0, "SKIP_TO_NEXT": 1, "SKIP_PAST_LAST_EVENT": 2, "SKIP_TO_FIRST": 3, "SKIP_TO_LAST": 4,
+        "FIRST_MATCH_ONLY": 5,
     },
 }  # fmt: skip
 """Of SkipKind, whose values are no numbers, the place in their order."""

@@ -24,6 +24,7 @@ from asterism.rules.processor import PatternProcessor
 from asterism.spark.execution import Sink
 from asterism.spark.keyed_stream import BroadcastStream
 from asterism.spark.operators import connect
+from asterism.spark.row_patterns import match_recognize
 from asterism.spark.windows import window
 from asterism.windows.assigners import TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS
@@ -249,7 +250,32 @@ class OperatorQuery(Query):
         return str(row["id"])
 
 
-QUERIES: dict[str, type[Query]] = {one.kind: one for one in (PatternQuery, RulesQuery, WindowQuery, OperatorQuery)}
+class RowPatternQuery(Query):
+    """MATCH_RECOGNIZE with numbers of matches, rows before a match, and conditions on the match so far."""
+
+    kind = "row_pattern"
+    outputs = ("matches", "late")
+    ids = ("matches",)
+    clause = """
+        PARTITION BY user ORDER BY ts, item, x, kind
+        MEASURES MATCH_NUMBER() AS number, FIRST(ts) AS began, LAST(ts) AS ended, COUNT(B.*) AS bs, SUM(x) AS total,
+            PREV(FIRST(kind)) AS before
+        PATTERN (A B* C) WITHIN INTERVAL '60' SECOND
+        DEFINE A AS kind = 'a', B AS kind <> 'c', C AS kind = 'c' OR (kind = 'b' AND x > A.x AND x > PREV(x))
+    """
+
+    def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
+        events = self.read(spark, "events", EVENTS)
+        stream = match_recognize(events, self.clause, max_out_of_orderness=DELAY, key_groups=self.key_groups)
+        return stream.run(sinks, checkpoint=str(self.checkpoint), **how)
+
+    def row_id(self, output: str, row: Mapping[str, Any]) -> str:
+        return f"{row['user']} {row['number']}"
+
+
+QUERIES: dict[str, type[Query]] = {
+    one.kind: one for one in (PatternQuery, RulesQuery, WindowQuery, OperatorQuery, RowPatternQuery)
+}
 
 
 def utc(value: Any) -> Any:

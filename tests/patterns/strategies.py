@@ -1,4 +1,7 @@
-"""Random patterns in JSON graph form, and random streams, as cases of the conformance corpus."""
+"""Random patterns in JSON graph form, and random streams, as cases of the conformance corpus.
+
+With *beyond_flink*, the patterns also have parts that Flink lacks: for tests with the default semantics only.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ LETTERS = "abbaacx"
 EDGES = ("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY")
 NOT_EDGES = ("NOT_NEXT", "NOT_FOLLOW")
 SKIPS = ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT", "SKIP_TO_FIRST", "SKIP_TO_LAST")
+TAKING = ("GREEDY", "GIVE_BACK", "LONGEST", "RELUCTANT")
+GREEDY = {"GREEDY", "LONGEST"}
+"""An optional stage cannot follow these."""
 
 
 def weighted(**weights: int) -> st.SearchStrategy[str]:
@@ -86,17 +92,25 @@ def milliseconds(low: int = 2, high: int = 30) -> st.SearchStrategy[Json]:
     return st.integers(low, high).map(lambda size: {"unit": "MILLISECONDS", "size": size})
 
 
-def windows() -> st.SearchStrategy[Json]:
+def windows(beyond_flink: bool = False) -> st.SearchStrategy[Json]:
     return st.builds(
-        lambda kind, time: {"type": kind, "time": time},
+        lambda kind, time, inclusive: {"type": kind, "time": time} | ({"inclusive": True} if inclusive else {}),
         st.sampled_from(["FIRST_AND_LAST", "PREVIOUS_AND_CURRENT"]),
         milliseconds(),
+        chance(30) if beyond_flink else st.just(False),
     )
 
 
 @st.composite
 def quantifiers(
-    draw: st.DrawFn, letter: str, names: Sequence[str], *, group: bool, may_be_optional: bool, may_loop: bool
+    draw: st.DrawFn,
+    letter: str,
+    names: Sequence[str],
+    *,
+    group: bool,
+    may_be_optional: bool,
+    may_loop: bool,
+    beyond_flink: bool = False,
 ) -> Json:
     kinds = weighted(SINGLE=4, TIMES=2, LOOPING=3) if may_loop else weighted(SINGLE=3, TIMES=1)
     kind = draw(kinds)
@@ -109,13 +123,15 @@ def quantifiers(
             quantifier["times"]["windowTime"] = draw(milliseconds(2, 12))
         quantifier["consumingStrategy"] = draw(st.sampled_from(["SKIP_TILL_NEXT", "STRICT", "SKIP_TILL_ANY"]))
         if draw(chance(25)) and not group:
-            properties.append("GREEDY")
+            properties.append(draw(st.sampled_from(TAKING)) if beyond_flink else "GREEDY")
         if kind == "LOOPING" and draw(chance(25)):
             until = draw(conditions(draw(st.sampled_from(LETTERS)), names))
             if until is not None:
                 quantifier["untilCondition"] = until
     if may_be_optional and draw(chance(25)):
         properties.append("OPTIONAL")
+        if kind == "SINGLE" and beyond_flink and not group and draw(chance(30)):
+            properties.append("RELUCTANT")
     return quantifier
 
 
@@ -129,14 +145,14 @@ def may_be_empty(nodes: Sequence[Json], edges: Sequence[Json]) -> bool:
     return all(
         node["name"] in negated
         or is_optional(node)
-        or (node["type"] == "COMPOSITE" and may_be_empty(node["nodes"], node["edges"]))
+        or (node["type"] == "COMPOSITE" and "edges" in node and may_be_empty(node["nodes"], node["edges"]))
         for node in nodes
     )
 
 
 @st.composite
 def chains(
-    draw: st.DrawFn, names: list[str], used: Sequence[str], *, longest: int, depth: int
+    draw: st.DrawFn, names: list[str], used: Sequence[str], *, longest: int, depth: int, beyond_flink: bool = False
 ) -> tuple[list[Json], list[Json]]:
     """Nodes and edges; takes names for its stages away from *names*. *used* are names that conditions may speak of."""
     nodes: list[Json] = []
@@ -148,27 +164,26 @@ def chains(
         edge = draw(st.sampled_from(EDGES))
         if previous is not None and not is_optional(previous) and not is_group and draw(chance(20)):
             edge = draw(st.sampled_from(NOT_EDGES))
-        after_greedy = previous is not None and "GREEDY" in previous["quantifier"]["properties"]
+        after_greedy = previous is not None and not GREEDY.isdisjoint(previous["quantifier"]["properties"])
         node: Json
         if is_group:
             name = "g" + str(len(names)) + str(depth)
-            inner_nodes, inner_edges = draw(chains(names, used, longest=2, depth=depth - 1))
+            if beyond_flink and draw(chance(50)):
+                content = draw(combinations(names, used, depth=depth - 1))
+            else:
+                inner = draw(chains(names, used, longest=2, depth=depth - 1, beyond_flink=beyond_flink))
+                content = dict(zip(("nodes", "edges"), inner, strict=True))
             quantifier = draw(
                 quantifiers(
                     "b",
                     used,
                     group=True,
                     may_be_optional=not after_greedy,
-                    may_loop=not may_be_empty(inner_nodes, inner_edges),
+                    may_loop="edges" not in content or not may_be_empty(content["nodes"], content["edges"]),
+                    beyond_flink=beyond_flink,
                 )
             )
-            node = {
-                "name": name,
-                "type": "COMPOSITE",
-                "nodes": inner_nodes,
-                "edges": inner_edges,
-                "quantifier": quantifier,
-            }
+            node = {"name": name, "type": "COMPOSITE", **content, "quantifier": quantifier}
         else:
             name = names.pop(0)
             letter = draw(st.sampled_from("abbac"))
@@ -177,10 +192,19 @@ def chains(
             node["quantifier"] = (
                 {"properties": ["SINGLE"]}
                 if negated
-                else draw(quantifiers(letter, used, group=False, may_be_optional=not after_greedy, may_loop=True))
+                else draw(
+                    quantifiers(
+                        letter,
+                        used,
+                        group=False,
+                        may_be_optional=not after_greedy,
+                        may_loop=True,
+                        beyond_flink=beyond_flink,
+                    )
+                )
             )
             if draw(chance(10)):
-                node["window"] = draw(windows())
+                node["window"] = draw(windows(beyond_flink))
         if previous is not None:
             edges.append({"source": previous["name"], "target": name, "type": edge})
         nodes.append(node)
@@ -190,10 +214,34 @@ def chains(
 
 
 @st.composite
-def skip_strategies(draw: st.DrawFn, nodes: Sequence[Json]) -> Json | None:
+def combinations(draw: st.DrawFn, names: list[str], used: Sequence[str], *, depth: int) -> Json:
+    """Two or three alternatives, or elements in any order: the fields of a group."""
+    kind = draw(st.sampled_from(["ANY_OF", "IN_ANY_ORDER"]))
+    nodes: list[Json] = []
+    for _ in range(min(len(names), draw(st.integers(2, 3)))):
+        node: Json
+        if depth > 0 and len(names) > 3 and draw(chance(25)):
+            inner, edges = draw(chains(names, used, longest=2, depth=0, beyond_flink=True))
+            node = {"name": "e" + str(len(names)), "type": "COMPOSITE", "nodes": inner, "edges": edges}
+            node["quantifier"] = {"properties": ["SINGLE"]}
+        else:
+            letter = draw(st.sampled_from("abbac"))
+            node = {"name": names.pop(0), "type": "ATOMIC", "condition": draw(conditions(letter, used))}
+            node["quantifier"] = draw(
+                quantifiers(letter, used, group=False, may_be_optional=False, may_loop=True, beyond_flink=True)
+            )
+        nodes.append(node)
+    combination = {"type": kind}
+    if kind == "IN_ANY_ORDER" and draw(chance(50)):
+        combination["consumingStrategy"] = draw(st.sampled_from(["SKIP_TILL_NEXT", "STRICT"]))
+    return {"combination": combination, "nodes": nodes}
+
+
+@st.composite
+def skip_strategies(draw: st.DrawFn, nodes: Sequence[Json], beyond_flink: bool = False) -> Json | None:
     if draw(chance(50)):
         return None
-    kind = draw(st.sampled_from(SKIPS))
+    kind = draw(st.sampled_from((*SKIPS, "FIRST_MATCH_ONLY") if beyond_flink else SKIPS))
     if not kind.startswith(("SKIP_TO_FIRST", "SKIP_TO_LAST")):
         return {"type": kind}
     stages = [node["name"] for node in nodes if node["type"] == "ATOMIC"]
@@ -201,9 +249,9 @@ def skip_strategies(draw: st.DrawFn, nodes: Sequence[Json]) -> Json | None:
 
 
 @st.composite
-def patterns(draw: st.DrawFn) -> Json:
+def patterns(draw: st.DrawFn, beyond_flink: bool = False) -> Json:
     """A graph of one to four stages or groups."""
-    nodes, edges = draw(chains(list(STAGES), STAGES[:3], longest=4, depth=2))
+    nodes, edges = draw(chains(list(STAGES), STAGES[:3], longest=4, depth=2, beyond_flink=beyond_flink))
     stages = list(_stages(nodes))
     for condition in _conditions(nodes):
         if not any(f"({stage}." in condition["expression"] for stage in stages):
@@ -211,11 +259,32 @@ def patterns(draw: st.DrawFn) -> Json:
             condition["expression"] = _about(condition["expression"], stages[0])
     pattern: Json = {"name": "root", "type": "COMPOSITE", "version": 1, "nodes": nodes, "edges": edges}
     if draw(chance(40)):
-        pattern["window"] = draw(windows())
-    strategy = draw(skip_strategies(nodes))
+        pattern["window"] = draw(windows(beyond_flink))
+    strategy = draw(skip_strategies(nodes, beyond_flink))
     if strategy is not None:
         pattern["afterMatchStrategy"] = strategy
+    if beyond_flink:
+        draw(_beyond_flink(pattern, stages))
     return pattern
+
+
+@st.composite
+def _beyond_flink(draw: st.DrawFn, pattern: Json, stages: Sequence[str]) -> None:
+    """Add what applies to a whole pattern."""
+    if draw(chance(20)):
+        text = draw(pure_conditions(draw(st.sampled_from(LETTERS))))
+        absent: Json = {"name": "n", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}
+        absent |= {} if text is None else {"condition": {"type": "SQL", "expression": text}}
+        if draw(chance(70)):
+            absent["window"] = draw(windows(beyond_flink=True)) | {"type": "FIRST_AND_LAST"}
+        pattern["edges"].append({"source": "n", "target": pattern["nodes"][0]["name"], "type": "NOT_BEFORE"})
+        pattern["nodes"].insert(0, absent)
+    for anchor in ("startsWithFirstEvent", "endsWithLastEvent"):
+        if draw(chance(15)):
+            pattern[anchor] = True
+    if draw(chance(25)):
+        members = draw(st.lists(st.sampled_from(stages), min_size=1, max_size=3, unique=True))
+        pattern["subsets"] = [{"name": "u", "stages": members}]
 
 
 def _stages(nodes: Sequence[Json]) -> list[str]:

@@ -68,6 +68,81 @@ def test_everything_that_was_said_is_drawn() -> None:
         assert text in written
 
 
+BRANCHES = (
+    Pattern.begin_without("refund")
+    .where("event = 'refund'")
+    .within(timedelta(hours=1), inclusive=True)
+    .followed_by("order")
+    .followed_by(Pattern.any_of("card", Pattern.begin("invoice").next("paid"), "voucher"))
+    .next(Pattern.in_any_order("sent", "noted", consecutive=True))
+    .times(2)
+    .next("end")
+    .times(2, 3)
+    .longest()
+    .within(timedelta(days=3), inclusive=True)
+    .starts_with_first_event()
+    .subset("payment", "card", "voucher")
+)
+
+
+def boxes_of(root: ET.Element) -> dict[str, tuple[float, float, float, float]]:
+    """The frames of stages, by name: left, top, right, bottom."""
+    found: dict[str, tuple[float, float, float, float]] = {}
+    frame = (0.0, 0.0, 0.0, 0.0)
+    for shape in root:
+        if shape.tag == f"{SVG}rect" and shape.get("stroke-width") == "1.4":
+            x, y, width, height = (float(shape.get(name, "0")) for name in ("x", "y", "width", "height"))
+            frame = x, y, x + width, y + height
+        elif shape.get("font-weight") == "bold" and shape.get("font-size") == "14":
+            [title] = shape.iter(f"{SVG}title")
+            found[title.text or ""] = frame
+    return found
+
+
+def test_branches_are_below_each_other() -> None:
+    """And all of them are on the paper."""
+    root = drawn(BRANCHES)
+    boxes = boxes_of(root)
+    assert [*boxes] == ["refund", "order", "card", "invoice", "paid", "voucher", "sent", "noted", "end"]
+    for above, below in (("card", "invoice"), ("invoice", "voucher"), ("sent", "noted")):
+        assert boxes[above][3] < boxes[below][1]
+    for before, after in (("order", "card"), ("card", "sent"), ("paid", "sent"), ("noted", "end")):
+        assert boxes[before][2] < boxes[after][0] or boxes[before][3] < boxes[after][1]
+    width, height = float(root.get("width", "0")), float(root.get("height", "0"))
+    assert all(x >= 0 and y >= 0 and right <= width and bottom <= height for x, y, right, bottom in boxes.values())
+
+
+def test_what_flink_lacks_is_written() -> None:
+    written = texts(drawn(BRANCHES))
+    for text in (
+        "≤ 1 h before the match", "one of", "all of in any order, consecutive", "longest", "at most 3 d",
+        "begins with the first event of the key", 'subset "payment": card, voucher',
+    ):  # fmt: skip
+        assert any(text in line for line in written), text
+    page = BRANCHES._repr_html_()
+    for text in ("alternative &quot;card&quot;", "element &quot;sent&quot;", "begins with the first event of the key"):
+        assert text in page
+
+
+def test_alternatives_are_bounded() -> None:
+    root = drawn(Pattern.any_of(*[f"s{number}" for number in range(100)]).next("end"))
+    assert f"… and {101 - MAX_STAGES} more stages" in texts(root)
+    pattern = Pattern.any_of("a", "b")
+    for number in range(20):
+        pattern = Pattern.any_of(pattern.next(f"c{number}"), f"d{number}")
+    assert any(text.startswith("group of ") for text in texts(drawn(pattern)))
+
+
+def test_automaton_beyond_flink_is_drawn() -> None:
+    written = texts(drawn(BRANCHES, "automaton"))
+    assert any(line.endswith(": first event of the key") for line in written)
+    assert any(line.startswith("refund before a match: not c") for line in written)
+    preferred = Pattern.begin("a").one_or_more().greedy(give_back=True).next("b").ends_with_last_event()
+    written = texts(drawn(preferred, "automaton"))
+    assert "$end LAST" in written
+    assert "of the matches with the same first event: most events of a" in written
+
+
 def test_long_conditions_are_shortened_and_in_full_in_the_title() -> None:
     root = drawn(EVERYTHING)
     condition = "price > LAST(b.price) AND volume > 1000 AND status IN ('open', 'closed', 'unknown') AND x"
@@ -119,6 +194,7 @@ def test_text_from_outside_is_only_text(text: str) -> None:
         Pattern.begin(name).where(text).one_or_more().until(text).not_next(name + "2").where(lambda events: events)
     )
     pattern = pattern.followed_by(Pattern.begin(name + "3").where(text).next("z"))
+    pattern = pattern.next(Pattern.any_of(name + "4", name + "5")).subset(name + "6", name)
     for svg in (pattern.to_svg(), pattern.to_svg("automaton")):
         root = ET.fromstring(svg)
         assert {element.tag for element in root.iter()} <= {

@@ -78,6 +78,55 @@ def test_groups_are_indented() -> None:
     ]
 
 
+def test_what_flink_lacks_is_told_as_one_would_say_it() -> None:
+    pattern = (
+        Pattern.begin_without("x")
+        .where("kind = 'x'")
+        .within(timedelta(hours=1), inclusive=True)
+        .followed_by("a")
+        .one_or_more()
+        .greedy(give_back=True)
+        .next(Pattern.any_of("b", Pattern.in_any_order("c", Pattern.begin("d").next("e"), consecutive=True)))
+        .followed_by("f")
+        .optional()
+        .reluctant()
+        .followed_by("g")
+        .times(2, 3)
+        .longest()
+        .within(timedelta(hours=2), inclusive=True)
+        .starts_with_first_event()
+        .subset("u", "a", "b")
+        .skip_strategy(AfterMatchSkipStrategy.first_match_only())
+    )
+    assert lines(pattern) == [
+        '1. begin without "x"',
+        "     where kind = 'x'",
+        "     within 1 h before the match, inclusive",
+        '2. followed by "a": 1 or more times, relaxed, greedy, gives back',
+        "     any event",
+        "3. next one of (b | (c & (d e))): once",
+        '   3.1. alternative "b": once',
+        "          any event",
+        "   3.2. alternative all of (c & (d e)) in any order, consecutive: once",
+        '      3.2.1. element "c": once',
+        "               any event",
+        "      3.2.2. element group (d e): once",
+        '         3.2.2.1. begin "d": once',
+        "                    any event",
+        '         3.2.2.2. next "e": once',
+        "                    any event",
+        '4. followed by "f": once or not at all, reluctant',
+        "     any event",
+        '5. followed by "g": 2 to 3 times, relaxed, longest',
+        "     any event",
+        "     within 2 h of the first event of the match, inclusive",
+        "window: at most 2 h from first to last event",
+        "begins with the first event of the key",
+        'subset "u": a, b',
+        "after a match: FIRST_MATCH_ONLY: all further matches of the key are discarded",
+    ]
+
+
 def test_incomplete_pattern_can_be_described_but_has_no_automaton() -> None:
     pattern = Pattern.begin("a").not_followed_by("b")
     assert lines(pattern)[2] == '2. not followed by "b"'

@@ -115,7 +115,58 @@ CASES: dict[str, tuple[Json, Pattern]] = {
         ),
         Pattern.begin(Pattern.begin(begin()).optional().followed_by("b")).times(2, 3),
     ),
-}
+    "loops that take in other ways": (
+        graph(
+            node("a", "LOOPING", "GIVE_BACK"),
+            node("b", "SINGLE", "OPTIONAL", "RELUCTANT"),
+            node("c", "LOOPING", "LONGEST", consumingStrategy="STRICT"),
+            links="STRICT STRICT",
+        ),
+        begin().one_or_more().greedy(give_back=True).next("b").optional().reluctant().next("c").one_or_more().longest()
+        .consecutive(),
+    ),
+    "alternatives": (
+        graph(
+            node("a"),
+            {"name": "(b | c)", "type": "COMPOSITE", "combination": {"type": "ANY_OF"}, "nodes": [node("b"), node("c")]}
+            | {"quantifier": {"properties": ["LOOPING", "OPTIONAL"]}},
+            links="SKIP_TILL_NEXT",
+        ),
+        begin().followed_by(Pattern.any_of("b", "c")).one_or_more().optional(),
+    ),
+    "any order": (
+        graph(
+            {
+                "name": "(a & (b c))",
+                "type": "COMPOSITE",
+                "combination": {"type": "IN_ANY_ORDER", "consumingStrategy": "STRICT"},
+                "nodes": [
+                    node("a"),
+                    graph(node("b"), node("c"), links="STRICT", quantifier={"properties": ["SINGLE"]}) | {"name": "(b c)"},
+                ],
+                "quantifier": {"properties": ["SINGLE"]},
+            }
+        ),
+        Pattern.in_any_order("a", Pattern.begin("b").next("c"), consecutive=True),
+    ),
+    "absence before": (
+        graph(node("x") | {"window": seconds(5)}, node("a"), links="NOT_BEFORE"),
+        Pattern.begin_without("x").within(5 * SECOND).followed_by("a"),
+    ),
+    "inclusive window": (
+        graph(node("a"), window=seconds(1) | {"inclusive": True}),
+        begin().within(SECOND, inclusive=True),
+    ),
+    "only the first match": (
+        graph(node("a"), afterMatchStrategy={"type": "FIRST_MATCH_ONLY"}),
+        begin().skip_strategy(AfterMatchSkipStrategy.first_match_only()),
+    ),
+    "anchors and subsets": (
+        graph(node("a"), node("b"), links="STRICT", startsWithFirstEvent=True, endsWithLastEvent=True)
+        | {"subsets": [{"name": "u", "stages": ["a", "b"]}, {"name": "v", "stages": ["b"]}]},
+        begin().next("b").starts_with_first_event().ends_with_last_event().subset("u", "a", "b").subset("v", "b"),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -154,6 +205,7 @@ def test_absent_and_null_are_the_same() -> None:
     quantifier = {"properties": ["SINGLE"], "times": None, "untilCondition": None, "consumingStrategy": None}
     a = node("a") | {"quantifier": quantifier, "condition": None, "window": None}
     nothing = {"window": None, "afterMatchStrategy": None, "version": None, "quantifier": None, "condition": None}
+    nothing |= dict.fromkeys(("combination", "startsWithFirstEvent", "endsWithLastEvent", "subsets"))
     assert Pattern.from_json(graph(a) | nothing | {"edges": None, "name": None}) == begin()
     skip = {"type": "NO_SKIP", "patternName": None, "throwOnMiss": None}
     assert Pattern.from_json(graph(a, afterMatchStrategy=skip)) == begin()
@@ -195,6 +247,24 @@ WRITTEN: dict[str, Pattern] = {
     "until on a group": begin().next(inner()).one_or_more().consecutive().until("x = 'u'"),
     "names and texts in other languages": Pattern.begin('начало "1"\n/~').where("x = 'Ünï' -- 😀\n"),
     "blank name": Pattern.begin(" "),
+    "both windows of the last stage, inclusive": (
+        begin()
+        .next("b")
+        .within(2 * SECOND, inclusive=True)
+        .within(SECOND, WithinType.PREVIOUS_AND_CURRENT, inclusive=True)
+    ),
+    "inclusive window of no time": begin().next("b").within(timedelta(0), inclusive=True),
+    "inclusive windows of no time": (
+        begin()
+        .within(timedelta(0), inclusive=True)
+        .within(timedelta(0), WithinType.PREVIOUS_AND_CURRENT, inclusive=True)
+    ),
+    "zero times after the longest loop": begin().one_or_more().longest().next("b").times(0, 2),
+    "alternatives in alternatives": begin().next(
+        Pattern.any_of("b", Pattern.any_of(Pattern.begin("c").next("d"), "e"))
+    ),
+    "alternatives with a window": begin().next(Pattern.any_of("b", "c").within(SECOND)).next("d"),
+    "alternatives that are the whole": Pattern.any_of("a", "b").times(2).within(SECOND),
 }
 
 
@@ -297,6 +367,45 @@ def test_a_long_row_of_conditions_is_not_deep() -> None:
     for number in range(100):
         pattern = pattern.where(f"x <> {number}")
     assert expression(pattern).count("AND") == 99
+
+
+def test_written_graph_beyond_flink() -> None:
+    pattern = (
+        Pattern.begin_without("x")
+        .within(SECOND)
+        .followed_by(Pattern.in_any_order("a", "b"))
+        .next("c")
+        .one_or_more()
+        .longest()
+        .within(SECOND, inclusive=True)
+        .starts_with_first_event()
+        .subset("u", "a", "b")
+    )
+    once = {"consumingStrategy": "SKIP_TILL_NEXT", "properties": ["SINGLE"]}
+    written = json.loads(pattern.to_json())
+    assert written["nodes"][1] == {
+        "name": "(a & b)",
+        "type": "COMPOSITE",
+        "quantifier": once,
+        "combination": {"type": "IN_ANY_ORDER", "consumingStrategy": "SKIP_TILL_NEXT"},
+        "nodes": [{"name": name, "type": "ATOMIC", "quantifier": once} for name in "ab"],
+    }
+    assert written["nodes"][2]["quantifier"]["properties"] == ["LOOPING", "LONGEST"]
+    assert written["edges"] == [
+        {"source": "x", "target": "(a & b)", "type": "NOT_BEFORE"},
+        {"source": "(a & b)", "target": "c", "type": "STRICT"},
+    ]
+    assert written["window"] == seconds(1) | {"inclusive": True}
+    assert written["startsWithFirstEvent"] is True
+    assert "endsWithLastEvent" not in written
+    assert written["subsets"] == [{"name": "u", "stages": ["a", "b"]}]
+
+
+def test_nothing_new_is_written_without_need() -> None:
+    """A pattern that Flink can express has only fields of its format."""
+    written = json.loads(begin().next("b").one_or_more().greedy().within(SECOND).to_json())
+    assert set(written) == {"name", "type", "version", "quantifier", "nodes", "edges", "window", "afterMatchStrategy"}
+    assert set(written["window"]) == {"type", "time"}
 
 
 # ---------------------------------------------------------------------------------------------------- problems

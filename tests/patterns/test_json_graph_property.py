@@ -47,7 +47,7 @@ def durations() -> st.SearchStrategy[timedelta]:
 def fluent_patterns(draw: st.DrawFn) -> Pattern:
     """Patterns that can be read from a graph, with more of what Python can say."""
     try:
-        pattern = Pattern.from_json(draw(patterns()))
+        pattern = Pattern.from_json(draw(patterns(beyond_flink=draw(st.booleans()))))
     except AsterismError:
         assume(False)
     *_, last = pattern.stages
@@ -74,17 +74,26 @@ def test_what_is_written_reads_as_the_same_pattern(pattern: Pattern) -> None:
 
 CALLS = (
     "next", "next", "followed_by", "followed_by", "followed_by_any", "not_next", "not_followed_by", "where", "until", "times",
-    "times", "times_or_more", "one_or_more", "optional", "greedy", "consecutive", "allow_combinations", "within",
+    "times", "times_or_more", "one_or_more", "optional", "greedy", "longest", "reluctant", "consecutive", "allow_combinations",
+    "within",
 )  # fmt: skip
+OF_THE_WHOLE = ("starts_with_first_event", "ends_with_last_event", "subset")
 
 
 @st.composite
-def written_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Pattern:
+def written_patterns(draw: st.DrawFn, names: list[str], depth: int = 2, whole: bool = True) -> Pattern:
     """Patterns as they are written in Python: any calls in any order, but for those that the pattern refuses."""
 
     def stage() -> str | Pattern:
         if depth and draw(chance(20)):
-            return draw(written_patterns(names, depth - 1))
+            return draw(written_patterns(names, depth - 1, whole=False))
+        if depth and draw(chance(20)):
+            combine = draw(st.sampled_from([Pattern.any_of, Pattern.in_any_order]))
+            elements = [draw(written_patterns(names, depth - 1, whole=False)) for _ in range(draw(st.integers(2, 3)))]
+            try:
+                return combine(*elements)
+            except MalformedPatternError as refused:
+                event(refused.message.partition(":")[0])
         names.append(f"s{len(names)}")
         return names[-1]
 
@@ -102,11 +111,20 @@ def written_patterns(draw: st.DrawFn, names: list[str], depth: int = 2) -> Patte
             case "one_or_more":
                 return (), within
             case "within":
-                return (draw(durations()), draw(st.sampled_from(WithinType))), {}
+                inclusive = {"inclusive": True} if draw(chance(30)) else {}
+                return (draw(durations()), draw(st.sampled_from(WithinType))), inclusive
+            case "greedy":
+                return (), {"give_back": True} if draw(st.booleans()) else {}
+            case "subset":
+                return ("u", draw(st.sampled_from(names))), {}
         return (), {}
 
-    pattern = Pattern.begin(stage())
-    for call in draw(st.lists(st.sampled_from(CALLS), max_size=9)):
+    if whole and draw(chance(10)):
+        names.append(f"s{len(names)}")
+        pattern = Pattern.begin_without(names[-1]).where("price > 3").within(draw(durations())).followed_by(stage())
+    else:
+        pattern = Pattern.begin(stage())
+    for call in draw(st.lists(st.sampled_from((*CALLS, *OF_THE_WHOLE) if whole else CALLS), max_size=9)):
         positional, named = arguments(call)
         if call == "where" and pattern.stages[-1].condition is not None:
             continue  # conditions that are joined come back as one text
@@ -201,7 +219,8 @@ def test_the_engine_finds_the_same(condition: Condition, rows: list[list[Any]]) 
 FIELDS = [
     "name", "type", "version", "quantifier", "condition", "nodes", "edges", "window", "afterMatchStrategy", "properties",
     "consumingStrategy", "times", "untilCondition", "windowTime", "from", "to", "unit", "size", "time", "source", "target",
-    "expression", "patternName", "throwOnMiss", "comment",
+    "expression", "patternName", "throwOnMiss", "comment", "combination", "subsets", "stages", "startsWithFirstEvent",
+    "endsWithLastEvent", "inclusive",
 ]  # fmt: skip
 VALUES: list[Any] = [
     None, True, False, 0, 1, 2, -1, 1.0, 2.5, 10**19, "", " ", "a", "b", "a:b", "ATOMIC", "COMPOSITE", "SINGLE", "LOOPING",
@@ -209,7 +228,9 @@ VALUES: list[Any] = [
     "AVIATOR", "FIRST_AND_LAST", "PREVIOUS_AND_CURRENT", "DAYS", "WEEKS", "\ud800", [], {}, ["SINGLE"], ["LOOPING"],
     ["TIMES", "GREEDY"], [None], [{}], {"type": "SQL"}, {"type": "SQL", "expression": "TRUE"}, {"unit": "DAYS", "size": 1},
     {"from": 1}, {"from": 2, "to": 3}, {"type": "SKIP_TO_FIRST", "patternName": "a", "throwOnMiss": True},
-    {"type": "FIRST_AND_LAST", "time": {"unit": "HOURS", "size": 3}},
+    {"type": "FIRST_AND_LAST", "time": {"unit": "HOURS", "size": 3}}, {"type": "ANY_OF"},
+    {"type": "IN_ANY_ORDER", "consumingStrategy": "STRICT"}, "LONGEST", "RELUCTANT", "GIVE_BACK", "NOT_BEFORE",
+    "FIRST_MATCH_ONLY", [{"name": "u", "stages": ["a"]}],
 ]  # fmt: skip
 
 
@@ -221,7 +242,7 @@ def containers(value: Any) -> list[Any]:
 @st.composite
 def mutated_graphs(draw: st.DrawFn) -> Json:
     """A good graph in which a few values were removed, replaced, added, doubled or exchanged."""
-    graph: Json = copy.deepcopy(draw(patterns()))
+    graph: Json = copy.deepcopy(draw(patterns(beyond_flink=draw(st.booleans()))))
     for _ in range(draw(st.integers(0, 3))):
         container = draw(st.sampled_from(containers(graph)))
         keys = list(container) if isinstance(container, dict) else list(range(len(container)))

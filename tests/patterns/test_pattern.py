@@ -24,6 +24,7 @@ from asterism.patterns.sequence import (
     QuantifierKind,
     SkipKind,
     Stage,
+    Taking,
     WithinType,
 )
 
@@ -160,7 +161,7 @@ def test_a_function_is_a_condition() -> None:
         (begin().times_or_more(3), Quantifier(QuantifierKind.LOOPING, 3, 3)),
         (begin().times_or_more(3, within=SECOND), Quantifier(QuantifierKind.LOOPING, 3, 3, gap=SECOND)),
         (begin().optional(), Quantifier(optional=True)),
-        (begin().times(1, 2).greedy(), Quantifier(QuantifierKind.TIMES, 1, 2, greedy=True)),
+        (begin().times(1, 2).greedy(), Quantifier(QuantifierKind.TIMES, 1, 2, taking=Taking.GREEDY)),
         (begin().times(2).consecutive(), Quantifier(QuantifierKind.TIMES, 2, 2, inner=Contiguity.STRICT)),
         (begin().times(2).allow_combinations(), Quantifier(QuantifierKind.TIMES, 2, 2, inner=Contiguity.SKIP_TILL_ANY)),
     ],

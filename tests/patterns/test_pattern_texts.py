@@ -143,6 +143,13 @@ def windowed(window: Any) -> Json:
     return graph(node("a", window=window))
 
 
+def combined(kind: str, count: int, **fields: Any) -> Json:
+    """A group of *count* alternatives, or elements in any order."""
+    nodes = [node(f"e{number}") for number in range(count)]
+    once = {"name": "g", "type": "COMPOSITE", "quantifier": {"properties": ["SINGLE"]}}
+    return once | {"combination": {"type": kind} | fields, "nodes": nodes}
+
+
 def nested(depth: int) -> Json:
     inner = node("a")
     for level in range(depth):
@@ -257,6 +264,54 @@ DOCUMENTS: dict[str, Any] = {
         node("a"), node("b", quantifier={"properties": ["LOOPING"]}), edges=[edge("a", "b", "NOT_NEXT")]
     ),
     "json_absence_without_window": graph(node("a"), node("b"), edges=[edge("a", "b", "NOT_FOLLOW")]),
+    "json_combination_of_the_whole": graph(node("a"), node("b"), edges=[], combination={"type": "ANY_OF"}),
+    "json_combination_is_text": graph(combined("ANY_OF", 2) | {"combination": "ANY_OF"}),
+    "json_combination_unknown": graph(combined("ONE_OF", 2)),
+    "json_combination_field_unknown": graph(combined("ANY_OF", 2, consecutive=True)),
+    "json_combination_with_edges": graph(combined("ANY_OF", 2) | {"edges": [edge("e0", "e1")]}),
+    "json_alternatives_with_contiguity": graph(combined("ANY_OF", 2, consumingStrategy="STRICT")),
+    "json_any_order_with_unknown_contiguity": graph(combined("IN_ANY_ORDER", 2, consumingStrategy="SKIP_TILL_ANY")),
+    "json_alternatives_too_few": graph(combined("ANY_OF", 1)),
+    "json_alternatives_too_many": graph(combined("ANY_OF", 101)),
+    "json_any_order_too_many": graph(combined("IN_ANY_ORDER", 9)),
+    "json_any_order_too_many_states": graph(
+        combined("IN_ANY_ORDER", 8) | {"quantifier": {"properties": ["TIMES"], "times": {"from": 20, "to": 20}}}
+    ),
+    "json_alternative_optional": graph(
+        combined("ANY_OF", 2) | {"nodes": [node("a"), node("b", quantifier={"properties": ["SINGLE", "OPTIONAL"]})]}
+    ),
+    "json_group_longest": graph(combined("ANY_OF", 2) | {"quantifier": {"properties": ["LOOPING", "LONGEST"]}}),
+    "json_two_ways_to_take": quantified("LOOPING", "LONGEST", "RELUCTANT"),
+    "json_longest_once": quantified("SINGLE", "LONGEST"),
+    "json_absence_before_a_later_stage": graph(
+        node("a"), node("b"), node("c"), edges=[edge("a", "b"), edge("b", "c", "NOT_BEFORE")]
+    ),
+    "json_absence_before_in_group": graph(
+        graph(node("a"), node("b"), edges=[edge("a", "b", "NOT_BEFORE")])
+        | {"name": "g", "quantifier": {"properties": ["SINGLE"]}}
+    ),
+    "json_absence_of_group": graph(combined("ANY_OF", 2), node("b"), edges=[edge("g", "b", "NOT_BEFORE")]),
+    "json_absence_before_often": graph(
+        node("a", quantifier={"properties": ["LOOPING"]}), node("b"), edges=[edge("a", "b", "NOT_BEFORE")]
+    ),
+    "json_first_event_is_text": graph(node("a"), startsWithFirstEvent="yes"),
+    "json_first_event_of_group": graph(combined("ANY_OF", 2) | {"startsWithFirstEvent": True}),
+    "json_last_event_after_longest": graph(
+        node("a", quantifier={"properties": ["LOOPING", "LONGEST"]}), endsWithLastEvent=True
+    ),
+    "json_subsets_no_list": graph(node("a"), subsets={"u": ["a"]}),
+    "json_subset_is_text": graph(node("a"), subsets=["u"]),
+    "json_subset_without_stages": graph(node("a"), subsets=[{"name": "u", "stages": []}]),
+    "json_subset_of_unknown_stage": graph(node("a"), subsets=[{"name": "u", "stages": ["b"]}]),
+    "json_subset_named_as_stage": graph(node("a"), subsets=[{"name": "a", "stages": ["a"]}]),
+    "json_subset_with_colon": graph(node("a"), subsets=[{"name": ":match", "stages": ["a"]}]),
+    "json_inclusive_is_number": windowed({"type": "FIRST_AND_LAST", "time": time(), "inclusive": 1}),
+    "json_one_window_inclusive": windowed(
+        [
+            {"type": "FIRST_AND_LAST", "time": time(), "inclusive": True},
+            {"type": "PREVIOUS_AND_CURRENT", "time": time()},
+        ]
+    ),
 }
 
 
@@ -293,6 +348,9 @@ WRITING: dict[str, Provocation] = {
     "write_conditions_too_deep": lambda: alternating(40).to_json(),
     "write_group_named_as_stage": lambda: begin("(b)").next(begin("b")).to_json(),
     "write_too_many_stages": lambda: begin().times(30_000).to_json(),
+    "write_too_many_orders": lambda: (
+        begin().next(Pattern.in_any_order(*[begin(f"e{n}").times(30) for n in range(8)])).to_json()
+    ),
     "write_absence_without_window": lambda: begin().not_followed_by("b").to_json(),
 }
 

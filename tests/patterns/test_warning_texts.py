@@ -6,16 +6,17 @@ import re
 
 import pytest
 
-from asterism.patterns.warnings import diagnose
+from asterism.patterns.warnings import costs, diagnose
 from tests.kit import Golden
-from tests.patterns.test_warnings import FAILS, NEVER, WITHOUT
+from tests.patterns.test_warnings import COSTS, FAILS, NEVER, RUNS, WITHOUT
 
-TEXTS = {
-    re.sub(r"\W+", "_", name): pattern
-    for name, (pattern, *_) in (NEVER | WITHOUT | {"a skip that fails": (FAILS,)}).items()
+SURPRISES = NEVER | WITHOUT | {"a skip that fails": (FAILS,), "parts of a run": (RUNS,)}
+TEXTS = {re.sub(r"\W+", "_", name): (diagnose, pattern) for name, (pattern, *_) in SURPRISES.items()} | {
+    "cost_" + re.sub(r"\W+", "_", name): (costs, pattern) for name, pattern in COSTS.items()
 }
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_of_surprise(name: str, golden: Golden) -> None:
-    golden.check(name, "\n".join(map(str, diagnose(TEXTS[name]))))
+    find, pattern = TEXTS[name]
+    golden.check(name, "\n".join(map(str, find(pattern))))

@@ -19,7 +19,7 @@ from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
 from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError, MalformedPatternError, PatternWarning, SkipStrategyError
 from asterism.patterns.compiler import compile_pattern
-from asterism.patterns.warnings import diagnose
+from asterism.patterns.warnings import costs, diagnose
 from asterism.testing import check_independence, match
 from tests.kit import CORPUS
 
@@ -298,6 +298,73 @@ def test_a_skip_that_always_fails_is_told() -> None:
             match(FAILS, "a1 b2")
 
 
+RUNS = b().times_or_more(2).consecutive().longest()
+
+
+@pytest.mark.parametrize("skip", [AfterMatchSkipStrategy.no_skip(), AfterMatchSkipStrategy.skip_to_next()])
+def test_parts_of_a_longest_run_are_told(skip: AfterMatchSkipStrategy) -> None:
+    overlapping = RUNS.skip_strategy(skip)
+    assert messages_of(overlapping) == ['a run of the longest loop "b" gives several matches']
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PatternWarning)
+        assert match(overlapping, "b1 b2 b3 x4").matches == ["b1 b2 b3", "b2 b3"]
+    whole = RUNS.skip_strategy(AfterMatchSkipStrategy.skip_past_last_event())
+    assert match(whole, "b1 b2 b3 x4").matches == ["b1 b2 b3"]
+
+
+# --- what costs on a stream ---
+
+MINUTE = timedelta(minutes=1)
+COSTS: dict[str, Pattern] = {
+    "an absence before at any time": Pattern.begin_without("x").where("kind = 'x'").followed_by("a"),
+    "the first event": a().starts_with_first_event(),
+    "the last event": a().ends_with_last_event(),
+    "only the first match": a().skip_strategy(AfterMatchSkipStrategy.first_match_only()),
+    "the event before": a().next("b").where("kind = 'b'").where("value > PREV(value, 3)"),
+    "a relaxed longest loop": a().followed_by("b").where("kind = 'b'").one_or_more().longest(),
+    "a loop that gives back": (
+        a()
+        .followed_by("b")
+        .where("kind = 'b'")
+        .one_or_more()
+        .greedy(give_back=True)
+        .followed_by("c")
+        .where("value > 3")
+    ),
+}
+FREE: dict[str, Pattern] = {
+    "a plain pattern": loop().greedy().followed_by("c").where("kind = 'c'"),
+    "an absence before, for a time": Pattern.begin_without("x").where("kind = 'x'").within(MINUTE).followed_by("a"),
+    "a consecutive longest loop": loop().longest(),
+    "a relaxed longest loop with an end": a().next("b").one_or_more().longest().until("kind = 'c'"),
+    "a relaxed longest loop in a window": a().next("b").one_or_more().longest().within(MINUTE),
+    "a relaxed longest loop with gaps": a().next("b").one_or_more(within=MINUTE).longest(),
+    "a longest loop before a stage": a().next("b").where("kind = 'b'").one_or_more().longest().next("c"),
+    "adjacent events that are given back": (
+        a()
+        .next("b")
+        .where("kind = 'b'")
+        .one_or_more()
+        .consecutive()
+        .greedy(give_back=True)
+        .next("c")
+        .where("value > 3")
+    ),
+    "a loop that gives back in a window": a().one_or_more().greedy(give_back=True).followed_by("c").within(MINUTE),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_what_costs_nothing_has_no_note(name: str) -> None:
+    assert costs(FREE[name]) == []
+
+
+def test_costs_are_notes_and_no_warnings() -> None:
+    pattern = COSTS["the first event"]
+    assert messages_of(pattern) == []
+    assert "note: starts_with_first_event() depends on all earlier events of a key" in pattern.explain()
+
+
 # --- what is meant ---
 
 MEANT: dict[str, Pattern] = {
@@ -340,6 +407,19 @@ MEANT: dict[str, Pattern] = {
     "not between": a().next("b").where("value NOT BETWEEN LAST(b.value) AND 2").one_or_more(),
     "one of a list": a().next("b").where("value IN (LAST(b.value), 2)").one_or_more(),
     "a function": a().next("b").where(lambda table: table["value"]).one_or_more().greedy().next("c").where(len),
+    "a greedy alternative beside another": a().next(Pattern.any_of(b().one_or_more().greedy(), b("c").next("d"))).next("e"),
+    "a loop that gives back": a().next("b").one_or_more().greedy(give_back=True).next("c").where("kind = 'c'"),
+    "an alternative of the round before": (
+        a().next(Pattern.any_of(b().where("value > LAST(c.value)"), Pattern.begin("c").where("kind = 'c'"))).one_or_more()
+    ),
+    "an element that may come later": a().next(
+        Pattern.in_any_order(b().where("value > LAST(c.value)"), Pattern.begin("c").where("kind = 'c'"))
+    ),
+    "an alternative that may follow": no_b(a()).followed_by(Pattern.any_of(b("z"), Pattern.begin("c"))).next("d"),
+    "whole runs": b().one_or_more().longest().consecutive().skip_strategy(AfterMatchSkipStrategy.skip_past_last_event()),
+    "a run after an event": a().next("b").where("kind = 'b'").one_or_more().longest().consecutive(),
+    "the first run of a key": b().one_or_more().longest().consecutive().starts_with_first_event(),
+    "the event before it": a().where("value > PREV(value)"),
 }  # fmt: skip
 
 
@@ -381,6 +461,13 @@ def patterns(draw: st.DrawFn, prefix: str = "", depth: int = 0) -> Pattern:
         for name, how in zip(names, hows, strict=True)
         if depth < 2 and how[:3] != "not" and draw(st.integers(0, 5)) == 5
     }
+    for name in groups:
+        combine = draw(st.sampled_from([None, None, Pattern.any_of, Pattern.in_any_order]))
+        if combine is not None:
+            try:
+                groups[name] = combine(groups[name], draw(patterns(f"{name}y", 2)))
+            except MalformedPatternError:  # an element that begins with an optional stage
+                reject()
     read = [name for name in names if name not in groups] or [""]
     pattern: Pattern | None = None
     for name, how in zip(names, hows, strict=True):
@@ -400,6 +487,9 @@ def patterns(draw: st.DrawFn, prefix: str = "", depth: int = 0) -> Pattern:
             ["loop", "greedy"],
             ["range", "greedy"],
             ["optional"],
+            ["loop", "longest"],
+            ["range", "give back"],
+            ["loop", "reluctant"],
         ]
         for change in draw(st.sampled_from([*changes, ["loop", "greedy", "optional"]])) if how[:3] != "not" else []:
             try:
@@ -409,6 +499,9 @@ def patterns(draw: st.DrawFn, prefix: str = "", depth: int = 0) -> Pattern:
                     "loop": Pattern.one_or_more,
                     "consecutive": Pattern.consecutive,
                     "greedy": Pattern.greedy,
+                    "give back": lambda made: made.greedy(give_back=True),
+                    "longest": Pattern.longest,
+                    "reluctant": Pattern.reluctant,
                     "optional": Pattern.optional,
                 }[change](pattern)
             except MalformedPatternError:  # not of a group, or not after a greedy loop

@@ -16,6 +16,8 @@ class Event:
     name: str
     price: float | None = None
     volume: int | None = None
+    previous: Event | None = None
+    """the event of the key before it"""
 
     def __getitem__(self, column: str) -> Any:
         return getattr(self, column)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .event import Accepted, Condition, Event, always
@@ -44,12 +44,21 @@ class SqlError(ValueError):
     """The text is not an expression of this language, or applies an operator to the wrong type."""
 
 
-def parse_condition(text: str | None) -> Condition:
+Subsets = Mapping[str, Sequence[str]]
+"""Names of several stages together."""
+NO_SUBSETS: Subsets = {}
+
+
+def parse_condition(text: str | None, subsets: Subsets = NO_SUBSETS) -> Condition:
     """Compile *text*; no text fits every event."""
     if text is None:
         return always
-    expression = _Parser(text).parse()
+    expression = parse_expression(text, subsets)
     return lambda event, accepted: expression(event, accepted) is True
+
+
+def parse_expression(text: str, subsets: Subsets = NO_SUBSETS) -> Expression:
+    return _Parser(text, subsets).parse()
 
 
 def wrap(number: int) -> int:
@@ -128,8 +137,9 @@ _AGGREGATES = frozenset({"FIRST", "LAST", "SUM", "COUNT", "AVG", "MIN", "MAX"})
 class _Parser:
     """One method per rule of the grammar."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, subsets: Subsets) -> None:
         self._text = text
+        self._subsets = subsets
         self._tokens: list[tuple[str, str]] = []
         place, end = 0, len(text.rstrip())
         while place < end:
@@ -261,6 +271,8 @@ class _Parser:
             raise self._error(f"unexpected {text!r}")
         if text.upper() in _AGGREGATES and self._accept_symbol("("):
             return self._aggregate(text.upper())
+        if text.upper() == "PREV" and self._accept_symbol("("):
+            return self._previous()
         if text.upper() in _KEYWORDS:
             literals: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None}
             if text.upper() not in literals:
@@ -269,15 +281,33 @@ class _Parser:
         return _column(self._known_column(text))
 
     def _aggregate(self, function: str) -> Expression:
-        (_, pattern), dot, (_, column) = self._take(), self._accept_symbol("."), self._take()
-        if dot is None:
-            raise self._error(f"{function} needs pattern.column")
+        """Of ``stage.column``, ``subset.column``, or, without a stage, of all events of the match; COUNT also of ``*``."""
+        stages: Sequence[str] | None = None
+        (_, column) = self._take()
+        if self._accept_symbol("."):
+            stages, (_, column) = self._subsets.get(column, [column]), self._take()
         offset = int(self._take()[1]) if function in ("FIRST", "LAST") and self._accept_symbol(",") else 0
         self._expect_symbol(")")
-        self._known_column(column)
+        if column == "*" and function != "COUNT":
+            raise self._error(f"{function} needs a column")
+        read = _constant(1) if column == "*" else _column(self._known_column(column))
         return lambda _event, accepted: aggregate(
-            function, [getattr(event, column) for name, event in accepted if name == pattern], offset
+            function, [read(event, ()) for stage, event in accepted if stages is None or stage in stages], offset
         )
+
+    def _previous(self) -> Expression:
+        (_, column) = self._take()
+        before = int(self._take()[1]) if self._accept_symbol(",") else 1
+        self._expect_symbol(")")
+        read = _column(self._known_column(column))
+
+        def value(event: Event, accepted: Accepted) -> Value:
+            found: Event | None = event
+            for _ in range(before):
+                found = None if found is None else found.previous
+            return None if found is None else read(found, accepted)
+
+        return value
 
     def _known_column(self, column: str) -> str:
         if column not in COLUMNS:

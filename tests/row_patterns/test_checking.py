@@ -148,6 +148,16 @@ def test_a_variable_comes_before_a_column_of_the_same_name() -> None:
     assert leaves == [RowValue(Place("A"), 1), RowValue(Place(None), 1)]
 
 
+@pytest.mark.parametrize("name", ["show", "set", "describe", "use", "comment", "explain", "cache", "update", "begin"])
+def test_column_named_like_a_command(name: str) -> None:
+    """At the beginning of an expression, too."""
+    schema = pa.schema({name: pa.int32(), "ts": pa.int64()})
+    clause = check(
+        read(f"ORDER BY ts MEASURES {name} + 1 AS m, A.{name} AS n PATTERN (A) DEFINE A AS {name} > 1"), schema
+    )
+    assert clause.output.names == ["m", "n"]
+
+
 def test_column_named_as_the_label_of_rows() -> None:
     schema = pa.schema({"__classifier": pa.int32(), "ts": pa.int64()})
     clause = check(read("MEASURES CLASSIFIER() AS c, __classifier AS d PATTERN (A)"), schema)
@@ -160,6 +170,9 @@ def test_column_named_as_the_label_of_rows() -> None:
         ("INTERVAL '1' HOUR", 3_600_000_000),
         ("INTERVAL 90 MINUTES", 5_400_000_000),
         ("INTERVAL '2' DAY", 172_800_000_000),
+        ("INTERVAL '1:30' HOUR TO MINUTE", 5_400_000_000),
+        ("INTERVAL '2 03' DAY TO HOUR", 183_600_000_000),
+        ("INTERVAL '0 00:00:00.5' day to second", 500_000),
     ],
 )
 def test_within(text: str, micros: int) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
+from asterism.row_patterns import match_search
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Exclusion
@@ -163,6 +164,49 @@ def test_limit_does_not_depend_on_cuts(
         for way in ways:
             with pytest.raises(LimitExceededError):
                 streamed(clause, table_of(rows), way, max_rows=limit)
+
+
+@pytest.mark.parametrize("condition", ["v = 9", "v = 9 AND COUNT(X.*) > 1"], ids=["of the row", "of the match"])
+@pytest.mark.parametrize("key", ["x", "y", "z"])
+def test_limit_names_the_partition(key: str, condition: str) -> None:
+    """Of three in one key group, of which only one waits."""
+    text = f"PARTITION BY k ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A X* B) DEFINE A AS v = 0, B AS {condition}"
+    rows = [{"k": k, "ts": n, "c": "a", "v": n if k == key else 1} for n in range(4) for k in "xyz"]
+    with pytest.raises(LimitExceededError, match=f"The first of them: k = '{key}', ts = 1000"):
+        streamed(checked_clause(text, SCHEMA), table_of(rows), in_pieces(), max_rows=2)
+
+
+# Some of these take more steps than LIMIT for some of the rows, also if not all rows of a match are known.
+HEAVY = [
+    "PATTERN ((A | B)+ C) WITHIN INTERVAL '8' SECOND DEFINE C AS SUM(A.v * A.v * A.v) = 44 AND SUM(B.v * B.v) = 13",
+    "PATTERN ((A | B)+ C) DEFINE C AS v = 0 AND SUM(A.v * A.v * A.v) = 2 * SUM(B.v * B.v)",
+    "PATTERN (A+ (A | B)* C) DEFINE A AS v > 0, B AS v > 0, C AS SUM(A.v * A.v) - SUM(B.v) = 11",
+]
+LIMIT = 1000
+
+
+@pytest.mark.parametrize("text", HEAVY)
+def test_limit_of_steps_does_not_depend_on_cuts(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the table is answered, so is each stream; where a search takes too long in the table, it does in each stream."""
+    monkeypatch.setattr(match_search, "MAX_STEPS", LIMIT)
+    clause = checked_clause(f"ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b {text}", SCHEMA)
+    failures = 0
+    for seed in range(30):
+        rng = random.Random(seed)
+        count = rng.randint(3, 16)
+        rows = table_of([{"k": "x", "ts": n, "c": "a", "v": rng.randrange(4)} for n in range(count)])
+        cuts = sorted(rng.sample(range(1, count), rng.randint(1, 2)))
+        try:
+            expected = match_table(clause, rows).to_pylist()
+        except LimitExceededError:
+            failures += 1
+            for way in (row_by_row, in_pieces(*cuts)):
+                with pytest.raises(LimitExceededError, match="steps"):
+                    streamed(clause, rows, way)
+            continue
+        for way in (in_pieces(), row_by_row, in_pieces(*cuts)):
+            assert streamed(clause, rows, way).rows(MATCHES) == expected, (seed, cuts)
+    assert 0 < failures < 25
 
 
 # ---------------------------------------------------------------------- when

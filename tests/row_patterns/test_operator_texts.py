@@ -33,9 +33,11 @@ TEXTS: dict[str, Provocation] = {
     "order_by_a_string": streamed("ORDER BY k, ts MEASURES A.v AS v PATTERN (A)"),
     "order_by_an_expression": streamed("ORDER BY ts + 1 MEASURES A.v AS v PATTERN (A)"),
     "order_descending": streamed("ORDER BY ts DESC MEASURES A.v AS v PATTERN (A)"),
-    "too_many_rows": streamed(f"{ORDER} PATTERN (A X* B) DEFINE A AS v = 0, B AS v = 9", *FOUR, max_rows=2),
+    "too_many_rows": streamed(
+        f"{ORDER} MEASURES COUNT(*) AS n PATTERN (A X* B) DEFINE A AS v = 0, B AS v = 9", *FOUR, max_rows=2
+    ),
     "too_many_rows_without_keys": streamed(
-        "ORDER BY ts MEASURES A.v AS v PATTERN (A X* B) DEFINE A AS v = 0, B AS v = 9", *FOUR, max_rows=2
+        "ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A X* B) DEFINE A AS v = 0, B AS v = 9", *FOUR, max_rows=2
     ),
     "skip_fails": streamed(f"{ORDER} AFTER MATCH SKIP TO LAST B PATTERN (A B?) DEFINE B AS FALSE", *FOUR),
     "time_is_null": streamed(f"{ORDER} PATTERN (A)", ("x", None, 1)),

@@ -67,6 +67,7 @@ CLAUSES = {
     "vertica_results": "PATTERN (A) RESULTS ALL ROWS",
     "seek": "SEEK PATTERN (A)",
     "string_not_closed": "PATTERN (A) DEFINE A AS x = 'a",
+    "comment_not_closed": "PATTERN (A) /* DEFINE A AS TRUE",
     "setting": "PATTERN (A) DEFINE A AS x = '${spark.secret}'",
     "hint_comment": "PATTERN (A /*+ fast */)",
     "too_long": "PATTERN (" + "A " * 60_000 + ")",

@@ -17,6 +17,7 @@ from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.operator import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_counts import FAMILY, RuleCounts
 from asterism.rules.sets import ProcessorSet
 
 SCHEMA = pa.schema(
@@ -28,7 +29,7 @@ SCHEMA = pa.schema(
         ("x", pa.float64()),
     ]
 )
-Event = tuple[int | None, str, int, str, float]
+Event = tuple[float | None, str, int, str, float]
 """Second (None: the time is null), user, item, kind, x."""
 
 
@@ -61,6 +62,10 @@ class Sets:
         self.surplus: list[PatternProcessor] = []
         self.replaced: list[tuple[int, list[tuple[str, int]]]] = []
         """What key groups have said, each once."""
+        self.expired_at: list[int] = []
+
+    def expired(self, time: int) -> None:
+        self.expired_at.append(time)
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         if not self.replaced or self.replaced[-1] != (version, list(processors)):
@@ -85,6 +90,7 @@ class Driver:
         self.stores = [MemoryStore() for _ in range(key_groups)]
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.operator.output_schemas}
         self.metrics: dict[str, int] = {}
+        self.counts = RuleCounts()
 
     def batch(
         self,
@@ -124,7 +130,10 @@ class Driver:
         for name, table in result.outputs.items():
             self.rows[name] += table.to_pylist()
         for name, count in result.metrics.items():
-            self.metrics[name] = self.metrics.get(name, 0) + count
+            if not name.startswith(FAMILY + "/"):
+                self.metrics[name] = self.metrics.get(name, 0) + count
+        reported = {name: count for name, count in result.metrics.items() if name.startswith(FAMILY + "/")}
+        self.counts.add("query", self.counts.batch + 1, [reported])
 
     @property
     def found(self) -> list[tuple[str, int, tuple[str, ...], str]]:

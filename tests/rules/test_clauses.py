@@ -25,6 +25,7 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
 from asterism.rules import operator as dynamic_cep
 from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
@@ -127,6 +128,69 @@ def test_rules_find_what_the_clauses_find_in_the_table(seed: int) -> None:
     assert len(ids) == 1
 
 
+STARTS = [
+    ("A B+", "A AS kind = 'a', B AS kind = 'b'", True),
+    ("A B+", "A AS kind = 'a' AND upper(user) = 'ANN', B AS x > LAST(A.x)", True),
+    ("(A | B) C", "A AS kind = 'a', B AS kind IN ('b', 'c')", True),
+    ("A B", "A AS kind = 'a' AND NEXT(kind) = 'b'", True),
+    ("A B", "A AS kind = 'a' AND 1 / (item + 1) > 0", False),
+    ("A B", "A AS kind = 'a' AND PREV(kind) = 'b'", False),
+    ("A B", "A AS kind = 'a' AND COUNT(A.*) = 1", False),
+    ("A B", "A AS upper(kind) = 'A'", False),
+    ("A B", "B AS kind = 'b'", False),
+    ("(A | B) C", "A AS kind = 'a'", False),
+    ("A?", "A AS kind = 'a'", False),
+    ("^ A", "A AS kind = 'a'", False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "define", "known"), STARTS)
+def test_a_rule_is_searched_only_if_a_match_can_begin(
+    pattern: str, define: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    advance = RowPatternOperator.advance
+
+    def counted(self: RowPatternOperator, group: Any, ready: Any, horizon: int) -> Any:
+        calls.append(sum(table.num_rows for table in ready.values()))
+        return advance(self, group, ready, horizon)
+
+    monkeypatch.setattr(RowPatternOperator, "advance", counted)
+    sql = f"PARTITION BY user ORDER BY ts MEASURES COUNT(*) AS n PATTERN ({pattern}) DEFINE {define}"
+    driver = Driver().batch(sets=[rule("r", 1, sql)])
+    driver.batch([e(1, "x"), e(1, "x", "bob"), e(2, "y", "bob", 1)], watermark=3)
+    assert calls == ([] if known else [3])
+    calls.clear()
+    driver.batch([e(4, "x", "cy"), e(5, "z"), e(5, "a", item=1), e(6, "x"), e(6, "x", "bob")], watermark=7)
+    assert calls == ([3] if known else [5])
+
+
+def test_measures_of_earlier_events_need_all_events() -> None:
+    sql = "PARTITION BY user ORDER BY ts MEASURES PREV(kind) AS p PATTERN (A) DEFINE A AS kind = 'a'"
+    driver = Driver().batch(sets=[rule("r", 1, sql)])
+    driver.batch([e(1, "x")], watermark=2).batch([e(3, "a")], watermark=4)
+    assert found_by(driver, "r") == [(("ann",), (("p", "x"),))]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_which_events_are_left_out_does_not_depend_on_micro_batches(seed: int) -> None:
+    rng = random.Random(seed)
+    events = some_events(rng)
+    rules = [
+        rule(f"r{number}", 1, f"PARTITION BY user ORDER BY ts, item MEASURES {measures} PATTERN ({pattern}) DEFINE {define}")
+        for number, (pattern, define, _) in enumerate(STARTS)
+        for measures in ["MATCH_NUMBER() AS m, COUNT(*) AS n, FIRST(item) AS i"]
+    ]  # fmt: skip
+    expected = {one.id: in_table(str(one.sql), events) for one in rules}
+    assert sum(map(bool, expected.values())) > 6
+    for pieces in ([events], [[event] for event in events], list(cuts(events, rng))):
+        driver = Driver().batch(sets=rules)
+        for piece in pieces:
+            driver.batch(piece, watermark=max(event[0] or 0 for event in piece) - 1 - rng.randint(0, 2))
+        driver.end()
+        assert {one.id: found_by(driver, one.id) for one in rules} == expected
+
+
 def test_a_row_of_the_output() -> None:
     sql = clause("A B+", measures="COUNT(B.*) AS bs, LAST(B.x) AS x")
     driver = Driver().batch([e(1, "a"), e(2, "b"), e(4, "b", x=2.5)], sets=[rule("r", 3, sql)]).end()
@@ -142,6 +206,8 @@ def test_a_row_of_the_output() -> None:
         "events": None,
         "measures": [("bs", "2"), ("x", "2.5")],
         "result": None,
+        "labels": [],
+        "suppressed": 0,
     }
 
 
@@ -371,6 +437,7 @@ def compiler(time: TimeColumn | None = None, schema: pa.Schema = SCHEMA) -> Proc
         ("PATTERN ((A{1000} B{1000}){1000})", "more than 10,000 elements"),
         ("PATTERN (PERMUTE(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T))", "more than 10,000 elements"),
         ("PATTERN (" + "(" * 60 + "A" + ")" * 60 + ")", "nested"),
+        ("MEASURES MATCH_PROCTIME() AS t PATTERN (A)", "MATCH_PROCTIME cannot be used in rules"),
         ("PATTERN (A) DEFINE A AS x > (SELECT 1)", ""),
         ("PATTERN (A) DEFINE A AS read_text('/etc/passwd') = ''", ""),
         ("PATTERN (A) DEFINE A AS repeat(repeat(repeat(kind, 9999), 9999), 9999) = ''", ""),

@@ -53,6 +53,9 @@ class Attempts:
     def retained(self) -> list[ProcessorSet]:
         return self.retains
 
+    def expired(self, time: int) -> None:
+        """Do nothing, since there is no log."""
+
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Nothing is forgotten but by the attempts."""
 

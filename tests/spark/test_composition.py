@@ -26,6 +26,7 @@ from asterism.rules.processor import PatternProcessor
 from asterism.spark.joins import Side, multi_broadcast_join
 from asterism.spark.operators import OperatorStream, connect
 from asterism.spark.patterns import PatternStream
+from asterism.spark.row_patterns import RowPatternStream, match_recognize
 from asterism.spark.rules import PatternProcessorStream
 from asterism.spark.windows import WindowedStream, window
 from asterism.windows.assigners import TumblingWindows
@@ -143,7 +144,7 @@ def finish(stream: Any, sink: Collect, checkpoint: str, drain: bool) -> None:
     match stream:
         case PatternStream():
             stream.run({"matches": sink}, select={"matches": MEASURES}, **how)
-        case PatternProcessorStream():
+        case PatternProcessorStream() | RowPatternStream():
             stream.run({"matches": sink}, **how)
         case OperatorStream():
             stream.run({"out": sink}, **how)
@@ -298,3 +299,27 @@ def test_an_operator_that_goes_on_is_not_ended_behind(case: Case) -> None:
     numbered = rows_of(connected(case.stream, case.folder, False))
     with pytest.raises(StreamDefinitionError, match="its upstream operator is not"):
         rows_of(windowed(numbered, case.folder, True))
+
+
+def clauses(df: DataFrame, folder: Path, drain: bool) -> RowPatternStream:
+    text = """PARTITION BY k ORDER BY t MEASURES LAST(b.t) AS t, LAST(b.v) AS v, 'a' AS kind
+        AFTER MATCH SKIP PAST LAST ROW PATTERN (a c*? b) WITHIN INTERVAL 8 SECONDS
+        DEFINE a AS kind = 'a', b AS kind = 'b' OR v > 20"""
+    return match_recognize(df, text, drain=drain, **GROUPS)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["pattern", "clause"])
+def test_run_also_ends_the_input_of_an_operator_whose_upstream_operator_drains(case: Case, kind: str) -> None:
+    """The upstream operator ends its input in the first query of ``run``, before the query that ends that of all operators."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        if kind == "clause":
+            return clauses(clauses(df, case.folder, drain).matches, case.folder, False)
+        return pattern(rows_of(pattern(df, case.folder, drain)), case.folder, False)
+
+    case.add(0, 1)
+    expected = case.expected(lambda df, _: chain(df, False))
+    finish(chain(case.stream, True), case.sink, str(case.folder / "checkpoint"), True)
+    assert comparable(case.sink) == expected
+    assert expected

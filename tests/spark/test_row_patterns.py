@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -17,8 +19,10 @@ import asterism
 from asterism import FilePatternProcessorDiscovererFactory, Pattern, PatternProcessor, match_recognize, sql
 from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError
+from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.reading import read
 from asterism.spark.row_schemas import arrow_schema
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files
@@ -33,6 +37,13 @@ ROWS = (
     "PARTITION BY upper(user) AS who ORDER BY ts, id DESC MEASURES CLASSIFIER() AS label ALL ROWS PER MATCH WITH UNMATCHED ROWS"
     " PATTERN (V V* B) WITHIN INTERVAL '30' SECOND DEFINE V AS kind = 'view', B AS kind = 'buy'"
 )
+# Rows of other kinds, and views that cost more, can be no part of a match, and are not exchanged.
+FUNNEL = (
+    "PARTITION BY user ORDER BY ts, id MEASURES A.id AS a, FIRST(id) AS first, LAST(B.id) AS b AFTER MATCH SKIP TO NEXT ROW"
+    " PATTERN (A X* B) WITHIN INTERVAL '30' SECOND"
+    " DEFINE A AS kind = 'view' AND price < 30, X AS kind <> 'buy' OR price > 60 OR price > A.price,"
+    " B AS kind = 'buy' AND price <= A.price + 10"
+)
 
 
 def in_any_order(rows: list[dict[str, Any]]) -> list[str]:
@@ -44,11 +55,35 @@ def expected(spark: SparkSession, table: pa.Table, clause: str) -> list[str]:
     return in_any_order(match_table(check(read(clause), schema), table.cast(schema)).to_pylist())
 
 
-@pytest.mark.parametrize("clause", [RISE, ROWS], ids=["one row", "all rows"])
+@pytest.mark.parametrize("clause", [RISE, ROWS, FUNNEL], ids=["one row", "all rows", "some rows"])
 def test_table(spark: SparkSession, clause: str) -> None:
     table = events(1000)
     found = match_recognize(spark.createDataFrame(table), clause).matches.toArrow().to_pylist()
     assert in_any_order(found) == expected(spark, table, clause)
+
+
+def test_rows_that_do_not_matter(spark: SparkSession) -> None:
+    table = pa.concat_tables([events(300), events(20).set_column(3, "kind", pa.nulls(20, pa.string()))])
+    df = spark.createDataFrame(table)
+    schema = arrow_schema(spark, df.schema)
+    clause = check(read(FUNNEL), schema)
+    row = CurrentRow(clause, compiled_pattern(clause.clause))
+    neutral = row.neutral(row.words(table.cast(schema)).to_numpy())
+    assert 30 < neutral.sum() < 300
+    assert row.matter_sql is not None
+    assert df.where(row.matter_sql).count() == (~neutral).sum()
+
+
+@pytest.mark.parametrize("outputs", [["matches"], ["matches", "late"]], ids="+".join)
+def test_stream_of_rows_of_which_some_matter(spark: SparkSession, tmp_path: Path, outputs: list[str]) -> None:
+    table = events(1000)
+    write_files(table, tmp_path / "in", random_cuts(1000, 3, seed=2))
+    sinks = {name: Collect() for name in outputs}
+    stream = stream_of(spark, tmp_path / "in").df
+    match_recognize(stream, FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
+    found = in_any_order(sinks["matches"].rows)
+    assert len(found) > 10
+    assert found == expected(spark, table, FUNNEL)
 
 
 def test_table_without_partition_by_and_with_sinks(spark: SparkSession) -> None:
@@ -94,6 +129,65 @@ def test_statement_over_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     rows = match_recognize(spark.createDataFrame(table), RISE).matches.where("n > 1").collect()
     assert len(rows) > 50
     assert sorted((row["user"], row["ids"]) for row in found.rows) == sorted((r.user, r.last - r.first) for r in rows)
+
+
+PROCTIME = RISE.replace("MEASURES", "MEASURES MATCH_PROCTIME() AS found_at,")
+
+
+def instants(df: DataFrame) -> list[int]:
+    return [row.at for row in df.selectExpr("unix_micros(found_at) AS at").collect()]
+
+
+def test_processing_time_of_a_table(spark: SparkSession) -> None:
+    df = spark.createDataFrame(events(200))
+    statement = f"SELECT * FROM clicks MATCH_RECOGNIZE ({PROCTIME})"
+    by_sink: list[list[int]] = []
+    begin = time.time_ns() // 1000
+    found = [
+        match_recognize(df, PROCTIME).matches,
+        match_recognize(df, PROCTIME.removeprefix("PARTITION BY user ")).matches,
+        sql(statement, spark, clicks=df),
+        sql(statement, spark, clicks=df, dialect="flink"),
+    ]
+    assert [result.schema["found_at"].dataType for result in found] == [T.TimestampType()] * 4
+    later = time.time_ns() // 1000
+    queries = [instants(result) for result in found]
+    match_recognize(df, PROCTIME).run({"matches": lambda rows, _: by_sink.append(instants(rows))})
+    assert all(len(times) > 1 for times in [*queries, *by_sink])
+    assert all(len(set(times)) == 1 and times[0] >= later // 1000 * 1000 for times in queries)  # that of the query
+    assert all(begin < at < time.time_ns() // 1000 for times in [*queries, *by_sink] for at in times)
+
+
+def test_processing_time_of_a_stream_is_that_of_the_micro_batch_also_if_it_is_repeated(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_files(events(600), tmp_path / "in", [200, 400])
+    seen: dict[int, list[set[int]]] = {}
+    fail = True
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        times = set(instants(rows))
+        seen.setdefault(batch_id, []).append(times)
+        if times and fail:
+            raise RuntimeError("the sink failed")
+
+    def run() -> None:
+        stream = stream_of(spark, tmp_path / "in").df
+        match_recognize(stream, PROCTIME, **FEW).run({"matches": sink}, checkpoint=str(tmp_path / "cp"))
+
+    begin = time.time_ns() // 1000
+    with pytest.raises(StreamingQueryException, match="the sink failed"):
+        run()
+    failed = time.time_ns() // 1000
+    fail = False
+    run()
+    repeated = [times for times in seen.values() if len(times) > 1]
+    assert repeated
+    assert all(len(times[0]) == 1 and times[0] == times[1] for times in repeated)
+    assert all(begin // 1000 * 1000 <= at < failed for times in repeated for at in times[0])
+    others = [times[0] for times in seen.values() if len(times) == 1 and times[0]]
+    assert others
+    assert all(len(times) == 1 and failed < min(times) < time.time_ns() // 1000 for times in others)
 
 
 # ---------------------------------------------------------------------- statements
@@ -150,6 +244,7 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
         ("SELECT match_recognize(1) FROM letters", ExpressionSyntaxError, "must follow a table"),
         ("SELECT * FROM a JOIN b ON a.x = b.x MATCH_RECOGNIZE (PATTERN (A))", ExpressionSyntaxError, "must follow a table"),
         ("SELECT * FROM letters MATCH_RECOGNIZE (PATTERN (A)", ExpressionSyntaxError, "is not closed"),
+        (f"TABLE letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "without TABLE"),
         (f"SELECT * FROM {'(' * 200}letters MATCH_RECOGNIZE ({AB}){')' * 200}", ExpressionSyntaxError,
          "inside of more than 100 parentheses"),
         (f"CREATE TABLE t AS SELECT * FROM letters MATCH_RECOGNIZE ({AB})", StreamDefinitionError, "only to queries"),
@@ -228,6 +323,62 @@ def test_wrong_dynamic_clause(spark: SparkSession, letters: DataFrame, options: 
         sql(statement, spark, letters=letters)
     assert message in str(caught.value)
     assert "line 2, column" in str(caught.value)
+
+
+# ---------------------------------------------------------------------- clauses behind clauses
+
+PAIRS = """
+    PARTITION BY user ORDER BY ts, id MEASURES FIRST(ts) AS ts, FIRST(id) AS id, SUM(price) AS total
+    PATTERN (A B* C) {} DEFINE A AS kind = 'view', B AS kind = 'view', C AS kind = 'buy'
+"""
+OF_PAIRS = """
+    PARTITION BY user ORDER BY ts, id MEASURES FIRST(id) AS first, COUNT(*) AS n
+    PATTERN (D U+) WITHIN INTERVAL '90' SECOND DEFINE U AS total > PREV(total)
+"""
+
+
+def nested(first: str) -> str:
+    return f"SELECT * FROM (SELECT * FROM clicks MATCH_RECOGNIZE ({first}) WHERE id >= 0) MATCH_RECOGNIZE ({OF_PAIRS})"
+
+
+@pytest.mark.parametrize("statement", [True, False])
+def test_clause_behind_a_clause_on_a_stream(spark: SparkSession, tmp_path: Path, statement: bool) -> None:
+    """A match is given out long after its first row, which is not late for the next clause."""
+    table = events(600)
+    write_files(table, tmp_path / "in", random_cuts(600, 3, seed=2))
+    clicks, pairs = stream_of(spark, tmp_path / "in").df, PAIRS.format("WITHIN INTERVAL '40' SECOND")
+    batch = sorted(map(tuple, sql(nested(pairs), spark, clicks=spark.createDataFrame(table)).collect()))
+    assert len(batch) > 5
+    found, late = Collect(), Collect()
+    if statement:
+        writer = sql(nested(pairs), spark, clicks=clicks, drain=True, **FEW).writeStream.foreachBatch(found)
+        writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+    else:
+        first = match_recognize(clicks, pairs, **FEW).matches.where("id >= 0")
+        second = match_recognize(first, OF_PAIRS, key_groups=4)
+        second.run({"matches": found, "late": late}, checkpoint=str(tmp_path / "cp"))
+    assert sorted(tuple(row.values()) for row in found.rows) == batch
+    assert late.rows == []
+
+
+@pytest.mark.parametrize("within", ["", "WITHIN INTERVAL '40' SECOND"])
+def test_clause_behind_a_clause_whose_matches_can_wait_for_ever(
+    spark: SparkSession, tmp_path: Path, within: str
+) -> None:
+    write_files(events(20), tmp_path / "in", [10])
+    pairs = PAIRS.format(within)
+    pairs = pairs.replace("C AS kind", "C AS NEXT(kind)") if within else pairs
+    clicks = stream_of(spark, tmp_path / "in").df
+    with pytest.raises(StreamDefinitionError) as caught:
+        sql(nested(pairs), spark, clicks=clicks)
+    assert str(caught.value) == (
+        "the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them without WITHIN\n"
+        "  A match is given out when it is decided. Its rows can be from long before that, and would be"
+        " dropped.\n"
+        "  Hint: WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table,"
+        " and read that as a stream"
+    )
 
 
 # ---------------------------------------------------------------------- notebooks and shells

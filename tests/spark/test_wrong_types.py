@@ -87,6 +87,13 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         ),
         ["stream", "factory", "store", "functions", "on_error", "semantics", "key_groups", "drain"],
     ),
+    "CEP.backtest": (
+        lambda spark, **wrong: CEP.backtest(
+            **{"stream": KeyedStream(spark.readStream.format("rate").load()), "rules": []}
+            | wrong  # a stream is refused last
+        ),
+        ["rules", "against", "functions", "semantics", "key_groups", "max_partial_matches", "examples"],
+    ),
     "select": (
         lambda spark, measure="COUNT(a.*) AS n", **wrong: found(spark).select(measure, **wrong),
         ["measure", "output"],

@@ -51,6 +51,18 @@ def test_what_waits() -> None:
     assert harness.matches == [{"key": "bob", "a": 2, "bs": 0}]
 
 
+def test_measures_have_the_processing_time_at_which_a_match_is_given_out() -> None:
+    clause = """
+        PARTITION BY key ORDER BY ts
+        MEASURES MATCH_PROCTIME() AS at, MATCH_PROCTIME() - INTERVAL '1' SECOND AS before
+        ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'
+    """
+    harness = RowPatternHarness(clause).send("ann.a1 ann.b3").advance_processing_time("5s").send("|")
+    harness.advance_processing_time("7s").send("ann.x4 |").end()
+    times = [[None if at is None else at.second for at in (row["at"], row["before"])] for row in harness.matches]
+    assert times == [[5, 4], [5, 4], [None, None]]
+
+
 def test_a_snapshot_goes_on_in_another_harness() -> None:
     harness = RowPatternHarness(CLAUSE).send("ann.a1 ann.b3 |")
     other = harness.again().restore(harness.snapshot()).send("ann.b4 |").end()

@@ -1,4 +1,6 @@
-"""Stores checkpoints made by this release: ``python -m tests.upgrade.make`` (``--release NAME``: under another name)."""
+"""Stores checkpoints made by this release: ``python -m tests.upgrade.make`` (``--kinds row_pattern``: only of this kind;
+``--release NAME``: under another name).
+"""
 
 from __future__ import annotations
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from asterism.cli.files import is_sql_file, read_clause, read_clauses, read_pattern_file
-from asterism.cli.terminal import errors_explained, pattern_argument, semantics_option
+from asterism.cli.files import is_sql_file, only_clause, read_clauses, read_pattern_file
+from asterism.cli.rule_files import RuleInFile, clause_of, pattern_or_rule_argument
+from asterism.cli.terminal import errors_explained, semantics_option
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
+if TYPE_CHECKING:
+    from asterism.row_patterns.match_recognize import MatchRecognize
+
 
 @click.command()
-@pattern_argument
+@pattern_or_rule_argument
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -29,27 +33,28 @@ from asterism.patterns.semantics import Semantics
     help="What the drawing shows.",
 )
 @semantics_option("The semantics of the automaton; for SQL the dialect.")
-def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
+def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
     """Explain what a pattern matches, and how.
 
     PATTERN is a file with a pattern in the JSON graph format, or a .sql file with a MATCH_RECOGNIZE clause, alone or in a
-    statement.
+    statement; or FILE#ID, a rule in a file of rules.
 
     \b
     asterism explain brute_force.json
+    asterism explain rules.yaml#brute-force
     asterism explain falls.sql
     asterism explain brute_force.json --svg brute_force.svg
     """
     with errors_explained():
-        if is_sql_file(pattern):
+        clauses, wanted = _read(pattern, semantics)
+        if wanted is None:
             if svg is None:
-                click.echo("\n\n".join(clause.explain() for clause in read_clauses(pattern, semantics)))
+                click.echo("\n\n".join(clause.explain() for clause in clauses))
                 return
             if what != "stages":
                 raise click.UsageError("--what automaton is for patterns in JSON.")
-            drawing = read_clause(pattern, semantics).to_svg()
+            drawing = only_clause(clauses, pattern).to_svg()
         else:
-            wanted = Pattern.from_json(read_pattern_file(pattern))
             if svg is None:
                 click.echo(wanted.explain(Semantics(semantics)))
                 return
@@ -59,3 +64,13 @@ def explain(pattern: Path, svg: Path | None, what: Literal["stages", "automaton"
         except OSError as error:
             raise StreamDefinitionError(f"{svg} cannot be written", error.strerror) from None
         click.echo(f"drawing written to {svg}")
+
+
+def _read(source: Path | RuleInFile, semantics: str) -> tuple[list[MatchRecognize], Pattern | None]:
+    """The clauses, or the pattern."""
+    if isinstance(source, RuleInFile):
+        rule = source.processor()
+        return ([clause_of(rule)], None) if rule.pattern is None else ([], rule.pattern)
+    if is_sql_file(source):
+        return read_clauses(source, semantics), None
+    return [], Pattern.from_json(read_pattern_file(source))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,14 @@ def read_clause(file: Path, semantics: str) -> MatchRecognize:
 
     :raises StreamDefinitionError: there are several clauses, too
     """
-    clauses = read_clauses(file, semantics)
+    return only_clause(read_clauses(file, semantics), file)
+
+
+def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecognize:
+    """The only one of *clauses*, which *file* has.
+
+    :raises StreamDefinitionError: there are several
+    """
     if len(clauses) > 1:
         raise StreamDefinitionError(f"{file} has {len(clauses)} clauses", hint="a file with one of them")
     return clauses[0]

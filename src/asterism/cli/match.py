@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.local_spark import local_spark, temporary_folder
+from asterism.cli.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.cli.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
     order_by_option,
-    pattern_argument,
     semantics_option,
     status_line,
     stdout,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from asterism.rules.processor import PatternProcessor
+    from asterism.spark.keyed_stream import KeyedStream
     from asterism.spark.patterns import PatternStream
 
 COUNTED = {
@@ -61,7 +63,7 @@ limit_option = click.option(
 
 
 @click.command()
-@pattern_argument
+@pattern_or_rule_argument
 @click.option(
     "--input",
     "source",
@@ -106,18 +108,26 @@ limit_option = click.option(
 )
 @out_option
 @limit_option
-def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any) -> None:
+def match(
+    pattern: Path | RuleInFile, source: Path, output: str, out: Path | None, limit: int, stream: bool, **options: Any
+) -> None:
     """Match a pattern in files of events.
 
-    PATTERN is a file with a pattern in the JSON graph format.
+    PATTERN is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules. A rule has its own key and
+    its own measures, and finds what it finds in a query with rules; its timestamp is ignored, and a function is not called.
 
     \b
     asterism match brute_force.json --input ssh.csv --key ip --time ts
+    asterism match rules.yaml#brute-force --input ssh.csv --time ts
     """
     if not stream and (options["checkpoint"] or options["files_per_batch"]):
         raise click.UsageError("--checkpoint and --files-per-batch require --stream.")
     with errors_explained():
-        job = MatchJob(Pattern.from_json(pattern.read_bytes()), files_to_read(source), output, stream, **options)
+        if isinstance(pattern, RuleInFile):
+            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(), output, options)
+        else:
+            wanted = Pattern.from_json(pattern.read_bytes())
+        job = MatchJob(wanted, files_to_read(source), output, stream, **options)
         with temporary_folder() as folder, local_spark() as spark:
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
                 rows = job.run(spark, folder).persist()
@@ -125,16 +135,30 @@ def match(pattern: Path, source: Path, output: str, out: Path | None, limit: int
             one, many = COUNTED[output]
             what = f"{total} {one if total == 1 else many}"
             # Match ids are not shown on a terminal; they can be selected, or written to a file.
-            shown_rows = rows if job.measures else rows.drop("match_id")
+            shown_rows = rows if job.measures and not job.rule else rows.drop("match_id", *job.unused_columns)
             show_or_write(rows, shown_rows, what, out, folder, limit, hidden=job.keys, total=total)
             rows.unpersist()
+
+
+def _as_wanted(rule: PatternProcessor, output: str, options: dict[str, Any]) -> PatternProcessor:
+    """The rule with the output and the measures of the command line."""
+    if options["order_by"]:
+        raise click.UsageError("--order-by is for patterns: a rule in SQL has an ORDER BY.")
+    measures, is_timed_out = tuple(options["measures"]), output == "timed_out"
+    if rule.sql is None:
+        return replace(rule, select=measures or rule.select, function=None, timed_out=rule.timed_out or is_timed_out)
+    if measures:
+        raise click.UsageError("--select is for patterns: a rule in SQL has MEASURES.")
+    if is_timed_out:
+        raise click.UsageError("a rule in SQL has no timed-out partial matches.")
+    return rule
 
 
 @dataclass(frozen=True)
 class MatchJob:
     """The arguments of ``asterism match``."""
 
-    pattern: Pattern
+    pattern: Pattern | PatternProcessor
     files: Files
     output: str
     stream: bool
@@ -147,12 +171,33 @@ class MatchJob:
     checkpoint: Path | None
     files_per_batch: int | None
 
+    @property
+    def rule(self) -> PatternProcessor | None:
+        return None if isinstance(self.pattern, Pattern) else self.pattern
+
+    @property
+    def unused_columns(self) -> list[str]:
+        """The columns that are the same in all results of a rule."""
+        rule = self.rule
+        if rule is None or self.output == "late":
+            return []
+        has_measures, has_events = bool(rule.select), not rule.select
+        if rule.sql is not None:
+            from asterism.row_patterns.clause import RowsPerMatch
+            from asterism.row_patterns.reading import read
+
+            clause = read(rule.sql)
+            has_measures, has_events = bool(clause.measures), clause.rows is not RowsPerMatch.ONE
+        unused = {"measures": not has_measures, "events": not has_events, "labels": not rule.labels}
+        unused["suppressed"] = rule.suppress is None and self.output == "matches"
+        return ["processor_id", "processor_version", "result", *(name for name in unused if unused[name])]
+
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
         """The rows of the result; of a stream, all rows until its end."""
         from asterism.spark.keyed_stream import KeyedStream
         from asterism.spark.patterns import CEP
 
-        events = with_event_time(self._read(spark), self.time)
+        events = self._read(spark)
         described = KeyedStream(
             events,
             key=self.keys,
@@ -160,18 +205,39 @@ class MatchJob:
             max_out_of_orderness=self.max_out_of_orderness,
             order_by=self.order_by,
         )
-        found = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
-        rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
-        if self.stream:
-            rows = self._run_stream(spark, found, rows, work)
+        if isinstance(self.pattern, Pattern):
+            found = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
+            rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
+            if self.stream:
+                rows = self._run_stream(spark, found, rows, work)
+        else:
+            rows = self._rule_rows(spark, described, self.pattern, work)
         # Sorted by the time at which a match was decided, as a stream returns them.
         times = [name for name in ("match_time", "timeout_time") if name in rows.columns]
         return rows.orderBy(*times) if times else rows
 
+    def _rule_rows(self, spark: SparkSession, described: KeyedStream, rule: PatternProcessor, work: Path) -> DataFrame:
+        from asterism.discovery.sources import GivenPatternProcessorDiscovererFactory
+        from asterism.spark.patterns import CEP
+
+        factory = GivenPatternProcessorDiscovererFactory((rule,))
+        found = CEP.pattern_processors(described, factory, semantics=Semantics(self.semantics), on_limit="fail")
+        found.check(rule)
+        if not self.stream:
+            return found.output(self.output)
+        schema = CEP.pattern_processors(replace(described, df=self._batch(spark)), factory).output(self.output).schema
+        sink = PartsSink(work / "rows")
+        found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"))
+        return sink.read(spark, schema)
+
     def _read(self, spark: SparkSession) -> DataFrame:
         files = self.files
         batch = read_batch(spark, files)
-        return read_stream(spark, files, batch.schema, self.files_per_batch) if self.stream else batch
+        events = read_stream(spark, files, batch.schema, self.files_per_batch) if self.stream else batch
+        return with_event_time(events, self.time)
+
+    def _batch(self, spark: SparkSession) -> DataFrame:
+        return with_event_time(read_batch(spark, self.files), self.time)
 
     def _run_stream(self, spark: SparkSession, found: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
         sink = PartsSink(work / "rows")
@@ -249,7 +315,7 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
     for name in rows.columns:
         table.add_column(Text(name), overflow="fold")
     # collect() would convert times to the time zone of this process.
-    for row in rows.limit(limit).toArrow().to_pylist():
+    for row in rows.limit(limit).toArrow().to_pylist(maps_as_pydicts="lossy"):
         table.add_row(*(Text(shown(value, keys)) for value in row.values()))
     stdout().print(table)
 

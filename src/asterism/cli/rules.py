@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from asterism.cli.backtest import backtest
+from asterism.cli.rule_tests import run_tests
 from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout
 from asterism.errors import AsterismError, PatternProcessorError, printable
 from asterism.patterns.semantics import Semantics
@@ -18,10 +22,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asterism.discovery.editing import Addition, KeptRules, Rule
+    from asterism.rules.discovery_status import Status
     from asterism.rules.set_store import FolderStore
     from asterism.rules.validation import CheckedProcessor
 
 
+_STATE_COLORS = {"in force": "green", "waiting": "yellow", "disabled": "red", "killed": "red", "refused": "red"}
 _COLORS = {"on": "green", "off": "yellow", "older": "dim", "wrong": "red"}
 
 
@@ -34,6 +40,10 @@ def rules() -> None:
     sqlite:///rules.db, postgresql://user@host/database. The URL may contain a password, but other users of the machine can
     read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
     """
+
+
+rules.add_command(backtest)
+rules.add_command(run_tests)
 
 
 def _at_source(command: Callable[..., None]) -> Callable[..., None]:
@@ -63,12 +73,16 @@ def list_(source: str, table: str) -> None:
 
         kept = _rules_at(source, table).all()
         rows = [_row(rule) for rule in kept]
+        expiring = any(row[4] for row in rows)
         several = len({rule.where for rule in kept}) > 1
         shown = Table()
-        for name in ("id", "version", "state", "from", "key", "what", *(["file"] if several else [])):
+        until = ["until"] if expiring else []
+        for name in ("id", "version", "state", "from", *until, "key", "what", *(["file"] if several else [])):
             shown.add_column(name, overflow="fold")
         for rule, row in zip(kept, rows, strict=True):
-            cells = [Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row)]
+            cells = [
+                Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row) if n != 4 or expiring
+            ]
             shown.add_row(*cells, *([one_line(rule.where.rpartition("/")[2], 200)] if several else []))
         stdout().print(shown)
         counts = {state: sum(row[2] == state for row in rows) for state in _COLORS}
@@ -76,7 +90,7 @@ def list_(source: str, table: str) -> None:
 
 
 def _row(rule: Rule) -> tuple[str, ...]:
-    """The id, version, state, start time and key of a rule, and its pattern and measures or the error."""
+    """The id, version, state, times and key of a rule, and its pattern and measures or the error."""
     from asterism.row_patterns.reading import read
     from asterism.rules.interfaces import without_flag
     from asterism.rules.processor import PatternProcessor
@@ -85,9 +99,9 @@ def _row(rule: Rule) -> tuple[str, ...]:
     head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))
     if rule.call is not None:
         name, parameters = rule.call
-        return *head, rule.state, "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
+        return *head, rule.state, "", "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
     if rule.twice is not None:
-        return *head, rule.state, "", "", one_line(rule.twice, 200)
+        return *head, rule.state, "", "", "", one_line(rule.twice, 200)
     try:
         if rule.error is not None:
             raise rule.error
@@ -99,11 +113,11 @@ def _row(rule: Rule) -> tuple[str, ...]:
             gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
         what = summary_of(found)
     except AsterismError as error:
-        return *head, rule.state if rule.state == "older" else "wrong", "", "", one_line(error.message, 200)
-    begins = "" if found.timestamp is None else found.timestamp.isoformat()
+        return *head, rule.state if rule.state == "older" else "wrong", "", "", "", one_line(error.message, 200)
+    times = ("" if time is None else time.isoformat() for time in (found.timestamp, found.expires))
     by = "" if key is None else one_line(", ".join(key) or "(one for all)", 100)
     gives = [f"function {found.function}"] if found.function else [one_line(text, 60) for text in gives]
-    return *head, rule.state, begins, by, "; ".join([what, *gives])
+    return *head, rule.state, *times, by, "; ".join([what, *gives])
 
 
 @rules.command()
@@ -130,14 +144,15 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
         import pyarrow as pa
 
         found = _rules_at(source, table).all()
-        good = _all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
+        good = all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
         if not found:
             click.echo("no rules")
     if not good:
         sys.exit(1)
 
 
-def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
+def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
+    """Report the problems of rules, and whether there are none."""
     from asterism.rules.validation import summary_of
 
     good = True
@@ -156,7 +171,11 @@ def _all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semant
             good = False
         else:
             off = ", off" if rule.state == "off" else ""
-            click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}")
+            tests = len(rule.item.get("tests") or ())
+            expires = checked.processor.expires
+            until = "" if expires is None else f", expires {expires.isoformat()}"
+            more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
+            click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
     return good
 
 
@@ -275,28 +294,69 @@ def _store_at(checkpoint: str) -> FolderStore:
 
 
 @rules.command()
-@click.argument("checkpoint")
-def status(checkpoint: str) -> None:
-    """Show the discovery status of a query: its rules, which rules were refused or killed, and the last lines of its log.
+@click.argument("checkpoint", metavar="CHECKPOINT|URL")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(checkpoint: str, as_json: bool) -> None:
+    """Show the rules of a query, with their states and counts, the state of their discovery, and the last lines of its log.
 
-    The exit status is 1 if the discovery is interrupted, or if the query no longer reports its status.
+    URL is that of the query's endpoint; the environment variable ASTERISM_TOKEN contains its token. The exit status is 1 if
+    the discovery is interrupted, or if the query no longer reports its status.
     """
     with errors_explained():
         from asterism.rules.discovery_status import INTERRUPTED, STALE
 
-        found = _store_at(checkpoint).read_status()
-        click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
-        click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
-        click.echo(f"set {found.version}: {len(found.processors)} rules")
-        for name, version in found.processors.items():
-            click.echo(f"  {one_line(name, 200)} version {version}")
-        for what, those in (("refused", found.refused), ("killed", found.killed)):
-            for name, reason in those.items():
-                click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
-        for line in found.log:
-            click.echo(f"log: {one_line(line, 2000)}")
+        found = _status_at(checkpoint)
+        if as_json:
+            click.echo(found.to_bytes())
+        else:
+            _show_status(found)
     if found.state in (INTERRUPTED, STALE):
         sys.exit(1)
+
+
+def _status_at(place: str) -> Status:
+    if not place.startswith(("http://", "https://")):
+        return _store_at(place).read_status()
+    from asterism.discovery.url import status_at
+
+    token = os.environ.get("ASTERISM_TOKEN")
+    if not token:
+        raise PatternProcessorError(
+            "the token of the endpoint is required", hint="set the environment variable ASTERISM_TOKEN"
+        )
+    return status_at(place, token)
+
+
+def _show_status(found: Status) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
+    click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
+    click.echo(f"set {found.version}: {len(found.processors)} rules")
+    table = Table()
+    for name in ("id", "version", "state", "since", "matches", "timed out", "errors", "partial", "last match"):
+        table.add_column(name, overflow="fold")
+    for rule in found.rules:
+        state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
+        since = rule.begins or rule.since
+        counts = [str(count or "") for count in (rule.matches, rule.timed_out, rule.errors, rule.partial_matches)]
+        version = "" if rule.version is None else str(rule.version)
+        cells = [rule.id, version, state, since[:19], *counts, rule.last_match[:19]]
+        styles = ["", "", _STATE_COLORS.get(rule.state, "")]
+        table.add_row(*(Text(one_line(cell, 200), style) for cell, style in zip_longest(cells, styles, fillvalue="")))
+    if found.rules:
+        stdout().print(table)
+    if found.missed:
+        click.echo(f"the counts do not include {found.missed} micro-batches")
+    for rule in found.rules:
+        if rule.state == "disabled":
+            click.echo(f"disabled: {one_line(rule.id, 200)}@{rule.version}: {one_line(rule.reason or '', 1000)}")
+    for what, those in (("refused", found.refused), ("killed", found.killed)):
+        for name, reason in those.items():
+            click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
+    for line in found.log:
+        click.echo(f"log: {one_line(line, 2000)}")
 
 
 @rules.command()

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -145,7 +144,6 @@ def status_line(text: str) -> AbstractContextManager[Any]:
     return console.status(text) if console.is_terminal else nullcontext()
 
 
-pattern_argument = click.argument("pattern", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 time_option = click.option(
     "--time",
     help="Event-time column: timestamps, as such or as strings, or epoch milliseconds. Default: processing time.",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.files import is_sql_file, read_clause, read_pattern_file
+from asterism.cli.rule_files import RuleInFile, clause_of, key_columns, pattern_or_rule_argument
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
     order_by_option,
-    pattern_argument,
     semantics_option,
     status_line,
     time_option,
@@ -24,9 +24,11 @@ from asterism.patterns.semantics import Semantics
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from asterism.row_patterns.match_recognize import MatchRecognize
+
 
 @click.command()
-@pattern_argument
+@pattern_or_rule_argument
 @click.option(
     "--input",
     "source",
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of steps to show."
 )
 def trace(
-    pattern: Path,
+    pattern: Path | RuleInFile,
     source: Path,
     values: Sequence[str],
     columns: Sequence[str],
@@ -78,19 +80,31 @@ def trace(
     each row whether a match begins at it, and why not. ORDER BY says which rows follow each other; --time is only needed to read
     strings as timestamps.
 
+    PATTERN can also be FILE#ID, a rule in a file of rules. The key is that of the rule, if it consists of columns; then only
+    --key is required.
+
     \b
     asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts
     asterism trace falls.sql --input prices.parquet --key-column symbol --key IBM
+    asterism trace rules.yaml#brute-force --input ssh.csv --key 10.0.0.1 --time ts
     """
-    if len(values) != len(columns):
-        raise click.UsageError(
-            f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
-        )
     with errors_explained():
         from asterism.cli.event_files import read_events
         from asterism.trace.report import trace as trace_of
 
-        if is_sql_file(pattern):
+        rule = pattern.processor() if isinstance(pattern, RuleInFile) else None
+        if rule is not None:
+            columns = key_columns(rule, columns)
+        if len(values) != len(columns):
+            raise click.UsageError(
+                f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
+                + (f" The key of the rule is {', '.join(columns)}." if rule is not None and columns else "")
+            )
+        if isinstance(pattern, Path) and is_sql_file(pattern):
+            clause: MatchRecognize | None = read_clause(pattern, semantics)
+        else:
+            clause = None if rule is None or rule.sql is None else clause_of(rule, options["time"])
+        if clause is not None:
             for name, value in (
                 ("--order-by", options["order_by"]),
                 ("--max-out-of-orderness", options["max_out_of_orderness"]),
@@ -99,11 +113,15 @@ def trace(
                 if value:
                     raise click.UsageError(f"{name} is for patterns in JSON: a clause is traced as over a table.")
             _trace_clause(
-                pattern, read_events(source, options["time"]), dict(zip(columns, values, strict=True)), semantics,
+                clause, read_events(source, options["time"]), dict(zip(columns, values, strict=True)),
                 only_dropped=only_dropped, limit=limit,
             )  # fmt: skip
             return
-        wanted = Pattern.from_json(read_pattern_file(pattern))
+        if rule is not None and rule.pattern is not None:
+            wanted: Pattern = rule.pattern
+        else:
+            assert isinstance(pattern, Path)
+            wanted = Pattern.from_json(read_pattern_file(pattern))
         with status_line("tracing"):
             found = trace_of(
                 wanted,
@@ -118,11 +136,10 @@ def trace(
 
 
 def _trace_clause(
-    file: Path, rows: pa.Table, key: dict[str, Any], semantics: str, *, only_dropped: bool, limit: int
+    clause: MatchRecognize, rows: pa.Table, key: dict[str, Any], *, only_dropped: bool, limit: int
 ) -> None:
     from asterism.trace.row_patterns import trace_rows
 
-    clause = read_clause(file, semantics)
     with status_line("tracing"):
         found = trace_rows(clause, rows, key=key, explained=limit)
     for outcome, line in found.lines(limit=limit, only_dropped=only_dropped):
@@ -137,6 +154,7 @@ _TRACE_STYLES: dict[str, dict[str, Any]] = {
     "matched": {"fg": "green", "bold": True},
     "dropped": {"fg": "red"},
     "held": {"fg": "yellow"},
+    "discarded": {"fg": "yellow"},
     "narrowed": {"fg": "yellow"},
     "late": {"fg": "yellow"},
     "waited": {"dim": True},

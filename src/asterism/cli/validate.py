@@ -12,6 +12,8 @@ import click
 
 from asterism.cli.files import dialect_for, is_sql_file, read_pattern_file
 from asterism.cli.local_spark import local_spark
+from asterism.cli.rule_files import PatternFile, RuleInFile
+from asterism.cli.rules import all_good
 from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
 from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option
 from asterism.patterns.semantics import Semantics
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE..."
-)
+@click.argument("files", nargs=-1, required=True, type=PatternFile(), metavar="FILE...")
 @click.option(
     "--column",
     "columns",
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 @click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
 @semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
 def validate(
-    files: Sequence[Path],
+    files: Sequence[Path | RuleInFile],
     columns: Sequence[tuple[str, Any]],
     source: Path | None,
     time: str | None,
     semantics: str,
 ) -> None:
-    """Validate files with patterns in the JSON graph format, and .sql files with MATCH_RECOGNIZE clauses.
+    """Validate files with patterns in the JSON graph format, and .sql files with MATCH_RECOGNIZE clauses. FILE#ID is a rule in a
+    file of rules.
 
     Every problem is reported with its line and column; the exit status is 1 if there is one. The SQL of conditions is
     checked, too; its columns and types are checked if --column or --input is given.
@@ -67,6 +68,9 @@ def validate(
         schema = _schema_of(source, time) if source is not None else pa.schema(columns) if columns else None
         wrong = False
         for file in files:
+            if isinstance(file, RuleInFile):
+                wrong |= not all_good([file.read()], schema, Semantics(semantics))
+                continue
             if is_sql_file(file):
                 wrong |= not _clauses_are_valid(file, schema, semantics)
                 continue

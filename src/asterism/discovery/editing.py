@@ -70,7 +70,8 @@ class Addition:
         return f"{self.processor.id} version {self.processor.version}"
 
     def is_there(self, item: Any) -> bool:
-        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used.
+        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels or
+        *expires* differ.
 
         :raises PatternProcessorError: it is another rule
         """
@@ -78,13 +79,13 @@ class Addition:
             there = PatternProcessor.from_dict(without_flag(item)[0])
         except AsterismError:
             return False
-        if there != self.processor:
+        if not there.has_definition_of(self.processor):
             raise PatternProcessorError(
                 f"{self} already exists with another definition",
                 "The definition of a version cannot change.",
                 "raise the version",
             )
-        return True
+        return there == self.processor
 
 
 class KeptRules(ABC):
@@ -456,6 +457,9 @@ class SqlRules(KeptRules):
                 "function": new.processor.function,
                 "timed_out": new.processor.timed_out,
                 "max_partial_matches": new.processor.max_partial_matches,
+                "suppress": item.get("suppress"),
+                "expires": new.processor.expires,
+                "labels": dict(new.processor.labels) or None,
                 "enabled": without_flag(new.item)[1],
             }
         )

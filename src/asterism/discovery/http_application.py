@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, RuleSet, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.discovery_status import DISABLED, IN_FORCE, KILLED, PENDING, REFUSED, WAITING, Status
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import PatternProcessorManager
 
@@ -114,6 +115,10 @@ class Application:
         match path:
             case ["health"]:
                 methods = {"GET": self._health}
+            case ["status"]:
+                methods = {"GET": self._status}
+            case ["metrics"]:
+                methods = {"GET": self._metrics}
             case ["processors"]:
                 methods = {"GET": self._get_all, "PUT": self._put_all}
             case ["processors", id]:
@@ -123,7 +128,9 @@ class Application:
                     "DELETE": partial(self._delete, id),
                 }
             case _:
-                raise AnswerError(404, "unknown path", "the paths are /processors, /processors/{id} and /health")
+                raise AnswerError(
+                    404, "unknown path", "the paths are /processors, /processors/{id}, /health, /status and /metrics"
+                )
         if request.method not in methods:
             allowed = ", ".join(methods)
             raise AnswerError(405, f"only {allowed} are supported", Allow=allowed)
@@ -175,12 +182,32 @@ class Application:
         found: dict[str, Any] = {"status": "interrupted" if self.problem else "ok", "processors": len(self.rules)}
         if self.problem:
             found["error"] = str(self.problem)
-        found["in_force"] = {one.id: one.version for one in self.manager.current_pattern_processors()}
-        # A manager need not have a status, but that of a query does.
-        refused = getattr(getattr(self.manager, "status", None), "refused", None)
-        if isinstance(refused, Mapping):
-            found["refused"] = dict(refused)
+        status = self.manager.current_status()
+        if status is None:
+            found["in_force"] = {one.id: one.version for one in self.manager.current_pattern_processors()}
+        else:
+            found["in_force"] = {one.id: one.version for one in status.rules if one.state in (IN_FORCE, DISABLED)}
+            for state in (PENDING, WAITING):
+                found[state] = {one.id: one.version for one in status.rules if one.state == state}
+            found[DISABLED] = {one.id: one.reason for one in status.rules if one.state == DISABLED}
+            found |= {KILLED: status.killed, REFUSED: status.refused}
         return _json(found, 503 if "error" in found else 200)
+
+    def _status(self, request: Request, body: bytes) -> Answer:
+        return Answer(HTTPStatus.OK, self._known_status().to_bytes())
+
+    def _metrics(self, request: Request, body: bytes) -> Answer:
+        try:
+            from asterism.discovery.prometheus import CONTENT_TYPE, text_of
+        except ModuleNotFoundError:
+            raise AnswerError(501, "prometheus-client is not installed", "pip install 'asterism[http]'") from None
+        return Answer(HTTPStatus.OK, text_of(self._known_status()), {"Content-Type": CONTENT_TYPE})
+
+    def _known_status(self) -> Status:
+        status = self.manager.current_status()
+        if status is None:
+            raise AnswerError(404, "this endpoint is not part of a query")
+        return status
 
 
 def _hash(token: str) -> bytes:

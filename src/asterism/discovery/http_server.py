@@ -153,7 +153,7 @@ class _Connection:
         if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         head = h11.Response(
-            status_code=status, reason=status.phrase, headers=[*headers.items(), *answer.headers.items()]
+            status_code=status, reason=status.phrase, headers=[*(headers | dict(answer.headers)).items()]
         )
         async with asyncio.timeout(TOTAL_TIMEOUT):
             self._writer.write(protocol.send(head) or b"")

@@ -24,10 +24,13 @@ COLUMNS = (
     "function",
     "timed_out",
     "max_partial_matches",
+    "suppress",
+    "expires",
+    "labels",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "sql", "key", "select", "constructor_params"}
+LONG = {"pattern", "sql", "key", "select", "labels", "constructor_params"}
 """The columns that may contain long strings."""
 MAX_SHORT = 1_000  # characters in the other columns
 
@@ -85,11 +88,10 @@ def item_of(row: Row) -> dict[str, Any]:
             raise PatternProcessorError(f"{name} is not valid UTF-8") from None
         if value is not None and len(value) > MAX_SHORT and name not in LONG:
             raise PatternProcessorError(f"{name} is longer than {MAX_SHORT} characters")
-    time = row.get("timestamp")
     found = {
         "id": row["id"],
         "version": version_of(row),
-        "timestamp": int(time) if time is not None and re.fullmatch(r"-?[0-9]{1,19}", time) else time,
+        "timestamp": _time(row, "timestamp"),
         "key": _expressions(row, "key"),
         "pattern": row.get("pattern") or (None if row.get("sql") else ""),
         "sql": row.get("sql") or None,
@@ -97,6 +99,9 @@ def item_of(row: Row) -> dict[str, Any]:
         "function": row.get("function") or None,
         "timedOut": flag(row, "timed_out", default=False),
         "maxPartialMatches": _integer(row, "max_partial_matches"),
+        "suppress": _suppress(row),
+        "expires": _time(row, "expires"),
+        "labels": _object(row, "labels"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -106,6 +111,12 @@ def version_of(row: Row) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
         raise PatternProcessorError(f"a version must be an integer, not {text!r:.60}")
     return int(text)
+
+
+def _time(row: Row, name: str) -> int | str | None:
+    """A number of milliseconds, or a string."""
+    text = row.get(name)
+    return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else text
 
 
 def _integer(row: Row, name: str) -> int | None:
@@ -132,6 +143,19 @@ def _expressions(row: Row, name: str) -> Any:
     if text is None or not text.strip():
         return None
     return _json(text, name) if text.lstrip().startswith("[") else [text]
+
+
+def _suppress(row: Row) -> Any:
+    """Parse a JSON object, or a duration."""
+    text = row.get("suppress")
+    if text is None or text.lstrip()[:1] in ("", "{"):
+        return _object(row, "suppress")
+    return {"for": text}
+
+
+def _object(row: Row, name: str) -> Any:
+    text = row.get(name)
+    return None if text is None or not text.strip() else _json(text, name)
 
 
 def _json(text: str, name: str) -> Any:

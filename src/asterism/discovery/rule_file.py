@@ -14,7 +14,7 @@ from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
-from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.compiler import beyond_flink, compile_pattern
 from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
@@ -273,9 +273,9 @@ def _usable(item: Any) -> PatternProcessor:
         assert found.sql is not None
         check_clause(found.sql)
         return found
-    # Queries with the default semantics refuse what Flink ignores.
-    compile_pattern(found.pattern, Semantics.FLINK)
-    stages = tuple(stage.name for stage in found.pattern.atoms())
+    # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
+    compile_pattern(found.pattern, Semantics.FLINK if beyond_flink(found.pattern) is None else Semantics.DEFAULT)
+    stages = tuple(stage.name for stage in found.pattern.atoms()) + tuple(name for name, _ in found.pattern.subsets)
     texts = [
         *(("key", "key", text) for text in found.key or ()),
         *(("select", "select", text) for text in found.select),

@@ -97,6 +97,9 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
         database.close()
 
 
+_TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")  # SQLite has no such type
+
+
 def rule_table(name: str) -> sa.Table:
     """The table of rules; ``docs/rules.md`` describes its columns."""
     schema, table = split_name(name)
@@ -105,7 +108,7 @@ def rule_table(name: str) -> sa.Table:
         sa.MetaData(),
         sa.Column("id", sa.String(200), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("timestamp", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),  # SQLite has no such type
+        sa.Column("timestamp", _TIME),
         sa.Column("key", sa.Text),
         sa.Column("pattern", sa.Text),
         sa.Column("sql", sa.Text),
@@ -113,6 +116,9 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("function", sa.String(200)),
         sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("max_partial_matches", sa.Integer),
+        sa.Column("suppress", sa.Text),
+        sa.Column("expires", _TIME),
+        sa.Column("labels", sa.Text),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
     )

@@ -19,7 +19,8 @@ from asterism.arguments import expect, expect_string, expect_strings
 from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, printable
+from asterism.rules.discovery_status import Status
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -95,6 +96,22 @@ def _shown(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?…" if parts.query else "")
 
 
+def status_at(url: str, token: str) -> Status:
+    """The status of the query with the endpoint at *url*.
+
+    :raises PatternProcessorError: it cannot be read
+    """
+    _checked(url)
+    place = f"{url.rstrip('/')}/status"
+    response = UrlDiscoverer(place, {"Authorization": f"Bearer {token}"}, timedelta(seconds=1)).read()
+    assert response is not None
+    try:
+        return Status.from_bytes(response[0])
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
+        raise PatternProcessorError(f"{place} does not return the status of a query", reason) from None
+
+
 class UrlDiscoverer(PollingDiscoverer):
     """See :class:`UrlPatternProcessorDiscovererFactory`."""
 
@@ -110,20 +127,10 @@ class UrlDiscoverer(PollingDiscoverer):
         self._opener = _opener(self._deadline)
 
     def poll(self) -> Sequence[Discovered] | None:
-        request = urllib.request.Request(self.url, headers={**self.headers, **self._known})
-        self._deadline.begin(TOTAL_TIMEOUT)
-        try:
-            with self._opener.open(request) as response:
-                text = self._read(response)
-                headers = response.headers
-        except HTTPError as error:
-            error.close()
-            if error.code == 304 and self._known:
-                return None
-            raise self._failure(f"it returned {error.code} {error.reason}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise self._failure(str(reason) or type(reason).__name__) from None
+        response = self.read()
+        if response is None:
+            return None
+        text, headers = response
         digest = hashlib.sha256(text).digest()
         found = None
         if digest != self._digest:
@@ -136,6 +143,25 @@ class UrlDiscoverer(PollingDiscoverer):
             if headers[given]
         }
         return found
+
+    def read(self) -> tuple[bytes, HTTPMessage] | None:
+        """The document and its headers; None: it has not changed since the last poll.
+
+        :raises PatternProcessorError: it cannot be read
+        """
+        request = urllib.request.Request(self.url, headers={**self.headers, **self._known})
+        self._deadline.begin(TOTAL_TIMEOUT)
+        try:
+            with self._opener.open(request) as response:
+                return self._read(response), response.headers
+        except HTTPError as error:
+            error.close()
+            if error.code == 304 and self._known:
+                return None
+            raise self._failure(f"it returned {error.code} {error.reason}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise self._failure(str(reason) or type(reason).__name__) from None
 
     def _read(self, response: Any) -> bytes:
         if response.status != 200:

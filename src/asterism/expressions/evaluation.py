@@ -21,10 +21,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -34,13 +35,13 @@ from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.ranges import Ranges, ranges_of
 from asterism.expressions.translation import Translator
-from asterism.expressions.types import MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
+from asterism.expressions.types import BOOLEAN, MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
 AT_ONCE = 64 * 1024 * 1024  # the maximum bytes of strings made at a time; an error if a single event needs more
 MAX_RULE_GROWTH = 10 * MAX_GROWTH  # for all expressions of a pattern together
 _VECTOR = 2048  # the rows that DuckDB processes at a time
-_PREPARED = 16  # prepared statements per thread
+_PREPARED = 1000  # prepared statements per thread, each of some 40 KB
 _SMALL = 65_536  # the maximum rows of a batch for which they are used
 
 
@@ -98,8 +99,11 @@ class _DuckDB:
             self.connection.unregister("events")
         return found
 
-    def again(self, texts: tuple[str, ...], rows: pa.Table) -> pa.Table:
-        """:meth:`once` with a prepared statement that is kept."""
+    def again(self, texts: tuple[str, ...], rows: pa.Table, *, conditions: bool = False) -> pa.Table:
+        """:meth:`once` with a prepared statement that is kept.
+
+        :param conditions: whether all expressions are BOOLEAN; for small batches, DuckDB gives these faster to NumPy
+        """
         key = texts, tuple(zip(rows.schema.names, rows.schema.types, strict=True))
         if key not in self.prepared:
             while len(self.prepared) >= _PREPARED:
@@ -119,10 +123,17 @@ class _DuckDB:
         name, source = self.prepared[key]
         source.rows = rows
         try:
+            if conditions:
+                columns = self.connection.execute(f"EXECUTE {name}").fetchnumpy()
+                return pa.table({name: _from_numpy(column) for name, column in columns.items()})
             found: pa.Table = self.connection.sql(f"EXECUTE {name}").to_arrow_table()
         finally:
             source.rows = rows.slice(0, 0)
         return found
+
+
+def _from_numpy(column: Any) -> pa.Array:
+    return pa.array(np.ma.getdata(column), mask=np.ma.getmaskarray(column))
 
 
 def _query(texts: Sequence[str], name: str) -> str:
@@ -230,30 +241,39 @@ class Vectorized:
     costs: list[Cost] = field(default_factory=list)
     ranges: list[Ranges | None] = field(default_factory=list)
     """the expressions as ranges of columns, for conditions that consist of them"""
+    zone: str = field(init=False)
+    _label: str | None = field(init=False)
+    """the time zone of the first TIMESTAMP column"""
 
-    @property
-    def zone(self) -> str:
+    def __post_init__(self) -> None:
         metadata = self.schema.metadata or {}
-        return str(metadata[TIME_ZONE].decode()) if TIME_ZONE in metadata else self._label or "UTC"
+        zones = (str(t.tz) for t in self.schema.types if pa.types.is_timestamp(t) and t.tz is not None)
+        self._label = next(zones, None)
+        self.zone = str(metadata[TIME_ZONE].decode()) if TIME_ZONE in metadata else self._label or "UTC"
 
-    @property
-    def _label(self) -> str | None:
-        """The time zone of the first TIMESTAMP column."""
-        return next((str(t.tz) for t in self.schema.types if pa.types.is_timestamp(t) and t.tz is not None), None)
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the zone, which is that of the schema: the state depends on it only if an expression does (see zone_if_used).
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc] # as pickle does, on an object without values
 
     def add(self, node: exp.Expr, text: str) -> int:
         """Add an expression and return its number; *text* is the expression as written by the user, for messages."""
         return self.add_value(self.translate(node, text), text)
 
-    def add_value(self, value: Sql, text: str) -> int:
-        """:meth:`add` for an expression that is already translated."""
+    def add_value(self, value: Sql, text: str, ranges: Ranges | None = None) -> int:
+        """:meth:`add` for an expression that is already translated.
+
+        :param ranges: its ranges, if they are known
+        """
         if value.text not in self.texts:
             data_type = self.type_of_value(value, text)
             self._check_cost(value, text)
             if plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
             self.costs.append(value.cost)
-            self.ranges.append(ranges_of(value))
+            self.ranges.append(ranges_of(value) if ranges is None else ranges)
             self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
@@ -421,7 +441,10 @@ class Vectorized:
             view = pa.table({"rows": pa.nulls(table.num_rows, pa.int8())})
         database = _database()
         try:
-            result = database.again(tuple(texts), view) if keep else database.once(texts, view)
+            if keep:
+                result = database.again(tuple(texts), view, conditions=all(kind == BOOLEAN for kind in types))
+            else:
+                result = database.once(texts, view)
         except duckdb.Error as error:
             raise _DuckDBError(_undecorated(str(error))) from None
         return [_as_spark_sees(column, kind) for column, kind in zip(result.columns, types, strict=True)]

@@ -22,6 +22,12 @@ from asterism.expressions.translation import position_of
 
 MAX_OFFSET = 10_000
 """The maximum offset of FIRST and LAST; the kept events are searched one by one."""
+MAX_PREVIOUS = 100
+"""The maximum offset of PREV; this many events are kept for each key."""
+EVERY_STAGE, PREVIOUS = ":match", ":previous"
+"""In place of the stage of an aggregate: all events of the match, and the events of the key before the current one. (Names of
+stages have no colon.)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +36,17 @@ class Scope:
 
     schema: pa.Schema
     stages: tuple[str, ...] = ()
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """names of several stages together"""
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The stages and subsets."""
+        return self.stages + tuple(name for name, _ in self.subsets)
 
     def column(self, node: exp.Column, text: str) -> str:
         """The event column that *node* names: an exact match, or the only match that differs in case."""
-        names = self.schema.names
+        names = [name for name in self.schema.names if not name.startswith(":")]  # not those that stand for functions
         found = self._find(node.this)
         if found is not None:
             return found
@@ -82,7 +95,7 @@ class Scope:
         """Split a dotted name into (stage or empty, column and fields)."""
         parts: list[exp.Expr] = list(column.parts)
         stage = parts[0].name
-        if len(parts) > 1 and (stage in self.stages or self._find(parts[0]) is None):
+        if len(parts) > 1 and (stage in self.all_names or self._find(parts[0]) is None):
             return stage, parts[1:]
         return "", parts
 
@@ -105,25 +118,32 @@ class Scope:
         stage = self.stage_of([argument] if isinstance(argument, exp.Expr) else [], kind, text, position)
         if any(argument.find_all(*AGGREGATES)):
             raise ExpressionSyntaxError.at(f"{kind} must use the events of a single stage", text, position)
-        if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
+        if kind == "PREV":
+            if stage != EVERY_STAGE:
+                problem = "PREV reads the event of the key before the current one, not those of a stage"
+                raise ExpressionSyntaxError.at(problem, text, position, "PREV(column), or LAST(stage.column)")
+            stage, offset = PREVIOUS, offset - 1
+        if isinstance(argument, exp.Star) or (isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star)):
             if kind != "COUNT":
                 raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position)
             return exp.Count(this=exp.Column(this=exp.Star(), table=exp.to_identifier(stage, quoted=True)))
         holder = exp.Paren(this=argument.copy())
-        for column in list(holder.find_all(exp.Column)):
+        columns = list(holder.find_all(exp.Column))
+        if not columns:
+            hint = "COUNT(*)" if kind == "COUNT" else f"{kind}(column)"
+            raise ExpressionSyntaxError.at(f"{kind} needs a column", text, position, hint)
+        for column in columns:
             column.replace(self._named(stage, self._split(column)[1], text))
-        return type(node)(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
+        made = exp.Last if kind == "PREV" else type(node)
+        return made(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
 
     def stage_of(self, parts: Sequence[exp.Expr], function: str, text: str, position: int | None) -> str:
-        """The stage whose events an aggregate ranges over, which all columns in its *parts* must name."""
+        """The stage whose events an aggregate ranges over, which all columns in its *parts* must name; EVERY_STAGE if they name
+        none.
+        """
         stages = {self._split(column)[0] for part in parts for column in part.find_all(exp.Column)}
         if stages <= {""}:
-            raise ExpressionSyntaxError.at(
-                f"{function} must name the stage whose events it uses",
-                text,
-                position,
-                hint=f"{function}(stage.column), or COUNT(stage.*)",
-            )
+            return EVERY_STAGE
         if len(stages) != 1:
             raise ExpressionSyntaxError.at(f"{function} must use the events of a single stage", text, position)
         stage = stages.pop()
@@ -131,10 +151,10 @@ class Scope:
         return stage
 
     def _stage(self, stage: str, text: str) -> None:
-        if stage not in self.stages:
+        if stage not in self.all_names:
             raise ColumnNotFoundError(
                 f"unknown stage {stage!r:.100}",
-                f"in: {text:.1000}\nStages: {', '.join(self.stages) or '(none)'}",
+                f"in: {text:.1000}\nStages: {', '.join(self.all_names) or '(none)'}",
                 "stage names are case-sensitive",
             )
 
@@ -176,24 +196,30 @@ def has_aggregate(node: exp.Expr) -> bool:
 
 
 def _offset(node: exp.Expr, kind: str, text: str) -> int:
-    """The offset of an aggregate; ``LAST(a.x, 1)`` is the event before the last."""
+    """The offset of an aggregate; ``LAST(a.x, 1)`` is the event before the last, ``PREV(x, 1)`` the previous event."""
     given = node.args.get("expression") if isinstance(node, exp.First | exp.Last) else None
+    least, most = (1, MAX_PREVIOUS) if kind == "PREV" else (0, MAX_OFFSET)
     if given is None:
-        return 0
+        return least
     if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch(r"\d{1,9}", str(given.this)):
         raise ExpressionSyntaxError.at(
             f"the second argument of {kind} must be an integer literal",
             text,
             position_of(given) or position_of(node),
-            f"{kind}(stage.column, 1)",
+            f"{kind}(column, 1)" if kind == "PREV" else f"{kind}(stage.column, 1)",
         )
-    if int(given.this) > MAX_OFFSET:
-        raise ExpressionSyntaxError.at(f"the offset of {kind} must be at most {MAX_OFFSET:,}", text, position_of(given))
+    if not least <= int(given.this) <= most:
+        problem = (
+            f"the offset of {kind} must be at most {most:,}"
+            if least == 0
+            else f"the offset of {kind} must be {least} to {most}"
+        )
+        raise ExpressionSyntaxError.at(problem, text, position_of(given))
     return int(given.this)
 
 
 class Aggregate(NamedTuple):
-    """A resolved aggregate over the events of a stage."""
+    """A resolved aggregate over the events of a stage, of EVERY_STAGE, or of PREVIOUS."""
 
     function: str
     stage: str

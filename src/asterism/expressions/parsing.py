@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -28,6 +29,12 @@ MAX_DEPTH = 50  # nesting; Python's recursion limit is near 1,000 frames and sql
 MAX_OPERATIONS = 200  # nested operations, as in a + b + c ...; except AND and OR
 
 
+class Previous(exp.Last):
+    """``PREV(x)``, the value of an earlier event of the key."""
+
+    _sql_names: ClassVar[list[str]] = ["PREV"]
+
+
 AGGREGATES: dict[type[exp.Expr], str] = {
     exp.First: "FIRST",
     exp.Last: "LAST",
@@ -36,6 +43,7 @@ AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Avg: "AVG",
     exp.Min: "MIN",
     exp.Max: "MAX",
+    Previous: "PREV",
 }
 
 _PREDICATES: tuple[type[exp.Expr], ...] = (
@@ -46,6 +54,7 @@ _BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
+    exp.IntervalSpan,
     exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
     exp.Anonymous, *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
@@ -63,6 +72,7 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     **dict.fromkeys(_SUPPORTED, "this expression"), **dict.fromkeys(_AGGREGATED, "this"),
     exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
     exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
+    exp.IntervalSpan: "this expression",
     exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
     exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
     exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
@@ -84,9 +94,19 @@ the length of a VARCHAR.
 """
 
 
+INTERVAL_SPANS = {
+    (largest, smallest)
+    for units in (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
+    for largest, smallest in itertools.combinations(units, 2)
+}
+"""The pairs of units of an interval."""
+
+
 class _Tokenizer(Spark.Tokenizer):
     # A doubled quote inside a string is a quote, as in standard SQL and in Spark 4.
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+    # An expression can begin with a column that is named like a command: show, set, describe.
+    COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 def _with_unit(name: str, parser: SparkParser) -> exp.Expr:
@@ -104,8 +124,8 @@ class _Parser(SparkParser):
     """Keeps function calls as written; :data:`asterism.expressions.functions.FUNCTIONS` defines their meaning."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {
-        name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST")
-    } | {"FIRST": exp.First.from_arg_list, "LAST": exp.Last.from_arg_list}
+        name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST", "PREV")
+    } | {"FIRST": exp.First.from_arg_list, "LAST": exp.Last.from_arg_list, "PREV": Previous.from_arg_list}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         "CAST": lambda self: self._parse_called_cast(safe=None),
         "TRY_CAST": lambda self: self._parse_called_cast(safe=True),
@@ -114,6 +134,23 @@ class _Parser(SparkParser):
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+    STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {}
+
+    def _parse_interval(self, *args: Any, **options: Any) -> Any:
+        """Read also an interval of two units, as in ``INTERVAL '1:30' HOUR TO MINUTE``."""
+        tokens = self._tokens[self._index : self._index + 5]
+        if len(tokens) < 5 or tokens[0].token_type is not TokenType.INTERVAL:
+            return super()._parse_interval(*args, **options)
+        length, largest, to, smallest = tokens[1:]
+        units = (largest.text.upper(), smallest.text.upper())
+        if length.token_type is not TokenType.STRING or to.text.upper() != "TO" or units not in INTERVAL_SPANS:
+            return super()._parse_interval(*args, **options)
+        self._advance()
+        literal = self._parse_primary()
+        self._advance(3)
+        span = exp.IntervalSpan(this=exp.Var(this=largest.text), expression=exp.Var(this=smallest.text))
+        return exp.Interval(this=literal, unit=span)
 
     def _parse_paren(self) -> exp.Expr | None:
         """Mark parentheses that are in the text, because the parser adds others."""
@@ -211,7 +248,9 @@ def tokenize(text: str, what: str = "expression", limit: int = MAX_TEXT) -> list
     try:
         tokens = list(_Dialect().tokenize(text))
     except TokenError:
-        raise ExpressionSyntaxError.at(f"the {what} cannot be parsed", text, hint="is every string closed?") from None
+        raise ExpressionSyntaxError.at(
+            f"the {what} cannot be parsed", text, hint="is every string, name and comment closed?"
+        ) from None
     end = 0
     for token in tokens:
         if token.start > end:
@@ -221,13 +260,16 @@ def tokenize(text: str, what: str = "expression", limit: int = MAX_TEXT) -> list
     return tokens
 
 
-def parse(text: str, aggregates: Collection[str] = (), prefixes: Collection[str] = ()) -> exp.Expr:
+def parse(
+    text: str, aggregates: Collection[str] = (), prefixes: Collection[str] = (), unlisted: Collection[str] = ()
+) -> exp.Expr:
     """Parse one expression into a syntax tree of supported nodes only.
 
     :param aggregates: names of functions, in lower case, whose calls are kept as ``Anonymous`` nodes, with DISTINCT in them
         and FILTER and IGNORE NULLS around them; if empty, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are nodes of their own
     :param prefixes: those of *aggregates* that are words before a call: ``FINAL LAST(a.x)`` is an ``Anonymous`` node with the
         call as its only argument, marked by ``prefix`` in its metadata
+    :param unlisted: those of *aggregates* that no message recommends
 
     >>> parse("price > 1 2")
     Traceback (most recent call last):
@@ -266,7 +308,7 @@ def parse(text: str, aggregates: Collection[str] = (), prefixes: Collection[str]
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
         raise ExpressionSyntaxError.at("AS needs a name", text)
     for node in inner.walk():
-        _check(node, text, aggregates)
+        _check(node, text, aggregates, unlisted)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
             end = node.this.meta.get("end")
             if end is None:
@@ -385,6 +427,8 @@ def _words(node: exp.Expr) -> Iterator[str]:
         case exp.Literal() if isinstance(node.parent, exp.Interval):
             unit = node.parent.args.get("unit")
             yield from (str(node.this), str(node.this).lstrip("-+"), str(node.meta.get("typed", "")))
+            if isinstance(unit, exp.IntervalSpan):
+                yield "to"
             if isinstance(unit, exp.Var):
                 yield f"{node.this} {unit.name}"
                 yield f"{node.this} {unit.name}".lower()
@@ -410,13 +454,14 @@ def _digits(number: str) -> str:
     return "0" + number if number.startswith(".") else number
 
 
-def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
+def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted: Collection[str] = ()) -> None:
     """Reject what is not known to have the same meaning here as in Spark."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
-        raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"))
+        hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
+        raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
     known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
     if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
-        raise _unknown_function(node, text, aggregates)
+        raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
         unit = node.expressions[0]
         if isinstance(unit, exp.Literal) and unit.is_string:
@@ -434,6 +479,10 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
         )
     consumed = (_CONSUMED_OF_CALLS if aggregates else _CONSUMED).get(type(node))
     others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
+    if isinstance(node, exp.IntervalSpan) and isinstance(node.parent, exp.Interval) and not others:
+        span = tuple(str(node.args[name].name).upper() for name in ("this", "expression"))
+        if node.parent.this.is_string and span in INTERVAL_SPANS:
+            return
     if isinstance(node, exp.DataType) or consumed is None or others:
         if isinstance(node, exp.DataType):
             written = str(node.meta.get("written", ""))
@@ -446,7 +495,8 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = ()) -> None:
         word = _TYPED.get(node.key, node.key.upper())
         if consumed is not None:
             word = " ".join([word, *(name.upper().rstrip("_") for name in others)])
-        raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), DOCUMENTATION)
+        hint = "array(1, 2)" if isinstance(node, exp.Array) else DOCUMENTATION
+        raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), hint)
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
             "IS must be followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)

@@ -14,9 +14,8 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
 from sqlglot import exp
 
 from asterism.expressions.names import Scope, has_aggregate
@@ -25,12 +24,13 @@ from asterism.expressions.values import Sql
 
 MAX_TEMPLATES = 2_000
 MAX_NUMBERS = 100
+MAX_VALUES = 500
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
 _OPERATORS = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In, exp.Neg, exp.Add, exp.Sub, exp.Mul,
 )  # fmt: skip
-_Outline = tuple[pa.Schema, str, tuple[str, ...], tuple[str, ...]]
-"""The schema, its time zone, the stages in scope, and the text between the numbers."""
+_Outline = tuple[Scope, str, tuple[str, ...]]
+"""The scope, the time zone, and the text between the numbers."""
 
 
 @dataclass(slots=True)
@@ -44,6 +44,24 @@ class Resolved:
     iterative: Sequence[exp.Expr]
     values: dict[int, Sql]
     """translated conjuncts, by their places in *pure*"""
+    numbers: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """of the other conjuncts, if the numbers are replaced: their numbers"""
+    known: dict[tuple[int, tuple[str, ...]], Sql] = field(default_factory=dict)
+    """translated conjuncts with numbers, by their places and numbers"""
+
+    def value(self, place: int) -> Sql | None:
+        """The translation of a conjunct of *pure* that was translated before."""
+        if place in self.values:
+            return self.values[place]
+        return self.known.get((place, self.numbers[place])) if place in self.numbers else None
+
+    def keep(self, place: int, value: Sql) -> None:
+        if not self.replaced:
+            self.values[place] = value
+        elif place in self.numbers:
+            while len(self.known) >= MAX_VALUES:
+                del self.known[next(iter(self.known))]
+            self.known[place, self.numbers[place]] = value
 
     @classmethod
     def of(cls, scope: Scope, text: str) -> Resolved:
@@ -68,6 +86,8 @@ class _Template:
     places: tuple[int, ...]
     numbers: tuple[str, ...]
     """the numbers of the text, of which the others must be the same"""
+    places_of: dict[int, list[int]]
+    """for each conjunct with such literals their places"""
 
     def fits(self, numbers: Sequence[str]) -> bool:
         return all(
@@ -84,12 +104,15 @@ def resolved(scope: Scope, zone: str, text: str) -> Iterator[Resolved]:
     """
     parts = _NUMBER.split(text)  # every second one is a number
     numbers = parts[1::2]
-    outline = scope.schema, zone, scope.stages, tuple(parts[::2])
+    outline = scope, zone, tuple(parts[::2])
     with _LOCK:
         template = _TEMPLATES.get(outline)
         if template is not None and len(text) <= MAX_TEXT and template.fits(numbers):
             for literal, place in zip(template.literals, template.places, strict=True):
                 literal.set("this", numbers[place])
+            template.of.numbers = {
+                at: tuple(numbers[place] for place in places) for at, places in template.places_of.items()
+            }
             yield template.of
             return
     found = Resolved.of(scope, text)
@@ -125,7 +148,14 @@ def _template(found: Resolved, parts: Sequence[str]) -> _Template:
         for at, value in found.values.items()
         if differing.isdisjoint(id(node) for node in found.pure[at].find_all(exp.Literal))
     }
-    return _Template(replace(found, replaced=True, values=fixed), tuple(literals), tuple(places), tuple(parts[1::2]))
+    place_of = {id(literal): place for literal, place in zip(literals, places, strict=True)}
+    places_of = {
+        at: [place_of[id(node)] for node in part.find_all(exp.Literal) if id(node) in place_of]
+        for at, part in enumerate(found.pure)
+        if at not in fixed
+    }
+    of = replace(found, replaced=True, values=fixed, known={})
+    return _Template(of, tuple(literals), tuple(places), tuple(parts[1::2]), places_of)
 
 
 def _may_differ(literal: exp.Expr) -> bool:

@@ -80,6 +80,8 @@ def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
     unit = node.args.get("unit")
     if not isinstance(node.this, exp.Literal):
         raise UnsupportedError("the length of an interval must be a number")
+    if isinstance(unit, exp.IntervalSpan):
+        return _interval_of_two_units(node.this.name.strip(), unit.this.name.upper(), unit.expression.name.upper())
     if not isinstance(unit, exp.Var):
         raise UnsupportedError("an interval has one number and one unit", "INTERVAL 90 MINUTES, or a sum of two")
     name = unit.name.upper()
@@ -100,6 +102,35 @@ def interval_of(node: exp.Interval) -> tuple[int, pa.DataType]:
     if abs(months) >= limit:
         raise UnsupportedError(f"an interval of {length} {unit.name} is too long")
     return months, kind
+
+
+_PARTS = {
+    "YEAR": r"\d{1,9}", "MONTH": r"-(?:0?\d|1[01])", "DAY": r"\d{1,9}", "HOUR": r" (?:[01]?\d|2[0-3])",
+    "MINUTE": r":[0-5]?\d", "SECOND": r":[0-5]?\d(?:\.\d{1,9})?",
+}  # fmt: skip
+"""The parts of an interval of several units, with the character before each."""
+
+
+def _interval_of_two_units(text: str, largest: str, smallest: str) -> tuple[int, pa.DataType]:
+    """:func:`interval_of` ``'2 03:04' DAY TO MINUTE``."""
+    units = ["YEAR", "MONTH"] if largest == "YEAR" else ["DAY", "HOUR", "MINUTE", "SECOND"]
+    units = units[units.index(largest) : units.index(smallest) + 1]
+    pattern = "".join(f"({_PARTS[unit] if unit != largest else r'[0-9]{1,9}'})" for unit in units)
+    found = re.fullmatch(rf"([+-]?){pattern}", text, re.ASCII)
+    if found is None:
+        examples = {
+            "YEAR": "'1-6' YEAR TO MONTH", "DAY": "'2 03:04' DAY TO MINUTE", "HOUR": "'1:30' HOUR TO MINUTE",
+            "MINUTE": "'5:30.5' MINUTE TO SECOND",
+        }  # fmt: skip
+        hint = f"INTERVAL {examples[largest]}"
+        raise UnsupportedError(f"{text!r:.60} {largest} TO {smallest} is not an interval", hint)
+    sizes = _UNIT_MONTHS if largest == "YEAR" else _UNIT_MICROS
+    parts = zip(units, found.groups()[1:], strict=True)
+    length = sum(int(decimal.Decimal(part.lstrip(" :-")) * sizes[unit]) for unit, part in parts)
+    kind = MONTHS if largest == "YEAR" else TIME
+    if length >= (2**31 if kind == MONTHS else 2**63):
+        raise UnsupportedError(f"an interval of {text} {largest} TO {smallest} is too long")
+    return -length if found.group(1) == "-" else length, kind
 
 
 class Translator:

@@ -17,6 +17,7 @@ from sqlglot import exp
 from asterism.arguments import described
 from asterism.columns.arrays import Mask
 from asterism.columns.groups import mask_of
+from asterism.columns.time import micros
 from asterism.errors import (
     AsterismError,
     ColumnNotFoundError,
@@ -31,14 +32,23 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, parse
+from asterism.expressions.ranges import Ranges
 from asterism.expressions.templates import Resolved, resolved
-from asterism.expressions.values import UnsupportedError
+from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition
+from asterism.matching.instructions import FIRST_EVENT, Op, Programs, kind_of
 from asterism.matching.instructions import Kind as ValueKind
-from asterism.matching.instructions import Programs, kind_of
 from asterism.matching.plan import MatchPlan
-from asterism.matching.tables import BITS_PER_WORD, Evaluation, longest_match, tables_of
-from asterism.patterns.conditions import Condition, IterativeCondition, PythonCondition, SqlCondition
+from asterism.matching.tables import BITS_PER_WORD, Completion, Evaluation, completion, longest_match, tables_of
+from asterism.patterns.automaton import NfaStateKind
+from asterism.patterns.conditions import (
+    AbsentBeforeCondition,
+    Condition,
+    FirstEventCondition,
+    IterativeCondition,
+    PythonCondition,
+    SqlCondition,
+)
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
@@ -47,6 +57,13 @@ if TYPE_CHECKING:
 
 BITS = "__bits"
 LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
+
+
+MAX_KNOWN = 5_000
+_KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Ranges | None]] = {}
+"""Conditions on current events that were translated before, because rules often have the same ones: for a scope, its time zone
+and a text its value and its ranges.
+"""
 
 
 class BoundPattern:
@@ -58,7 +75,7 @@ class BoundPattern:
 
     def __init__(self, plan: MatchPlan, schema: pa.Schema) -> None:
         self.plan, self.nfa, self.semantics = plan, plan.nfa, plan.semantics
-        self.scope = Scope(schema, self.nfa.stages)
+        self.scope = Scope(schema, self.nfa.stages, self.nfa.subsets)
         self.vectorized = Vectorized(schema)
         self.programs = Programs(self.scope, self.vectorized)
         self._bits: list[int | PythonCondition] = []
@@ -69,6 +86,11 @@ class BoundPattern:
             with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
                 places.append(self._bind(number, condition))
         self.evaluation = Evaluation([bit for bit, _ in places], [program for _, program in places])
+        for absence in self.nfa.absences:
+            if not self.evaluation.reads_event_only(absence.guard):
+                raise MalformedPatternError(
+                    f'the condition of begin_without("{absence.stage}") can read only the current event'
+                )
         self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
         read = {name for c in self.per_event_conditions for name in (schema.names if c.columns is None else c.columns)}
         self._kept_columns = [
@@ -111,7 +133,20 @@ class BoundPattern:
                     )
             self.per_event.append(number)
             return -1, self.programs.add_call(len(self.per_event) - 1)
+        if isinstance(condition, FirstEventCondition):
+            return -1, self.programs.add((Op.FACT, FIRST_EVENT))
+        if isinstance(condition, AbsentBeforeCondition):
+            absence = [absence.stage for absence in self.nfa.absences].index(condition.stage)
+            window = self.nfa.absences[absence].window
+            never = (Op.FACT, absence), (Op.IS_NULL, 0)
+            if window is None:
+                return -1, self.programs.add(*never)
+            return -1, self.programs.add(*never, (Op.CONST, micros(window)), (Op.FACT, absence), (Op.LE, 0), (Op.OR, 0))
         assert isinstance(condition, SqlCondition)
+        key = self.scope, self.vectorized.zone, condition.text
+        if key in _KNOWN:
+            value, ranges = _KNOWN[key]
+            return self._bit(self.vectorized.add_value(value, condition.text, ranges)), -1
         replaced = False
         try:
             with resolved(self.scope, self.vectorized.zone, condition.text) as found:
@@ -131,11 +166,10 @@ class BoundPattern:
         if pure:
             values = []
             for place, part in enumerate(pure):
-                value = condition.values.get(place)
+                value = condition.value(place)
                 if value is None:
                     value = self.vectorized.translate(part, text)
-                    if not condition.replaced:
-                        condition.values[place] = value
+                    condition.keep(place, value)
                 values.append(value)
             joined = values[0]
             if len(values) > 1:
@@ -149,6 +183,10 @@ class BoundPattern:
             if len(values) == 1:
                 self._check_boolean(pure[0], self.vectorized.types[source], text)
             bit = self._bit(source)
+            if not condition.iterative:
+                while len(_KNOWN) >= MAX_KNOWN:
+                    _KNOWN.pop(next(iter(_KNOWN)), None)
+                _KNOWN[self.scope, self.vectorized.zone, text] = joined, self.vectorized.ranges[source]
         if condition.iterative:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program
@@ -169,6 +207,34 @@ class BoundPattern:
             t
             for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
             if len(self._bits) <= limit
+        )
+
+    @cached_property
+    def counts_keys(self) -> bool:
+        """Whether something is remembered of each key: that it had an event, or the number of its matches."""
+        first = any(isinstance(condition, FirstEventCondition) for condition in self.nfa.conditions)
+        return first or self.plan.counts_matches
+
+    @cached_property
+    def remembers_events(self) -> int:
+        """The number of events before the current one that conditions read (PREV)."""
+        return self.programs.reads_previous
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether something of the earlier events of a key is remembered beside the partial matches."""
+        return self.counts_keys or self.remembers_events > 0 or bool(self.nfa.absences)
+
+    @cached_property
+    def depends_on_all_events(self) -> bool:
+        """Whether an event that the pattern sees can matter to a match even if no partial match is alive when it occurs, or if
+        it is later than any match can last.
+        """
+        return (
+            self.remembers_events > 0
+            or bool(self.nfa.absences)
+            or any(isinstance(condition, FirstEventCondition) for condition in self.nfa.conditions)
+            or any(state.kind is NfaStateKind.LAST for state in self.nfa.states)
         )
 
     @property
@@ -230,6 +296,7 @@ class BoundPattern:
         """
         return (
             self.semantics is not Semantics.FLINK
+            and not self.remembers_events
             and bool(self._bits)
             and self.evaluation.can_skip_events(self.nfa.states)
         )
@@ -238,6 +305,13 @@ class BoundPattern:
     def longest_match(self) -> int | None:
         """See :func:`~asterism.matching.tables.longest_match`."""
         return longest_match(self.nfa)
+
+    @cached_property
+    def completion(self) -> Completion | None:
+        """See :func:`~asterism.matching.tables.completion`. None if earlier events or other matches of the key matter, too."""
+        if self.remembers_events or self.nfa.preferred or self.nfa.absences or self.plan.counts_matches:
+            return None
+        return completion(self.nfa, self.evaluation, self.semantics)
 
     def sees(self, events: pa.Table) -> Mask:
         """A mask of the prepared events that are visible to the pattern."""

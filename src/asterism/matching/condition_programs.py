@@ -24,7 +24,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
-from asterism.expressions.names import COLUMN, aggregate_of, columns_of, plain_column
+from asterism.expressions.names import COLUMN, PREVIOUS, aggregate_of, columns_of, plain_column
 from asterism.expressions.parsing import AGGREGATES
 from asterism.expressions.translation import ARITHMETIC, DOCUMENTATION, Translator, position_of
 from asterism.expressions.types import (
@@ -100,7 +100,7 @@ def _depth(code: Sequence[Instruction]) -> int:
     return deepest
 
 
-_GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG), 1) | {Op.SELECT: -2} | dict.fromkeys(
+_GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG, Op.PREVIOUS), 1) | {Op.SELECT: -2} | dict.fromkeys(
     (Op.TO_FLOAT, Op.TO_FLOAT_BELOW, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.SWAP, Op.NOT, Op.IS_NULL, Op.IN), 0
 )  # fmt: skip
 
@@ -353,12 +353,14 @@ class _Emitter:
         return is_temporal(have) and is_temporal(to) and (have == DATE or is_fixed(self.zone))
 
     def aggregate(self, func: Func, stage: str, content: Sql | None, offset: int = 0) -> Code:
-        number = self.programs.scope.stages.index(stage)
         stored = None if content is None else held(content)
         floating = content is not None and content.type in FLOATS and func is not Func.COUNT
 
         def code() -> list[Instruction]:
             slot = -1 if stored is None else self.programs.slot(stored, self.text)
+            if stage == PREVIOUS:
+                return [(int(Op.PREVIOUS), offset + 1, 0, 0, slot, 0)]
+            number = self.programs.stage_number(stage)
             return [(int(Op.AGG), offset, int(func), number, slot, int(floating))]
 
         return code

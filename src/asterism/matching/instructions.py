@@ -12,16 +12,23 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from asterism.errors import MalformedPatternError
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope
+from asterism.expressions.names import EVERY_STAGE, Scope
 from asterism.expressions.values import Sql
 
 STACK = 64  # the capacity of the kernel's stack
+STAGES_IN_SUBSETS = 60  # they are bits of a number
+FIRST_EVENT = -1
+"""In place of the number of an absence: whether the event is the first one of its key."""
 Instruction = tuple[int, int, int, int, int, int]
 
 
 class Op(enum.IntEnum):
-    """Operations of the stack machine; ``_F``: on doubles, which are stored as their 64 bits."""
+    """Operations of the stack machine; ``_F``: on doubles, which are stored as their 64 bits.
+
+    PREVIOUS and FACT become SLOT when patterns are linked, see :mod:`asterism.matching.key_memory`.
+    """
 
     CONST = 0
     NULL = 1
@@ -56,6 +63,8 @@ class Op(enum.IntEnum):
     SELECT = 30
     PYTHON = 31
     IN = 32
+    PREVIOUS = 33
+    FACT = 34
 
 
 class Func(enum.IntEnum):
@@ -115,6 +124,7 @@ class Programs:
     ops: list[Instruction] = field(default_factory=list)
     """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, whether the slot is floating; for
     IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows;
+    for PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or the number of an absence;
     for calculations: -, the number of bits of the type of an integer result)
     """
     starts: list[int] = field(default_factory=list)
@@ -127,6 +137,11 @@ class Programs:
     tables: list[tuple[Instruction, ...]] = field(default_factory=list)
     """the tables searched by IN: sorted constants, as the operations that would push them"""
     _strings: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a program divides, or calls Python."""
+        return any(op[0] == Op.PYTHON or (op[0] == Op.DIV_F and op[1] == 0) for op in self.ops)
 
     def string(self, value: str) -> int:
         """The index of a string constant."""
@@ -145,6 +160,31 @@ class Programs:
         """Add a program that calls the per-event Python condition number *condition*. Returns the number of the program."""
         self.starts.append(len(self.ops))
         self.ops.append((int(Op.PYTHON), condition, 0, 0, 0, 0))
+        self.ends.append(len(self.ops))
+        return len(self.starts) - 1
+
+    def stage_number(self, stage: str) -> int:
+        """The number of a stage for the kernel, also of several stages together."""
+        if stage == EVERY_STAGE:
+            return -1
+        if stage in self.scope.stages:
+            return self.scope.stages.index(stage)
+        members = [self.scope.stages.index(member) for member in dict(self.scope.subsets)[stage]]
+        if max(members) >= STAGES_IN_SUBSETS:
+            raise MalformedPatternError(
+                f'subset "{stage}" has a stage beyond the first {STAGES_IN_SUBSETS} stages of the pattern'
+            )
+        return -2 - sum(1 << member for member in members)
+
+    @property
+    def reads_previous(self) -> int:
+        """The maximum offset of PREV; 0: it is not used."""
+        return max((op[1] for op in self.ops if op[0] == Op.PREVIOUS), default=0)
+
+    def add(self, *ops: tuple[Op, int]) -> int:
+        """Add a program of plain operations. Returns its number."""
+        self.starts.append(len(self.ops))
+        self.ops += [(int(op), argument, 0, 0, 0, 0) for op, argument in ops]
         self.ends.append(len(self.ops))
         return len(self.starts) - 1
 

@@ -40,11 +40,12 @@ END_OF_TIME = 2**63 - 1
 BITS = 63  # condition bits per word; the sign bit of a mask of relevant conditions means "always"
 
 TAKE, IGNORE, PROCEED = int(Action.TAKE), int(Action.IGNORE), int(Action.PROCEED)
-START, PENDING, STOP, FINAL = (
+START, PENDING, STOP, FINAL, AT_LAST = (
     int(NfaStateKind.START),
     int(NfaStateKind.PENDING),
     int(NfaStateKind.STOP),
     int(NfaStateKind.FINAL),
+    int(NfaStateKind.LAST),
 )
 _SKIPS = list(SkipKind)
 NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
@@ -53,6 +54,7 @@ NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST = (
     _SKIPS.index(SkipKind.SKIP_PAST_LAST_EVENT),
 )
 SKIP_TO_FIRST = _SKIPS.index(SkipKind.SKIP_TO_FIRST)
+FIRST_MATCH_ONLY = _SKIPS.index(SkipKind.FIRST_MATCH_ONLY)
 
 HOLDS, FAILS = -1, -2
 """The ends of a guard."""
@@ -73,6 +75,8 @@ operation of a program, or an event of a partial match that an aggregate or a re
 _O = {op.name: int(op) for op in Op}
 CONST, NULL, SLOT, AGG, SWAP = _O["CONST"], _O["NULL"], _O["SLOT"], _O["AGG"], _O["SWAP"]
 TO_FLOAT, TO_FLOAT_BELOW = _O["TO_FLOAT"], _O["TO_FLOAT_BELOW"]
+EVERY_STAGE = -1
+"""The stage of an aggregate over all events of a match; a smaller number n is the set of the stages in the bits of -2 - n."""
 ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
 ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
@@ -111,7 +115,11 @@ class Tables(NamedTuple):
     """one row per pattern: first state, which is a final one; start state; window (microseconds, 0: none); skip strategy; the
     stage that the strategy names (-1: none); 1 if a match without an event of that stage is an error; maximum number of
     partial matches of a key (0: no maximum); maximum number of steps of an event; maximum number of finished matches that
-    wait for their emission
+    wait for their emission; the first and last row of its preferred stages
+    """
+    preferred: Any
+    """stage: of the matches that begin with the same event, the one with most events in these stages, compared from the first
+    stage on, discards the others
     """
     flink: bool
     drop: bool  # at the limit of partial matches, drop those that began last; otherwise raise an error
@@ -138,6 +146,7 @@ class Keys(NamedTuple):
 KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
+FIRST_PREFERRED, END_PREFERRED = 9, 10
 """Columns of automata."""
 STACK_SIZE = 80
 # rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow, and the number of
@@ -282,6 +291,14 @@ def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nod
 call: Any = intrinsic(_call)
 
 
+@uncounted
+def belongs(own: int, stage: int) -> bool:
+    """Whether an event of the stage *own* belongs to *stage*, which may be several stages."""
+    if stage >= 0:
+        return own == stage
+    return stage == EVERY_STAGE or (((-2 - stage) >> own) & 1) == 1
+
+
 @compiled
 def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int) -> float:
     """The sum as a double, in order of acceptance, because sums of doubles depend on the order of addition."""
@@ -289,7 +306,7 @@ def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: 
     at = node
     put = found
     while at >= 0:
-        if nodes[at, 1] == stage and values[nodes[at, 0], 2 * slot + 1] == 0:
+        if belongs(nodes[at, 1], stage) and values[nodes[at, 0], 2 * slot + 1] == 0:
             put -= 1
             events[put] = nodes[at, 0]
         at = nodes[at, 2]
@@ -313,11 +330,11 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         if func == FIRST:
             left = -1 - left
             while at >= 0:
-                left += nodes[at, 1] == stage
+                left += belongs(nodes[at, 1], stage)
                 at = nodes[at, 2]
             at = node if left >= 0 else -1
         while at >= 0:
-            if nodes[at, 1] == stage:
+            if belongs(nodes[at, 1], stage):
                 if left == 0:
                     event = nodes[at, 0]
                     break
@@ -334,7 +351,7 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
     whole = 0
     best = -1  # the event with the smallest or largest value
     while at >= 0:
-        if nodes[at, 1] == stage:
+        if belongs(nodes[at, 1], stage):
             event = nodes[at, 0]
             if slot < 0:
                 found += 1
@@ -698,8 +715,77 @@ def step(
 
 
 @uncounted
+def is_preferred(automaton: Any, preferred: Any, nodes: Any, node: int, other: int, work: Any) -> bool:
+    """Whether the match that ends in *node* has more events in the preferred stages than that which ends in *other*."""
+    for row in range(automaton[FIRST_PREFERRED], automaton[END_PREFERRED]):
+        stage = preferred[row, 0]
+        more = walked = 0
+        at = node
+        while at >= 0:
+            more += nodes[at, 1] == stage
+            at = nodes[at, 2]
+            walked += 1
+        at = other
+        while at >= 0:
+            more -= nodes[at, 1] == stage
+            at = nodes[at, 2]
+            walked += 1
+        work[BUDGET, 0] -= walked
+        if more != 0:
+            return more > 0
+    return False
+
+
+@uncounted
+def hold_preferred(
+    automaton: Any, preferred: Any, heaps: Any, n_waiting: int, nodes: Any, row: int, work: Any
+) -> bool:  # fmt: skip
+    """Keep only the preferred one of the match *row* of plane DONE and a waiting match that began with the same event.
+    Returns whether there is such a match.
+    """
+    first, node = heaps[DONE, row, 0], heaps[DONE, row, 1]
+    for at in range(n_waiting):
+        if heaps[WAITING, at, 0] == first:
+            if is_preferred(automaton, preferred, nodes, node, heaps[WAITING, at, 1], work):
+                heaps[WAITING, at, 1], heaps[WAITING, at, 2] = node, heaps[DONE, row, 2]
+            return True
+    return False
+
+
+@uncounted
+def next_match(heaps: Any, n_waiting: int, runs: int, n_runs: int, undecided: bool, hold: bool) -> int:
+    """The row of the next waiting match to emit; -1: none. With *undecided*, a match waits as long as a partial match that began
+    with the same event.
+    """
+    if not undecided:
+        return -1 if hold and n_runs > 0 and heaps[runs, 0, 0] < heaps[WAITING, 0, 0] else 0
+    best = -1
+    for at in range(n_waiting):
+        first = heaps[WAITING, at, 0]
+        if best >= 0 and heaps[WAITING, best, 0] <= first:
+            continue
+        decided = True
+        for run in range(n_runs):
+            if heaps[runs, run, 0] == first or (hold and heaps[runs, run, 0] < first):
+                decided = False
+                break
+        if decided:
+            best = at
+    return best
+
+
+@uncounted
 def settle(
-    automaton: Any, flink: bool, heaps: Any, count: Any, nodes: Any, key: int, time: int, out: Any, work: Any
+    automaton: Any,
+    preferred: Any,
+    flink: bool,
+    heaps: Any,
+    count: Any,
+    nodes: Any,
+    key: int,
+    time: int,
+    out: Any,
+    work: Any,
 ) -> int:
     """Emit the finished matches that nothing can discard any more, and apply the skip strategy.
 
@@ -714,23 +800,38 @@ def settle(
     if n_out + n_waiting + count[N_DONE] > len(out):
         count[SHORT] = NO_OUT
         return NO_ROOM
+    undecided = automaton[FIRST_PREFERRED] < automaton[END_PREFERRED]
     for row in range(count[N_DONE]):
+        if undecided:
+            work[BUDGET, 0] -= n_waiting
+            if hold_preferred(automaton, preferred, heaps, n_waiting, nodes, row, work):
+                continue
         push(heaps, WAITING, n_waiting, heaps[DONE, row, 0], heaps[DONE, row, 1], heaps[DONE, row, 2])
         n_waiting += 1
     count[N_DONE] = 0
     runs, n_runs = count[RUNS], count[N_RUNS]
     # A partial match that began earlier may still finish and discard; with SKIP_TO_NEXT it never can.
-    hold = skip != NO_SKIP and (flink or skip != SKIP_TO_NEXT)
+    hold = skip not in (NO_SKIP, FIRST_MATCH_ONLY) and (flink or skip != SKIP_TO_NEXT)
     while n_waiting > 0:
-        first, node, completed = heaps[WAITING, 0, 0], heaps[WAITING, 0, 1], heaps[WAITING, 0, 2]
-        if hold and n_runs > 0 and heaps[runs, 0, 0] < first:
+        if undecided:
+            work[BUDGET, 0] -= n_waiting * n_runs
+            if work[BUDGET, 0] < 0:
+                return TOO_MUCH_WORK
+        chosen = next_match(heaps, n_waiting, runs, n_runs, undecided, hold)
+        if chosen < 0:
             break
-        n_waiting = drop_head(heaps, WAITING, n_waiting)
+        first, node, completed = heaps[WAITING, chosen, 0], heaps[WAITING, chosen, 1], heaps[WAITING, chosen, 2]
+        if chosen == 0:
+            n_waiting = drop_head(heaps, WAITING, n_waiting)
+        else:
+            n_waiting = discard(heaps, WAITING, n_waiting, first, first)
         lowest, highest = 0, -1  # the first events of the discarded rows
         if skip == SKIP_TO_NEXT:
             lowest, highest = first, first
         elif skip == SKIP_PAST_LAST:
             highest = nodes[node, 0]
+        elif skip == FIRST_MATCH_ONLY:
+            highest = NO_EVENT  # the start state as well: no further match can begin
         elif skip != NO_SKIP:
             pivot = -1
             at = node
@@ -794,7 +895,7 @@ def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: 
     for run in range(count[N_RUNS]):
         first, state = heaps[runs, run, 0], heaps[runs, run, 2]
         relevant |= states[state, RELEVANT]
-        if first != NO_EVENT:
+        if first != NO_EVENT and states[state, KIND] != AT_LAST:
             if window > 0:
                 earliest = min(earliest, times[first] + window)
             if states[state, GAP] > 0:
@@ -839,7 +940,7 @@ def expire(
     for run in range(count[N_RUNS]):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         by_window = by_gap = NEVER
-        if first != NO_EVENT:
+        if first != NO_EVENT and states[state, KIND] != AT_LAST:
             last = nodes[node, 0]
             overflows = flink and time == END_OF_TIME
             if window > 0 and not (overflows and times[first] < 0):
@@ -901,7 +1002,7 @@ def advance_key(
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
             if error == OK:
-                error = settle(automaton, flink, heaps, count, nodes, key, moment, out, work)
+                error = settle(automaton, tables.preferred, flink, heaps, count, nodes, key, moment, out, work)
             if error != OK:
                 count[TIME] = moment
                 return error
@@ -917,7 +1018,7 @@ def advance_key(
                 states, edges, guards, conditions, ops, times, bits, values, start, flink, event, heaps, count, nodes, work
             )  # fmt: skip
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
-                error = settle(automaton, flink, heaps, count, nodes, key, time, out, work)
+                error = settle(automaton, tables.preferred, flink, heaps, count, nodes, key, time, out, work)
                 if error == OK and count[N_WAITING] > max_held:
                     error = TOO_MANY_HELD
             if error == OK and 0 < max_runs < count[N_RUNS]:
@@ -933,11 +1034,20 @@ def advance_key(
             timers[count[N_TIMERS], 0] = time + window
             count[N_TIMERS] += 1
     if until == END_OF_TIME and not flink:
-        # No more events can arrive: partial matches without a deadline end, and the matches that they held back are emitted.
-        count[N_RUNS] = 0
+        # No more events can arrive: partial matches without a deadline are complete if they waited only for the end, the others
+        # end, and the matches that they held back are emitted.
+        runs, n_done = count[RUNS], 0
+        for run in range(count[N_RUNS]):
+            kind = states[heaps[runs, run, 2], KIND]
+            if heaps[runs, run, 0] != NO_EVENT and kind in (PENDING, AT_LAST):
+                # They are complete at the time of their last event: there is no later time.
+                node = heaps[runs, run, 1]
+                push(heaps, DONE, n_done, heaps[runs, run, 0], node, times[nodes[node, 0]])
+                n_done += 1
+        count[N_RUNS], count[N_DONE] = 0, n_done
         count[TIME] = until
         work[BUDGET, 0] = UNLIMITED
-        return settle(automaton, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
+        return settle(automaton, tables.preferred, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
     return OK
 
 
@@ -1047,7 +1157,10 @@ def advance_some(
             # After a slice, the key continues with the next one.
             if n_runs == 1 and heaps[runs, 0, 2] == start:
                 n_runs = 0
-            elif n_runs == 0 and tables.flink:
+            elif n_runs == 0 and (
+                tables.flink
+                or (automata[pattern, SKIP] == FIRST_MATCH_ONLY and (error == SLICE_FULL or until != END_OF_TIME))
+            ):
                 # Not even the start state is left. A row in the final state, which has no effect, records this.
                 heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
                 n_runs = 1

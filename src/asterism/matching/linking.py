@@ -16,12 +16,13 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import BoundPattern
 from asterism.matching.instructions import Kind as ValueKind
 from asterism.matching.instructions import Op, kind_of
+from asterism.matching.key_memory import Fact, KeyMemory, PreviousValue
 
 if TYPE_CHECKING:
     from asterism.matching.kernels import Tables
 
 
-_TABLES = ("states", "edges", "guards", "conditions", "ops", "automata")
+_TABLES = ("states", "edges", "guards", "conditions", "ops", "automata", "preferred")
 
 
 class Linked:
@@ -35,10 +36,12 @@ class Linked:
         self.event_schema = event_schema
         self.schema = patterns[0].scope.schema
         self.computed = Vectorized(self.schema)
-        self._slots: dict[str, int] = {}
-        """maps a column, or the number of an expression of *computed*, to the number of the slot"""
+        self._slots: dict[str | PreviousValue | Fact, int] = {}
+        """maps a column, the number of an expression of *computed*, or what is asked of the earlier events of a key to the number
+        of the slot
+        """
         self._strings: dict[str, int] = {}
-        parts = [one.tables._replace(ops=self._moved_ops(one)) for one in patterns]
+        parts = [one.tables._replace(ops=self._moved_ops(number, one)) for number, one in enumerate(patterns)]
         at = {name: offsets_of([len(getattr(part, name)) for part in parts]) for name in _TABLES}
         joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TABLES}
 
@@ -54,22 +57,30 @@ class Linked:
         guards[:, 1:] += np.where(guards[:, 1:] >= 0, begins("guards", "guards"), 0)
         joined["conditions"][:, 1:] += begins("ops", "conditions")
         joined["automata"][:, [k.FIRST_STATE, k.START_STATE]] += begins("states", "automata")
+        joined["automata"][:, [k.FIRST_PREFERRED, k.END_PREFERRED]] += begins("preferred", "automata")
         self.tables: Tables = parts[0]._replace(**joined)
         self.op_at = at["ops"]
         """for each pattern the index of its first operation"""
 
-    def _moved_ops(self, pattern: BoundPattern) -> Ints:
+    def _moved_ops(self, number: int, pattern: BoundPattern) -> Ints:
         """The operations of a pattern, with slots and strings renumbered."""
-        slots = [self._slot(pattern, number) for number in pattern.programs.slots]
+        slots = [self._slot(pattern, own) for own in pattern.programs.slots]
         ops: Ints = pattern.tables.ops.copy()
         for row in ops:
             if row[0] == Op.SLOT:
                 row[1] = slots[row[1]]
+            elif row[0] == Op.PREVIOUS:
+                row[0], row[1] = Op.SLOT, self._asked(PreviousValue(slots[row[4]], int(row[1])))
+            elif row[0] == Op.FACT:
+                row[0], row[1] = Op.SLOT, self._asked(Fact(number, int(row[1])))
             elif row[0] == Op.AGG and row[4] >= 0:
                 row[4] = slots[row[4]]
             elif row[0] == Op.STRING:
                 row[1] = self._strings.setdefault(pattern.programs.strings[row[1]], len(self._strings))
         return ops
+
+    def _asked(self, slot: PreviousValue | Fact) -> int:
+        return self._slots.setdefault(slot, len(self._slots))
 
     def _slot(self, pattern: BoundPattern, number: int) -> int:
         name = pattern.slot_column(number)
@@ -77,11 +88,16 @@ class Linked:
             name = str(self.computed.adopt(pattern.vectorized, number))
         return self._slots.setdefault(name, len(self._slots))
 
-    def values(self, pool: pa.Table, rows: Ints) -> tuple[Tables, Ints]:
+    def values(self, pool: pa.Table, rows: Ints, memory: KeyMemory | None) -> tuple[Tables, Ints]:
         """The values of the slots at *rows* of *pool*, in the layout of the kernel, and the matching tables."""
         computed = self.computed.evaluate(pool.rename_columns(self.schema.names)) if self.computed.texts else []
-        columns = [computed[int(name)] if name.isdecimal() else pool.column(name) for name in self._slots]
-        values, ranks = stack_values([one_chunk(column) for column in columns], rows, [*self._strings])
+        columns = [
+            one_chunk(computed[int(slot)] if slot.isdecimal() else pool.column(slot)) if isinstance(slot, str) else None
+            for slot in self._slots
+        ]
+        values, ranks = stack_values(columns, rows, [*self._strings])
+        if memory is not None:
+            memory.fill(values, {name: slot for name, slot in self._slots.items() if not isinstance(name, str)})
         if not len(ranks):
             return self.tables, values
         ops = self.tables.ops.copy()
@@ -90,15 +106,18 @@ class Linked:
         return self.tables._replace(ops=ops), values
 
 
-def stack_values(columns: Sequence[pa.Array], rows: Ints, strings: Sequence[str]) -> tuple[Ints, Ints]:
+def stack_values(columns: Sequence[pa.Array | None], rows: Ints, strings: Sequence[str]) -> tuple[Ints, Ints]:
     """(the values of slots at *rows*, as the stack machine holds them; the values of constant strings)
 
+    Slots without a column are filled by the caller.
     Slot *k* is in column 2k, and 1 in column 2k + 1 if it is NULL. Strings are represented by their rank among all strings of
     this call; order and equality are those of the bytes.
     """
     values = np.zeros((len(rows), max(2 * len(columns), 1)), np.int64)
     texts: dict[int, pa.Array] = {}
     for slot, array in enumerate(columns):
+        if array is None:
+            continue
         kind = kind_of(array.type)
         values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
         if kind is ValueKind.STRING:

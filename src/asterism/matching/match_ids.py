@@ -29,11 +29,12 @@ def seed_of(*words: str | int) -> Numbers:
     return np.frombuffer(hashlib.sha256(json.dumps(words).encode()).digest()[:16], ">u8").astype(np.uint64)
 
 
-def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> pa.Array:
+def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True) -> pa.Array:
     """The id of each match, 32 hexadecimal digits.
 
     :param keys: the columns of ``step.keys`` that form the key of an event
     :param seeds: the result of :func:`seed_of` for each match, or one for all
+    :param with_stages: whether matches of the same events in other stages have other ids
     """
     from asterism.columns.hashing import hash_strings, mixed
 
@@ -44,7 +45,7 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers) -> 
     ids = np.empty((len(found), 2), ">u8")
     for half in range(2):
         events = np.repeat(seeds[:, half], counts)
-        for part in (step.times[found.events], found.positions, found.stages):
+        for part in (step.times[found.events], found.positions, *([found.stages] if with_stages else [])):
             events = mixed(events ^ part.astype(np.int64).view(np.uint64))
         # The events of a match differ in these values, so the hash need not depend on their order.
         ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from asterism.columns.groups import group_codes, offsets_of, positions_among_equ
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
+from asterism.matching.key_memory import KeyMemory
 from asterism.matching.linking import Linked, with_address
 from asterism.matching.page import KeyRows, Page
 from asterism.matching.python_conditions import POINTER, PythonCalls
@@ -63,6 +64,8 @@ class Found:
     events: Ints
     positions: Ints
     stages: Ints
+    numbers: Ints | None = None
+    """for each match its number among those of its key, from 1 on, if the pattern counts them"""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -202,6 +205,7 @@ class Matcher:
         self.patterns = list(patterns)
         self.event_schema = patterns[0].event_schema if event_schema is None else event_schema
         self.words = max(pattern.words for pattern in patterns)
+        self._has_memory = any(pattern.has_memory for pattern in patterns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "linked"}
@@ -250,7 +254,13 @@ class Matcher:
         )
         times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
-        tables, values = self.linked.values(pool.events, pool.rows)
+        rows = page.rows.of(events.stored)
+        begins = n_stored + events.begins
+        memory = None
+        if self._has_memory:
+            memory = KeyMemory(self.patterns, events.pattern, events.horizon == END_OF_TIME, rows, begins, times, bits)
+            rows = memory.rows
+        tables, values = self.linked.values(pool.events, pool.rows, memory)
         calls: dict[int, PythonCalls] = {}
         pointers = []  # must stay referenced while the kernel runs
         for number, pattern in enumerate(self.patterns):
@@ -258,13 +268,12 @@ class Matcher:
                 calls[number] = PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
                 pointers.append(POINTER(calls[number].answer))
                 tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointers[-1])
-        rows = page.rows.of(events.stored)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
         pooled = kernels.Events(times, bits, values)
         keys = kernels.Keys(
             events.pattern,
-            n_stored + events.begins,
+            begins,
             events.horizon,
             next_deadline=np.full(len(events.pattern), kernels.NEVER, np.int64),
             failures=np.zeros((len(self.patterns), 4), np.int64),
@@ -276,23 +285,25 @@ class Matcher:
                     yield [self._failure(number, calls.get(number), made) for number in np.flatnonzero(failed).tolist()]
                     return
                 continue
-            for matches, timeouts, complete in made.found(pool):
+            for matches, timeouts, complete in made.found(pool, memory):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
                     yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
 
-        alive = np.any([np.diff(at) > 0 for at, _ in made.rows.pairs()], axis=0)
+        rows, nodes = made.rows, made.nodes[: made.n_nodes]
+        rows.run_rows[:, 2] -= np.repeat(first_state, np.diff(rows.run_at))
+        if memory is not None:
+            rows, nodes = memory.stored(rows, nodes)
+        alive = np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0)
         live = np.flatnonzero(alive & events.kept)
-        rows = made.rows.of(live)
-        rows.run_rows[:, 2] -= np.repeat(first_state[live], np.diff(rows.run_at))
-        left = self._page(events.keys.take(pa.array(live)), rows, made, pool)
+        left = self._page(events.keys.take(pa.array(live)), rows.of(live), nodes, pool)
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, made.deadlines[live])
 
-    def _page(self, keys: pa.Table, rows: KeyRows, made: _Slice, pool: _Pool) -> Page:
+    def _page(self, keys: pa.Table, rows: KeyRows, nodes: Ints, pool: _Pool) -> Page:
         """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows in place."""
         from asterism.matching import kernels
 
-        nodes, kept = kernels.compact(len(pool.rows), made.nodes, made.n_nodes, rows.run_rows, rows.waiting_rows)
+        nodes, kept = kernels.compact(len(pool.rows), nodes, len(nodes), rows.run_rows, rows.waiting_rows)
         kept_rows, positions = pool.rows[kept], pool.positions[kept]
         if len(self.patterns) > 1 and len(kept):
             # Two patterns may have kept the same event, with different positions among the events visible to them.
@@ -312,8 +323,8 @@ class Matcher:
         time, code, key, state = made.failures[number].tolist()
         stage = None
         if state >= 0:
-            edge = tables.states[state, kernels.FIRST_EDGE]
-            stage = pattern.nfa.stages[tables.edges[edge, kernels.STAGE]]
+            own = tables.edges[tables.states[state, kernels.FIRST_EDGE], kernels.STAGE]
+            stage = pattern.nfa.stages[own] if own >= 0 else None  # the state before alternatives has no stage
 
         def error(where: str, hint: str) -> AsterismError:
             if calls is not None and calls.failure is not None:
@@ -351,7 +362,7 @@ class _Slice:
     deadlines: Ints
     last: bool
 
-    def found(self, pool: _Pool) -> Iterator[tuple[Found, Found, bool]]:
+    def found(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[Found, Found, bool]]:
         """Matches and timed-out partial matches, in at least one portion of about SLICE; the third item says whether it is
         the last.
         """
@@ -362,6 +373,8 @@ class _Slice:
         count = max(len(portions.cuts) for portions in found) - 1
         for number in range(count):
             matches, timeouts = (portions.unfolded(number, pool) for portions in found)
+            if memory is not None:
+                matches = replace(matches, numbers=memory.numbers(matches.key))
             yield matches, timeouts, number == count - 1
 
 

@@ -45,6 +45,7 @@ from asterism.operators.operator import InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
+from asterism.patterns.identity import identity_of
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
@@ -121,7 +122,7 @@ class CepOperator(KeyGroupOperator):
         stages = [stage.name for stage in pattern.atoms()]
         self.outputs = outputs
         self.match_outputs = {
-            name: MatchOutput(spec, schema, keys, self.time, stages)
+            name: MatchOutput(spec, schema, keys, self.time, stages, subsets=pattern.subsets)
             for name, spec in outputs.items()
             if spec.kind is not OutputKind.LATE
         }
@@ -133,6 +134,7 @@ class CepOperator(KeyGroupOperator):
             schema,
             semantics,
             limits=Limits(max_partial_matches, drop=on_limit == "drop"),
+            counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
             kept_columns=tuple(name for name in schema.names if name in kept_columns),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
@@ -154,23 +156,23 @@ class CepOperator(KeyGroupOperator):
             name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
             for name, spec in outputs.items()
         }
-        # The repr of a pattern only names its functions; the identity must also contain their code.
+        # The text of a pattern only names its functions; the fingerprint must also depend on their code.
         functions = [
             _plain(condition.function)
             for condition in self.pattern.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
         described = (
-            pattern,
-            semantics,
-            self.keys,
-            Described(self.time),
-            self.order_by,
-            self.pages,
-            str(prepared),
-            functions,
+            repr(semantics),
+            repr(self.keys),
+            repr(Described(self.time)),
+            repr(self.order_by),
+            repr(self.pages),
+            repr(str(prepared)),
+            repr(functions),
+            *(["MATCH_NUMBER"] if self.pattern.plan.counts_matches else []),
         )
-        definition = repr(described)
+        definition = f"({', '.join([identity_of(pattern), *described])})"
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     @property

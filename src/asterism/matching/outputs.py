@@ -24,15 +24,17 @@ from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import MILLISECONDS, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
-from asterism.expressions.aggregates import Call, Calls, Measures
+from asterism.expressions.aggregates import OF_MATCH, Call, Calls, Measures, parse_measure
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope
+from asterism.expressions.names import EVERY_STAGE, Scope
 from asterism.expressions.translation import position_of
 from asterism.matching.match_ids import match_ids, seed_of
 from asterism.matching.matcher import Found, Step
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
 MATCH_ID = "match_id"
+_CLASSIFIER, _NUMBER = OF_MATCH["classifier"], OF_MATCH["match_number"]
+_NUMBER_FIELD = pa.field(_NUMBER, pa.int64())
 
 
 class OutputKind(enum.Enum):
@@ -90,6 +92,7 @@ class MatchOutput:
         *,
         id_keys: Sequence[str] | None = None,
         id_names: Sequence[str | int] = (),
+        subsets: Sequence[tuple[str, tuple[str, ...]]] = (),
     ) -> None:
         self.spec = spec
         self.id_keys = list(keys if id_keys is None else id_keys)
@@ -107,8 +110,13 @@ class MatchOutput:
             ]
         )
         self.measures = (
-            None if spec.measures is None else _MatchMeasures(spec.measures, schema, self.base_schema, self.stages)
+            None
+            if spec.measures is None
+            else _MatchMeasures(spec.measures, schema, self.base_schema, self.stages, subsets)
         )
+        self.counts_matches = self.measures is not None and self.measures.counts_matches
+        if self.counts_matches and spec.kind is OutputKind.TIMED_OUT:
+            raise StreamDefinitionError("MATCH_NUMBER() is not defined for timed-out partial matches")
         if self.measures is not None:
             self.schema = pa.schema([*self.key_schema, *self.measures.fields])
             self.kept_columns = self.measures.kept_columns
@@ -145,7 +153,7 @@ class MatchOutput:
         columns: list[Any] = list(base.columns)
         events = events_of(step, self.input_schema)
         for number in range(len(self.stages)):
-            rows, matches = parts.of(number)
+            rows, matches = parts.of([number])
             offsets = offsets_of(np.bincount(matches, minlength=len(found))).astype(np.int32)
             columns.append(
                 pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
@@ -178,23 +186,45 @@ class _Parts:
         self.events, self.stages = found.events, found.stages
         self.matches = np.repeat(np.arange(len(found)), np.diff(found.offsets))
 
-    def of(self, stage: int) -> tuple[Ints, Ints]:
-        """(the events, in order of match and acceptance; the match of each of them)"""
-        mine = self.stages == stage
+    def of(self, stages: Sequence[int] | None) -> tuple[Ints, Ints]:
+        """(the events of *stages*, in order of match and acceptance; the match of each of them); None: of all stages"""
+        mine = self._of(stages)
         return self.events[mine], self.matches[mine]
+
+    def stages_of(self, stages: Sequence[int] | None) -> Ints:
+        """The stage of each of these events."""
+        found: Ints = self.stages[self._of(stages)]
+        return found
+
+    def _of(self, stages: Sequence[int] | None) -> Any:
+        if stages is None:
+            return slice(None)
+        return self.stages == stages[0] if len(stages) == 1 else np.isin(self.stages, stages)
 
 
 class _MatchMeasures:
-    """SQL over the stages of a match. An aggregate ranges over the events of one stage."""
+    """SQL over the stages of a match. An aggregate ranges over the events of one stage, of a subset, or of the whole match."""
 
-    def __init__(self, texts: Sequence[str], schema: pa.Schema, base: pa.Schema, stages: Sequence[str]) -> None:
-        self._scope, self._base = Scope(schema, tuple(stages)), base
-        self._calls: dict[int, Calls] = {}
+    def __init__(
+        self,
+        texts: Sequence[str],
+        schema: pa.Schema,
+        base: pa.Schema,
+        stages: Sequence[str],
+        subsets: Sequence[tuple[str, tuple[str, ...]]],
+    ) -> None:
+        whole = schema.append(pa.field(_CLASSIFIER, pa.string()))
+        self._scope, self._base = Scope(whole, tuple(stages), tuple(subsets)), base.append(_NUMBER_FIELD)
+        self._calls: dict[str, Calls] = {}
         """by stage"""
-        self._measures = Measures(texts, base.with_metadata(schema.metadata), self._add, self._outside)
+        metadata = schema.metadata
+        self._measures = Measures(
+            texts, self._base.with_metadata(metadata), self._add, self._outside, read=parse_measure
+        )
         self.fields = self._measures.fields
         self.read_id = MATCH_ID in self._measures.base_read
-        read = {name for calls in self._calls.values() for name in calls.read}
+        self.counts_matches = _NUMBER in self._measures.base_read
+        read = {name for calls in self._calls.values() for name in calls.read} - {_CLASSIFIER}
         self.kept_columns = [name for name in schema.names if name in read]
 
     @property
@@ -202,11 +232,11 @@ class _MatchMeasures:
         """All computed expressions except the aggregates."""
         return [*(calls.arguments for calls in self._calls.values()), self._measures.rest]
 
-    def _add(self, call: Call, text: str) -> tuple[tuple[int, int], pa.DataType]:
-        """((index of the stage, index of the call within the stage), type)"""
-        stage = self._scope.stages.index(self._scope.stage_of(call.parts, call.name.upper(), text, call.start))
+    def _add(self, call: Call, text: str) -> tuple[tuple[str, int], pa.DataType]:
+        """((the stage, the index of the call within the stage), type)"""
+        stage = self._scope.stage_of(call.parts, call.name.upper(), text, call.start)
         calls = self._calls.setdefault(stage, Calls(self._scope.schema, whole=True))
-        number, data_type = calls.add(call.of_events(), text)
+        number, data_type = calls.add(call if stage == EVERY_STAGE else call.of_events(), text)
         return (stage, number), data_type
 
     def _outside(self, column: exp.Column, text: str) -> Call | str:
@@ -214,13 +244,15 @@ class _MatchMeasures:
         name = ".".join(part.name for part in column.parts)
         if not column.table and name in self._base.names:
             return name
+        if name == _CLASSIFIER:
+            return Call("last", column.sql(), position_of(column) or 0, (column,))
         if not column.table and name not in self._scope.schema.names:
-            raise ColumnNotFoundError.from_missing_and_available(name, self._base.names, f"in: {text}")
+            raise ColumnNotFoundError.from_missing_and_available(name, self._base.names[:-1], f"in: {text}")
         if not isinstance(self._scope.resolve(column, text), exp.Last):
             raise ColumnNotFoundError(
                 f"{name!r} is a column of the events, and a match has several events",
                 f"in: {text}",
-                f"name the stage: LAST({self._scope.stages[-1]}.{name})",
+                f"LAST({self._scope.stages[-1]}.{name}), or LAST({name}) for the last event of the match",
             )
         return Call("last", column.sql(), position_of(column) or 0, (column,))
 
@@ -228,7 +260,11 @@ class _MatchMeasures:
         parts = _Parts(found)
         results = {}
         for stage, calls in self._calls.items():
-            events, matches = parts.of(stage)
+            numbers = self._numbers(stage)
+            if _CLASSIFIER in calls.read:
+                results[stage] = self._with_classifier(calls, step, found, parts, numbers)
+                continue
+            events, matches = parts.of(numbers)
             # Take each event once, however many matches contain it. This takes a tenth of the time of np.unique.
             is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
             is_used[events] = True
@@ -236,9 +272,27 @@ class _MatchMeasures:
             place[used] = np.arange(len(used))
             columns = {name: step.events.column("e:" + name).take(pa.array(used)) for name in calls.read}
             results[stage] = calls.compute(matches, len(found), pa.table({"event": used} | columns), place[events])
+        number = pa.nulls(len(found), pa.int64()) if found.numbers is None else pa.array(found.numbers)
         return self._measures.build(
-            [*base.columns, *(results[stage][number] for stage, number in self._measures.calls)]
+            [*base.columns, number, *(results[stage][number] for stage, number in self._measures.calls)]
         )
+
+    def _numbers(self, stage: str) -> list[int] | None:
+        """The numbers of the stages that an aggregate ranges over; None: all."""
+        if stage == EVERY_STAGE:
+            return None
+        return [self._scope.stages.index(member) for member in dict(self._scope.subsets).get(stage, (stage,))]
+
+    def _with_classifier(
+        self, calls: Calls, step: Step, found: Found, parts: _Parts, numbers: list[int] | None
+    ) -> list[pa.Array]:
+        """The results of calls that read the stage of an event, which can differ between the matches that contain it."""
+        events, matches = parts.of(numbers)
+        rows = pa.array(events)
+        columns = {name: step.events.column("e:" + name).take(rows) for name in calls.read if name != _CLASSIFIER}
+        names = pa.array(self._scope.stages, pa.string())
+        columns[_CLASSIFIER] = names.take(pa.array(parts.stages_of(numbers)))
+        return calls.compute(matches, len(found), pa.table({"event": rows} | columns), np.arange(len(events)))
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:

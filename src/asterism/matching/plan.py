@@ -77,6 +77,7 @@ class MatchPlan:
     :param conditions_of: for each stage the numbers of its conditions, from which error messages determine the stage
     :param skip: the skip strategy
     :param kept_columns: the event columns that matches need, which are kept with the partial matches
+    :param counts_matches: whether matches are numbered, for MATCH_NUMBER()
     :param zone: the time zone of the times that per-event conditions get; None: the times have no time zone
     """
 
@@ -86,6 +87,7 @@ class MatchPlan:
     semantics: Semantics = Semantics.DEFAULT
     limits: Limits = Limits()
     kept_columns: tuple[str, ...] = ()
+    counts_matches: bool = False
     zone: str | None = "UTC"
 
     @classmethod

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import micros
 from asterism.matching.instructions import Programs
 from asterism.matching.plan import MatchPlan
@@ -69,6 +69,8 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
         limits.partial_matches or 0,
         kernels.UNLIMITED if limits.steps is None else limits.steps,
         kernels.UNLIMITED if limits.held is None else limits.held,
+        0,
+        len(nfa.preferred),
     )
     return kernels.Tables(
         states=_rows(states, 6),
@@ -77,6 +79,7 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
         conditions=_rows([(bit, *span) for bit, span in zip(evaluation.bit, spans, strict=True)], 3),
         ops=_rows(programs.ops, 6),
         automata=np.array([automaton], np.int64),
+        preferred=_rows([(stages[name],) for name in nfa.preferred], 1),
         flink=plan.semantics is Semantics.FLINK,
         drop=limits.drop,
     )
@@ -109,6 +112,30 @@ class Evaluation:
 
     bit: Sequence[int]
     program: Sequence[int]
+    _summaries: dict[tuple[NfaState, ...], dict[NfaState, StateSummary]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def reads_event_only(self, guard: Guard) -> bool:
+        """Whether a guard depends on the current event alone."""
+        rows: list[tuple[int, int, int]] = []
+        _branches(guard, -1, -1, rows)
+        return all(self.program[condition] < 0 for condition, _, _ in rows)
+
+    def holding(self, guard: Guard, bits: Ints) -> Mask:
+        """For each event whether it satisfies a guard that depends on the current event alone; *bits*: a row of words each."""
+        match guard:
+            case Test(condition):
+                bit = self.bit[condition]
+                found: Mask = (bits[:, bit // BITS_PER_WORD] >> (bit % BITS_PER_WORD)) & 1 == 1
+                return found
+            case Not(inner):
+                return ~self.holding(inner, bits)
+            case Both(left, right):
+                return self.holding(left, bits) & self.holding(right, bits)
+            case Either(left, right):
+                return self.holding(left, bits) | self.holding(right, bits)
+        return np.ones(len(bits), np.bool_)
 
     def bits_only(self, guard: Guard) -> tuple[int, int] | None:
         """(a mask of the bits that the guard tests, their required values) if the guard tests nothing else."""
@@ -127,8 +154,27 @@ class Evaluation:
                 return a[0] | b[0], a[1] | b[1]
         return None
 
+    def required_bits(self, guard: Guard) -> frozenset[int] | None:
+        """Bits of which an event must have one to satisfy the guard; None: no bits are known."""
+        match guard:
+            case Test(condition) if self.bit[condition] >= 0:
+                return frozenset([self.bit[condition]])
+            case Both(left, right):
+                found = [bits for bits in map(self.required_bits, (left, right)) if bits is not None]
+                return min(found, key=len, default=None)
+            case Either(left, right):
+                a, b = self.required_bits(left), self.required_bits(right)
+                return None if a is None or b is None else a | b
+        return None
+
     def summaries(self, states: Sequence[NfaState]) -> dict[NfaState, StateSummary]:
         """The summary of each state, including the states that its PROCEED edges lead to."""
+        key = tuple(states)
+        if key not in self._summaries:
+            self._summaries[key] = self._summarized(key)
+        return self._summaries[key]
+
+    def _summarized(self, states: Sequence[NfaState]) -> dict[NfaState, StateSummary]:
         summaries: dict[NfaState, StateSummary] = {}
         for state in _targets_first(states):
             summary = summaries[state] = StateSummary(quiet=state.kind is not NfaStateKind.STOP)
@@ -203,6 +249,57 @@ def longest_match(nfa: Nfa) -> int | None:
             if not open_edges[source]:
                 todo.append(source)
     return None if len(longest) < len(nfa.states) - 1 else max(longest.values())
+
+
+MAX_STATES, MAX_WAYS = 50, 4
+"""Larger automata have no :class:`Completion`, so that the work of an event for a few partial matches is within its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How matches are completed.
+
+    :param bits: condition bits of which an event must have one to complete a match
+    :param at_once: whether an event that begins a partial match can complete a match
+    :param ways: the maximum number of partial matches that an event makes of one
+    """
+
+    bits: frozenset[int]
+    at_once: bool
+    ways: int
+
+
+def completion(nfa: Nfa, evaluation: Evaluation, semantics: Semantics) -> Completion | None:
+    """None: matches can be completed by time, or by events that satisfy no condition, or the automaton is large."""
+    if semantics is Semantics.FLINK or len(nfa.states) > MAX_STATES:
+        return None
+    ways: dict[NfaState, int] = {}
+    ends: dict[NfaState, bool] = {}
+    """whether PROCEED edges lead to the final state"""
+    for state in _targets_first(nfa.states):
+        if state.kind in (NfaStateKind.PENDING, NfaStateKind.LAST):
+            return None
+        on = [edge.target for edge in state.edges if edge.action is Action.PROCEED]
+        ways[state] = len(state.edges) - len(on) + sum(ways[target] for target in on)
+        ends[state] = state.kind is NfaStateKind.FINAL or any(ends[target] for target in on)
+    completing = [(state, edge) for state in nfa.states for edge in state.edges if ends[edge.target]]
+    completing = [(state, edge) for state, edge in completing if edge.action is not Action.PROCEED]
+    required = [evaluation.required_bits(edge.guard) for _, edge in completing]
+    bits = frozenset[int]().union(*(one for one in required if one is not None))
+    if None in required or max(ways.values()) > MAX_WAYS:
+        return None
+    from_start = _reached_at_once(nfa.start)
+    return Completion(bits, any(state in from_start for state, _ in completing), max(ways.values()))
+
+
+def _reached_at_once(state: NfaState) -> set[NfaState]:
+    """The state and those to which PROCEED edges lead from it."""
+    found, todo = {state}, [state]
+    while todo:
+        new = {edge.target for edge in todo.pop().edges if edge.action is Action.PROCEED} - found
+        found |= new
+        todo += new
+    return found
 
 
 @dataclass(slots=True)

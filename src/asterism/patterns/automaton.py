@@ -21,6 +21,7 @@ NORMAL     waits for an event
 PENDING    complete except for an absence: waits for the end of the window in which an event must *not* occur
 STOP       a forbidden event occurred: the partial match ends, with all partial matches that this event made of it
 FINAL      a match
+LAST       a match if no further event of the key follows
 =========  ================================================================================================
 
 A guard is a Boolean combination of the pattern's conditions. Contiguity is defined by the guards of IGNORE edges: strict
@@ -52,6 +53,7 @@ class NfaStateKind(enum.IntEnum):
     PENDING = 2
     STOP = 3
     FINAL = 4
+    LAST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,14 @@ class Test(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Not(Guard):
-    """*until* or *greedy*: the stage whose until condition, or whose greedy loop, demands it; otherwise neither."""
+    """*until*, *greedy* or *reluctant*: the stage whose until condition, or whose greedy or reluctant loop, demands it; otherwise
+    none of them.
+    """
 
     guard: Guard
     until: str = field(default="", compare=False)
     greedy: str = field(default="", compare=False)
+    reluctant: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"not {self.guard}"
@@ -144,20 +149,51 @@ class NfaState:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """No event may satisfy *guard* before a match; with a *window*, in this time before its first event."""
+
+    stage: str
+    guard: Guard
+    window: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
 class Nfa:
-    """A compiled pattern: its states (identified by index), conditions and stages, and the window of the whole match."""
+    """A compiled pattern: its states (identified by index), conditions and stages, and the window of the whole match.
+
+    :param subsets: names of several stages together
+    :param preferred: the stages with greedy loops that give back: of the matches that begin with the same event, only the one
+        with most events in these stages is a match, compared from the first stage on
+    :param absences: what may not precede a match
+    """
 
     states: tuple[NfaState, ...]
     start: NfaState
     conditions: tuple[Condition, ...]
     stages: tuple[str, ...]
     window: timedelta | None
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    preferred: tuple[str, ...] = ()
+    absences: tuple[Absence, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle would recurse from state to state along the edges and overflow Python's stack.
         states = [(state.name, state.stage, state.kind, state.gap) for state in self.states]
         edges = [[(e.action, e.target.number, e.guard, e.gap) for e in state.edges] for state in self.states]
-        return _linked, (states, edges, self.start.number, self.conditions, self.stages, self.window)
+        rest = self.stages, self.window, self.subsets, self.preferred, self.absences
+        return _linked, (states, edges, self.start.number, self.conditions, *rest)
+
+    def notes(self) -> list[str]:
+        """What no state shows: what may not precede a match, and which of several matches is preferred."""
+        notes = []
+        for absence in self.absences:
+            within = f" within {duration(absence.window)}" if absence.window is not None else ""
+            notes.append(f"{printable(absence.stage)} before a match: not {absence.guard}{within}")
+        if self.preferred:
+            notes.append(
+                f"of the matches with the same first event: most events of {printable(', '.join(self.preferred))}"
+            )
+        return notes
 
     def explain(self, limit: int | None = None) -> str:
         """The automaton as text: conditions, then states with their edges, in the order in which they are tried.
@@ -177,6 +213,7 @@ class Nfa:
         lines = [f"c{number}: {condition_text(condition)}" for number, condition in enumerate(self.conditions)]
         if self.window is not None:
             lines.append(f"within {duration(self.window)}")
+        lines += self.notes()
         shown = self.states[::-1][:limit]
         for state in shown:
             bound = f" gap < {duration(state.gap)}" if state.gap is not None else ""

@@ -8,7 +8,7 @@ Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3). The text an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,8 +17,10 @@ from asterism.arguments import expect
 from asterism.errors import MalformedPatternError, StreamDefinitionError
 from asterism.patterns.automaton import (
     ALWAYS,
+    Absence,
     Action,
     Both,
+    Edge,
     Either,
     Guard,
     Nfa,
@@ -29,19 +31,33 @@ from asterism.patterns.automaton import (
     both,
 )
 from asterism.patterns.conditions import (
+    AbsentBeforeCondition,
     AndCondition,
     Condition,
+    FirstEventCondition,
     IterativeCondition,
     NotCondition,
     OrCondition,
     PythonCondition,
 )
 from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKind, Stage
+from asterism.patterns.sequence import (
+    Combining,
+    Contiguity,
+    PatternSequence,
+    Quantifier,
+    QuantifierKind,
+    SkipKind,
+    Stage,
+    Taking,
+    exclusive,
+)
 
 MAX_STATES = 20_000  # a larger pattern is a mistake; the tables of this many states take some megabytes
 MAX_STOPS = 100_000
 """Edges to STOP states: one for each forbidden stage in each state where it applies."""
+MAX_OPTIONAL = 200
+"""Optional stages in sequence after a reluctant loop, or before the end of a pattern that ends with the last event."""
 
 
 def check_pattern(pattern: Any) -> None:
@@ -71,19 +87,67 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
     )
     if semantics is Semantics.DEFAULT:
         _refuse_what_flink_ignores(pattern)
+    else:
+        _refuse_what_flink_lacks(pattern)
     builder = _Builder(semantics)
-    final = builder.state("$end", NfaStateKind.FINAL)
-    start = builder.chain(pattern.stages, final, None, None)
+    final = builder.state("$end", NfaStateKind.LAST if pattern.to_last else NfaStateKind.FINAL)
+    without = pattern.stages[0] if pattern.stages[0].contiguity is Contiguity.NOT_BEFORE else None
+    stages = pattern.stages
+    if without is not None:
+        stages = (replace(stages[1], contiguity=Contiguity.STRICT), *stages[2:])
+    start = builder.chain(stages, final, None, None)
+    if pattern.from_first or without is not None:
+        start = builder.begin(start, pattern.from_first, without)
+    builder.wait_at_open_ends()
     start.kind = NfaStateKind.START
     _refuse_endless_loops(builder.states)
     _refuse_gaps_beyond(pattern.effective_window, builder.states)
+    if pattern.to_last:
+        builder.take_to_last(final)
     return Nfa(
         states=tuple(builder.states),
         start=start,
         conditions=tuple(builder.conditions),
         stages=tuple(stage.name for stage in pattern.atoms()),
         window=pattern.effective_window,
+        subsets=pattern.subsets,
+        preferred=tuple(s.name for s in pattern.atoms() if s.quantifier.taking is Taking.GIVING_BACK),
+        absences=tuple(builder.absences),
     )
+
+
+def beyond_flink(pattern: PatternSequence) -> str | None:
+    """A part of *pattern* that Flink lacks, and that :attr:`Semantics.FLINK` therefore refuses; None: there is none."""
+
+    def used() -> Iterator[str]:
+        groups = [pattern]
+        for chain in groups:
+            if chain.combination is not Combining.SEQUENCE:
+                yield chain.combination.value.lower()
+            for stage in chain.stages:
+                if stage.quantifier.taking not in (Taking.ALL, Taking.GREEDY):
+                    yield f"{stage.quantifier.taking.value.lower()} of stage {stage.name}"
+                if stage.contiguity is Contiguity.NOT_BEFORE:
+                    yield "begin_without"
+                if stage.inclusive:
+                    yield "an inclusive window"
+                groups += [stage.group] if stage.group is not None else []
+        if pattern.from_first:
+            yield "starts_with_first_event"
+        if pattern.to_last:
+            yield "ends_with_last_event"
+        if pattern.skip.kind is SkipKind.FIRST_MATCH_ONLY:
+            yield "first_match_only"
+
+    return next(used(), None)
+
+
+def _refuse_what_flink_lacks(pattern: PatternSequence) -> None:
+    found = beyond_flink(pattern)
+    if found is not None:
+        raise MalformedPatternError(
+            f"Semantics.FLINK does not support {found}", "Flink has nothing like it.", "use the default semantics"
+        )
 
 
 def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[NfaState]) -> None:
@@ -182,6 +246,11 @@ class _Position:
     def heads_optional_group(self) -> bool:
         return self.heads_group and self.first_round and self.group is not None and self.group.quantifier.optional
 
+    def with_quantifier(self, quantifier: Quantifier) -> _Position:
+        """The same position, where the stage has this quantifier."""
+        stages = (*self.stages[: self.at], replace(self.stage, quantifier=quantifier), *self.stages[self.at + 1 :])
+        return replace(self, stages=stages)
+
     def nots_before(self) -> list[Stage]:
         """The not_followed_by stages that still apply here: directly before, or with only optional stages in between."""
         found = []
@@ -208,6 +277,13 @@ class _Builder:
         """Flink: the smallest window so far, from the end to the beginning."""
         self.loop_groups = 0
         """The number of repeated groups so far, in the same order."""
+        self.absences: list[Absence] = []
+        self.waiting: dict[NfaState, NfaState] = {}
+        """For the first state of alternatives, the state in which it waits after an ignored event."""
+        self.open_ends: list[NfaState] = []
+        """The first states of optional loops at the end of the pattern that are longest."""
+        self.in_choice = 0
+        """The number of alternatives around the stage that is being built."""
 
     # ------------------------------------------------------------------ states
 
@@ -297,7 +373,9 @@ class _Builder:
 
     def inner_ignore(self, place: _Position) -> Guard | None:
         """The guard for events that may be skipped between repetitions of the stage."""
-        quantifier = place.group.quantifier if place.heads_group and place.group is not None else place.stage.quantifier
+        quantifier = place.stage.quantifier
+        if place.heads_group and place.group is not None and not self.in_choice:
+            quantifier = place.group.quantifier  # as in Flink
         guard = self.ignore(place, quantifier.inner)
         return None if guard is None else self.unless_ended(place.stage, guard)
 
@@ -319,8 +397,9 @@ class _Builder:
         for at in range(len(stages) - 1, -1, -1):
             stage = stages[at]
             place = _Position(stages, at, following, group, first_round, after_nots[at])
-            if stage.window is not None and (group is None or at < len(stages) - 1):
-                self.window_from_end = min(stage.window, self.window_from_end or stage.window)
+            window = exclusive(stage, stage.window)
+            if window is not None and (group is None or at < len(stages) - 1):
+                self.window_from_end = min(window, self.window_from_end or window)
             if stage.contiguity is Contiguity.NOT_FOLLOW:
                 # In the middle of a pattern it has no state: the following states stop on its condition.
                 if sink.kind is NfaStateKind.FINAL and (
@@ -337,14 +416,14 @@ class _Builder:
     def pending(self, place: _Position) -> NfaState:
         """Absence at the end of the pattern: wait for the window to pass."""
         condition = self.take(place, place.stage)
-        state = self.state(place.stage.name, NfaStateKind.PENDING, place.stage.gap_window)
+        state = self.state(place.stage.name, NfaStateKind.PENDING, exclusive(place.stage, place.stage.gap_window))
         self.add_stop(state, place.stage, condition)
         state.add(Action.IGNORE, state, Not(condition))
         return state
 
     def not_next(self, place: _Position, sink: NfaState) -> NfaState:
         condition = self.take(place, place.stage)
-        state = self.state(place.stage.name, gap=place.stage.gap_window)
+        state = self.state(place.stage.name, gap=exclusive(place.stage, place.stage.gap_window))
         # An event must decide it, even if no stage follows: only an IGNORE edge waits for one.
         state.add(Action.IGNORE if sink.kind is NfaStateKind.FINAL else Action.PROCEED, sink, Not(condition))
         self.add_stop(state, place.stage, condition)
@@ -353,14 +432,23 @@ class _Builder:
     def stage(self, place: _Position, sink: NfaState) -> NfaState:
         """Build the states of one stage or group with its quantifier."""
         quantifier = place.stage.quantifier
-        if quantifier.kind is QuantifierKind.LOOPING:
+        if sink.kind is NfaStateKind.FINAL and quantifier.taking is Taking.RELUCTANT:
+            place = self.minimum(place)
+            quantifier = place.stage.quantifier
+        if sink.kind is NfaStateKind.FINAL and quantifier.taking is Taking.LONGEST:
+            head = self.longest(place, sink)
+        elif quantifier.kind is QuantifierKind.LOOPING:
             loop = self.loop(place, self.without_spent_nots(place, sink))
             head = self.repetitions(place, loop, sink)
         elif quantifier.kind is QuantifierKind.TIMES:
             head = self.repetitions(place, sink, sink)
         else:
             take, ignore = self.take(place, place.stage), self.outer_ignore(place)
-            head = self.once(place, sink, sink, take, ignore, quantifier.optional, gap=place.stage.gap_window)
+            if quantifier.optional:
+                take, ignore = self.unless_next(place, sink, take, ignore)
+            head = self.once(
+                place, sink, sink, take, ignore, quantifier.optional, gap=exclusive(place.stage, place.stage.gap_window)
+            )
         self.add_stops(place, head)
         return head
 
@@ -413,7 +501,7 @@ class _Builder:
         if stage.group is not None:
             return self.loop_group(place, sink)
         take = self.unless_ended(stage, self.take(place, stage))
-        ignore = self.inner_ignore(place)
+        take, ignore = self.unless_next(place, sink, take, self.inner_ignore(place))
         state = self.state(stage.name, gap=self.flinks_gap(stage))
         if stage.quantifier.greedy:
             self.restrict(place, sink, self.take(place, stage))
@@ -432,18 +520,26 @@ class _Builder:
     def repetitions(self, place: _Position, sink: NfaState, after: NfaState) -> NfaState:
         """Build ``at_least`` to ``at_most`` occurrences in sequence; the optional ones PROCEED to *after*."""
         stage, quantifier = place.stage, place.stage.quantifier
+        if stage.group is not None and quantifier.at_least != quantifier.at_most:
+            self.refuse_undecided(stage)
         take = self.unless_ended(stage, self.take(place, stage))
         ignore = self.inner_ignore(place)
         if quantifier.kind is QuantifierKind.TIMES and quantifier.greedy and quantifier.at_least != quantifier.at_most:
             self.restrict(place, after, self.take(place, stage))
+        reluctant = self.unless_next(place, after, take, ignore)
         for missing in range(quantifier.at_most - 1):
             optional = missing < quantifier.at_most - quantifier.at_least
-            sink = self.once(place, sink, after, take, ignore, optional, gap=self.flinks_gap(stage), first_round=False)
+            sink = self.once(
+                place, sink, after, *(reluctant if optional else (take, ignore)), optional,
+                gap=self.flinks_gap(stage), first_round=False,
+            )  # fmt: skip
             self.add_stop_of_following(place, sink)
             if stage.group is None:
                 self.bound_repetition(stage, sink, after if optional else None)
         # Only the first may ignore events that satisfy the until condition: the loop has not started.
         outer = self.outer_ignore(place)
+        if quantifier.optional:
+            take, outer = self.unless_next(place, after, take, outer)
         return self.once(place, sink, after, take, outer, quantifier.optional, gap=self.flinks_gap(stage))
 
     def flinks_gap(self, stage: Stage) -> timedelta | None:
@@ -475,7 +571,10 @@ class _Builder:
     def group(self, place: _Position, sink: NfaState, skip_to: NfaState | None, first_round: bool) -> NfaState:
         stage = place.stage
         assert stage.group is not None
-        head = self.chain(stage.group.stages, sink, stage, place.following, first_round)
+        if stage.group.combination is not Combining.SEQUENCE:
+            head = self.choice(place, sink, first_round)
+        else:
+            head = self.chain(stage.group.stages, sink, stage, place.following, first_round)
         if skip_to is not None:
             head.add(Action.PROCEED, skip_to, self.always(place))
         return head
@@ -487,10 +586,224 @@ class _Builder:
         gap = stage.quantifier.gap if self.flink and self.loop_groups else None
         self.loop_groups += 1
         again = self.state(stage.name, gap=gap)
-        head = self.chain(stage.group.stages, again, stage, place.following, first_round=False)
+        self.refuse_undecided(stage)
+        head = self.group(place, again, None, first_round=False)
         head.add(Action.PROCEED, sink, self.always(place))
         again.add(Action.PROCEED, head, self.always(place))
         return head
+
+    def refuse_undecided(self, group: Stage, combined: bool = False) -> None:
+        """Refuse loops at the end of a repeated group that depend on the next stage, which may be the first one of the group.
+        Flink permits greedy ones; not at the end of *combined* elements.
+        """
+        assert group.group is not None
+        stages = group.group.stages
+        combined = combined or group.group.combination is not Combining.SEQUENCE
+        for stage in stages[-1:] if group.group.combination is Combining.SEQUENCE else stages:
+            taking = stage.quantifier.taking
+            if taking in (Taking.LONGEST, Taking.RELUCTANT) or (combined and taking is Taking.GREEDY):
+                raise MalformedPatternError(
+                    f'stage "{stage.name}": {taking.value.lower()} is not supported at the end of a repeated group',
+                    "The next stage may be the first stage of the group.",
+                    f"add a stage to the group after it{'' if combined else ', or use greedy()'}",
+                )
+            if stage.group is not None:
+                self.refuse_undecided(stage, combined)
+
+    # ------------------------------------------------------------------ alternatives
+
+    def choice(self, place: _Position, sink: NfaState, first_round: bool) -> NfaState:
+        """Build alternatives, or elements in any order."""
+        stage, group = place.stage, place.stage.group
+        assert group is not None
+        if not first_round:
+            contiguity = stage.quantifier.inner
+        elif place.heads_group and place.group is not None:
+            contiguity = place.group.contiguity if place.first_round else place.group.quantifier.inner
+        else:
+            contiguity = stage.contiguity
+        # The state before the alternatives ignores events, so the first stage of each alternative must not.
+        strict = replace(
+            stage, contiguity=Contiguity.STRICT, quantifier=replace(stage.quantifier, inner=Contiguity.STRICT)
+        )
+        in_any_order = group.combination is Combining.IN_ANY_ORDER
+        built: dict[frozenset[int], NfaState] = {frozenset(): sink}
+
+        def rest(remaining: frozenset[int], before: Contiguity) -> NfaState:
+            if remaining not in built:
+                entries = []
+                for number in sorted(remaining):
+                    element = group.stages[number]
+                    after = rest(remaining - {number} if in_any_order else frozenset(), element.contiguity)
+                    if (greedy := _greedy_end(element)) is not None:
+                        self.refuse_optional(place.following, after, greedy)
+                        after = self.own(after)
+                    element = replace(element, contiguity=Contiguity.STRICT)
+                    self.in_choice += 1
+                    entry = self.chain((element,), after, strict, place.following, first_round)
+                    self.in_choice -= 1
+                    # A partial match waits in the state before the alternatives, so their edges are bounded instead.
+                    gap, entry.gap = entry.gap, None
+                    for edge in entry.edges:
+                        if gap is not None and edge.action is not Action.PROCEED:
+                            edge.gap = gap if edge.gap is None else min(edge.gap, gap)
+                    entries.append(entry)
+                heads = [guard for number in sorted(remaining) for guard in self.heads(group.stages[number])]
+                built[remaining] = self.fork(place, entries, before, heads)
+            return built[remaining]
+
+        return rest(frozenset(range(len(group.stages))), contiguity)
+
+    def refuse_optional(self, following: Stage | None, sink: NfaState, greedy: Stage) -> None:
+        """As by the method ``optional``, which does not see what is in a group."""
+        ends = (NfaStateKind.FINAL, NfaStateKind.LAST)
+        may_end = _reaches(sink, lambda edge: edge.action is Action.PROCEED and edge.target.kind in ends)
+        if following is not None and (following.quantifier.optional or may_end is not None):
+            raise MalformedPatternError(
+                f'stage "{following.name}": an optional stage cannot follow the greedy stage "{greedy.name}"'
+            )
+
+    def own(self, shared: NfaState) -> NfaState:
+        """A copy of the state after several elements, for one that restricts it."""
+        if not shared.edges:  # it is the end of the pattern, or of a round
+            return shared
+        copied = self.copy(shared)
+        if shared in self.waiting:
+            original = self.waiting[shared]
+            waiting = self.waiting[copied] = self.copy(original)
+            for edge in copied.edges:
+                edge.target = waiting if edge.target is original else edge.target
+        return copied
+
+    def heads(self, stage: Stage) -> list[Guard]:
+        """The conditions of the first events of a stage or group."""
+        if stage.group is None:
+            return [self.guard(stage.condition)]
+        chosen = stage.group.stages
+        return [
+            guard
+            for first in (chosen[:1] if stage.group.combination is Combining.SEQUENCE else chosen)
+            for guard in self.heads(first)
+        ]
+
+    def fork(
+        self, place: _Position, entries: Sequence[NfaState], before: Contiguity, heads: Sequence[Guard]
+    ) -> NfaState:
+        """A state that leads to all *entries*; with relaxed contiguity, it ignores events that satisfy none of *heads*."""
+        state = self.state(place.stage.name)
+        ignore: Guard | None = None
+        if before is not Contiguity.STRICT:
+            ignore = self.always(place)
+            if before is Contiguity.SKIP_TILL_NEXT:
+                ignore = both(ignore, _joined([Not(head) for head in heads], both))
+        # PROCEED edges are followed from the last to the first.
+        for entry in reversed(entries):
+            state.add(Action.PROCEED, entry, self.always(place))
+        if ignore is not None:
+            waiting = self.copy(state)  # without a way around the alternatives, which would duplicate matches
+            waiting.add(Action.IGNORE, waiting, ignore)
+            self.add_stops(place, waiting)
+            state.add(Action.IGNORE, waiting, ignore)
+            self.waiting[state] = waiting
+        return state
+
+    # ------------------------------------------------------------------ longest, reluctant
+
+    def minimum(self, place: _Position) -> _Position:
+        """A reluctant loop at the end of the pattern: exactly its minimum number of events."""
+        stage = place.stage
+        if stage.quantifier.optional:
+            raise MalformedPatternError(
+                f'stage "{stage.name}" accepts no event: it is optional, reluctant, and the last stage of the pattern',
+                hint="remove it, or add a stage after it",
+            )
+        fixed = replace(stage.quantifier, kind=QuantifierKind.TIMES, at_most=stage.quantifier.at_least)
+        return place.with_quantifier(fixed)
+
+    def longest(self, place: _Position, final: NfaState) -> NfaState:
+        """Build a loop at the end of the pattern that is complete when it cannot accept another event."""
+        stage, quantifier = place.stage, place.stage.quantifier
+        if quantifier.inner is Contiguity.SKIP_TILL_ANY:
+            raise MalformedPatternError(
+                f'stage "{stage.name}": longest and allow_combinations exclude each other',
+                hint="a loop that may skip matching events has no longest form",
+            )
+        take, ignore = self.unless_ended(stage, self.take(place, stage)), self.inner_ignore(place)
+        looping = quantifier.kind is QuantifierKind.LOOPING
+        sink = final
+        for _ in range(1 if looping else quantifier.at_most - quantifier.at_least):
+            state = self.state(stage.name, NfaStateKind.PENDING, quantifier.gap)
+            state.add(Action.TAKE, state if looping else sink, take)
+            if ignore is None:
+                state.add(Action.IGNORE, final, Not(take))
+            else:
+                state.add(Action.IGNORE, state, ignore)
+                ended = self.ended(place)
+                if ended is not None:
+                    state.add(Action.IGNORE, final, ended)
+            self.add_stop_of_following(place, state)
+            sink = state
+        # Exactly the minimum number of events leads to the first of these states.
+        fixed = replace(
+            quantifier, kind=QuantifierKind.TIMES, at_most=quantifier.at_least, taking=Taking.ALL, optional=False
+        )
+        head = self.repetitions(place.with_quantifier(fixed), sink, final)
+        if quantifier.optional:  # a match without the loop is complete when the loop cannot begin
+            head.kind = NfaStateKind.PENDING
+            self.open_ends.append(head)
+            if not any(edge.action is Action.IGNORE for edge in head.edges):
+                head.add(Action.IGNORE, final, Not(take))
+        return head
+
+    def wait_at_open_ends(self) -> None:
+        """If no event follows, a match is also complete in a state from which an optional longest loop is the next stage."""
+        for state in self.states if self.open_ends else ():
+            if state.kind is NfaStateKind.NORMAL and _reaches(
+                state, lambda edge: edge.action is Action.PROCEED and edge.target in self.open_ends
+            ):
+                state.kind = NfaStateKind.PENDING
+
+    def ended(self, place: _Position) -> Guard | None:
+        """Whether the until condition of the stage or of its group holds."""
+        loops = [place.stage, *([place.group] if place.group is not None else [])]
+        guards = [self.guard(loop.until) for loop in loops if loop.until is not None]
+        return None if not guards else guards[0] if len(guards) == 1 else Either(*guards)
+
+    def unless_next(
+        self, place: _Position, sink: NfaState, take: Guard, ignore: Guard | None
+    ) -> tuple[Guard, Guard | None]:
+        """A reluctant stage neither accepts nor ignores an event that the next stage accepts or ignores."""
+        if place.stage.quantifier.taking is Taking.RELUCTANT:
+            handled = _reaches(sink, lambda edge: edge.action is not Action.PROCEED)
+            if handled is not None:
+                unless = Not(handled, reluctant=place.stage.name)
+                take, ignore = both(take, unless), None if ignore is None else both(ignore, unless)
+        return take, ignore
+
+    # ------------------------------------------------------------------ the first and last event of a key
+
+    def begin(self, head: NfaState, from_first: bool, without: Stage | None) -> NfaState:
+        """A start state before *head*, for conditions on what precedes a match."""
+        guard: Guard = ALWAYS
+        if from_first:
+            guard = self.guard(FirstEventCondition())
+        if without is not None:
+            self.absences.append(
+                Absence(without.name, self.guard(without.condition), exclusive(without, without.window))
+            )
+            guard = both(guard, self.guard(AbsentBeforeCondition(without.name)))
+        state = self.state(head.stage)
+        state.add(Action.PROCEED, head, guard)
+        return state
+
+    def take_to_last(self, last: NfaState) -> None:
+        """Add an edge to *last* for each event with which a match may be complete, because the remaining stages are optional."""
+        for state in self.states:
+            for edge in list(state.edges):
+                if edge.action is Action.TAKE and edge.target is not last:
+                    complete = _reaches(edge.target, lambda edge: edge.target is last and edge.action is Action.PROCEED)
+                    if complete is not None:
+                        state.add(Action.TAKE, last, both(edge.guard, complete))
 
     # ------------------------------------------------------------------ greedy, not_followed_by
 
@@ -498,7 +811,8 @@ class _Builder:
         """Greedy: the next stage may neither accept nor ignore an event that the loop would accept."""
         if place.stage.until is not None:
             self.unrestricted[sink] = self.copy(sink)
-        for edge in sink.edges:
+        waiting = self.waiting.get(sink)
+        for edge in (*sink.edges, *(waiting.edges if waiting is not None else ())):
             edge.guard = both(edge.guard, Not(take, greedy=place.stage.name))
 
     def add_stops(self, place: _Position, state: NfaState) -> None:
@@ -534,3 +848,41 @@ class _Builder:
                     target = twin
                 twin.edges.append(replace(edge, target=target))
         return copies[sink]
+
+
+def _greedy_end(stage: Stage) -> Stage | None:
+    """The greedy loop at the end of an element, which restricts the stage after it."""
+    if stage.group is None:
+        return stage if stage.quantifier.greedy else None
+    return _greedy_end(stage.group.stages[-1]) if stage.group.combination is Combining.SEQUENCE else None
+
+
+def _reaches(state: NfaState, counts: Callable[[Edge], bool], depth: int = 0) -> Guard | None:
+    """When the PROCEED edges from *state* lead to an edge that *counts*, and its guard holds; None: never."""
+    if depth > MAX_OPTIONAL:
+        raise MalformedPatternError(
+            f"more than {MAX_OPTIONAL} optional stages in sequence are not supported here",
+            f'Compilation stopped at stage "{state.stage}".',
+        )
+    found: list[Guard] = []
+    for edge in state.edges:
+        if counts(edge):
+            guard: Guard | None = edge.guard
+        elif edge.action is Action.PROCEED:
+            beyond = _reaches(edge.target, counts, depth + 1)
+            guard = None if beyond is None else both(edge.guard, beyond)
+        else:
+            guard = None
+        if guard == ALWAYS:
+            return ALWAYS
+        if guard is not None:
+            found.append(guard)
+    return _joined(found, Either) if found else None
+
+
+def _joined(guards: Sequence[Guard], join: Callable[[Guard, Guard], Guard]) -> Guard:
+    """Join guards as a balanced tree: there may be thousands of alternatives, and trees are read recursively."""
+    if len(guards) == 1:
+        return guards[0]
+    middle = (len(guards) + 1) // 2
+    return join(_joined(guards[:middle], join), _joined(guards[middle:], join))

@@ -134,6 +134,18 @@ class IterativeCondition(Condition):
 
 
 @dataclass(frozen=True, slots=True)
+class FirstEventCondition(Condition):
+    """The event is the first one of its key: made from ``starts_with_first_event()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentBeforeCondition(Condition):
+    """No event of the stage precedes the event: made from ``begin_without(stage)``."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Joined(Condition):
     _depth: int = field(init=False, repr=False, compare=False, default=0)
 

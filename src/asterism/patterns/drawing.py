@@ -1,7 +1,8 @@
 """Patterns as drawings: SVG with plain shapes, for notebooks and documents.
 
 The layout has two steps: the size of every part is computed (:class:`_Box`), then its position. The parts of a chain are in
-rows, from left to right, on one line; a group is a frame around its own chain.
+rows, from left to right, on one line; a group is a frame around its own chain. Alternatives, and elements in any order, are
+branches one below the other, between a fork and a join: thin lines for alternatives, bars for elements that must all occur.
 
 Names and conditions are external input. They are added to a drawing as text of an XML tree, which is escaped when it is written,
 never as markup. They are truncated, and the number of parts is bounded, so that a browser can render every drawing.
@@ -17,16 +18,19 @@ from itertools import islice
 from asterism.patterns.automaton import Action, Always, Edge, Nfa, NfaState, NfaStateKind
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import Contiguity, PatternSequence, Quantifier, Stage
+from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, Quantifier, Stage
 from asterism.patterns.wording import (
     CONTIGUITY,
     condition_text,
     count_text,
+    group_words,
     loop_words,
     quantifier_words,
     repeats,
     skip_words,
     stage_words,
+    whole_words,
+    window_words,
 )
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import (
@@ -63,6 +67,9 @@ ROW = 940
 
 TURN = 20  # how far an arrow to a new row extends beyond its ends
 ARC = 24  # space above a part that repeats
+FORK, BRANCH, HEAD = 36, 16, 18  # the width of a fork, the space between branches, and that of the words above them
+MAX_NOTES = 10
+"""Maximum number of lines below a drawing."""
 DASHES = {Contiguity.SKIP_TILL_NEXT: "7 4", Contiguity.SKIP_TILL_ANY: "1.5 4", Contiguity.NOT_FOLLOW: "7 4"}
 LEGEND = {
     Contiguity.STRICT: "the very next event",
@@ -89,6 +96,8 @@ class _Box:
     lines: list[tuple[str, str, str]] = field(default_factory=list)
     """(colour, font, text)"""
     chain: _Chain | None = None
+    branches: list[_Box] = field(default_factory=list)
+    """alternatives, or elements in any order"""
 
 
 @dataclass(slots=True)
@@ -152,6 +161,8 @@ class _Layout:
             self.left -= min(inner, self.left)
             part = _note(f"group of {inner} stages")
             part.stage = stage
+        elif stage.group.combination is not Combining.SEQUENCE:
+            part = self.fork(stage, stage.group, room, depth)
         else:
             chain = self.chain(stage.group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
             part = _Box(stage, chain=chain)
@@ -163,6 +174,27 @@ class _Layout:
         part.above = _above(stage.quantifier)
         return part
 
+    def fork(self, stage: Stage, group: PatternSequence, room: float, depth: int) -> _Box:
+        """Branches one below the other."""
+        part = _Box(stage, name="".join(group_words(group)))
+        part.lines = _details(stage)
+        inside = max(room - 2 * (PAD + FORK), 200.0)
+        for element in group.stages:
+            if self.left == 0:
+                break
+            part.branches.append(self.part(element, inside, depth + 1))
+        if self.left == 0 and self.omitted > 0:
+            part.branches.append(_note(f"… and {self.omitted} more stages"))
+            self.omitted = 0
+        texts = [text_width(part.name, 11), *(text_width(text, 11, 0.61) for _, _, text in part.lines)]
+        widest = max(branch.width for branch in part.branches)
+        part.width = max(widest + 2 * (PAD + FORK), max(texts) + 2 * PAD)
+        heights = sum(branch.above + branch.height for branch in part.branches) + BRANCH * (len(part.branches) - 1)
+        part.height = HEAD + heights + 15 * len(part.lines) + 2 * PAD
+        lines = [y + branch.line for branch, y in _placed(part)]
+        part.line = (lines[0] + lines[-1]) / 2
+        return part
+
     def stage(self, stage: Stage) -> _Box:
         part = _Box(stage, name=one_line(stage.name, MAX_NAME))
         part.lines = _details(stage)
@@ -172,6 +204,15 @@ class _Layout:
         part.line = part.height / 2
         part.above = _above(stage.quantifier)
         return part
+
+
+def _placed(part: _Box) -> Iterator[tuple[_Box, float]]:
+    """The branches, with the position of each frame from the top of that of *part*."""
+    y = float(PAD + HEAD)
+    for branch in part.branches:
+        y += branch.above
+        yield branch, y
+        y += branch.height + BRANCH
 
 
 def _note(text: str) -> _Box:
@@ -192,7 +233,8 @@ def _labels(part: _Box) -> list[str]:
     if part.stage is None:
         return [""]
     gap = part.stage.gap_window
-    return [CONTIGUITY[part.stage.contiguity], *([f"< {duration(gap)}"] if gap is not None else [])]
+    compare = "≤" if part.stage.inclusive else "<"
+    return [CONTIGUITY[part.stage.contiguity], *([f"{compare} {duration(gap)}"] if gap is not None else [])]
 
 
 def _details(stage: Stage) -> list[tuple[str, str, str]]:
@@ -203,6 +245,10 @@ def _details(stage: Stage) -> list[tuple[str, str, str]]:
         lines.append((FAINT, SANS, "any event"))
     if stage.until is not None:
         lines += [(AMBER, MONO, line) for line in wrapped("until " + condition_text(stage.until))]
+    if stage.contiguity is Contiguity.NOT_BEFORE:
+        compare = "≤" if stage.inclusive else "<"
+        time = "at any time" if stage.window is None else f"{compare} {duration(stage.window)}"
+        lines.append((FAINT, SANS, f"{time} before the match"))
     words = loop_words(stage.quantifier)
     return lines + ([(FAINT, SANS, ", ".join(words))] if words else [])
 
@@ -217,6 +263,8 @@ def stages_svg(pattern: PatternSequence) -> str:
     x, y, ends = 2.0 * PAD, 1.5 * PAD, 30.0  # space for the dots at both ends
     first = y + chain.rows[0].above
     canvas.add("circle", cx=x + 4, cy=first, r=4, fill=INK)
+    if pattern.from_first:
+        canvas.line([(x - 4, first - 9), (x - 4, first + 9)], INK)
     canvas.arrow([(x + 4, first), (x + ends, first)], INK)
     _draw_chain(canvas, chain, x + ends, y)
     last = chain.rows[-1]
@@ -224,12 +272,20 @@ def stages_svg(pattern: PatternSequence) -> str:
     canvas.line([(end_x, end_y), (end_x + 17, end_y)], INK)
     canvas.add("circle", cx=end_x + 22, cy=end_y, r=5, fill="none", stroke=INK, stroke_width=1.6)
     canvas.add("circle", cx=end_x + 22, cy=end_y, r=2.5, fill=INK)
+    if pattern.to_last:
+        canvas.line([(end_x + 32, end_y - 9), (end_x + 32, end_y + 9)], INK)
     y += chain.height + 16
     width = chain.width + 2 * ends
-    if pattern.time_bound is not None:
-        canvas.window(x + ends, x + ends + chain.width, y, f"within {duration(pattern.time_bound)}")
+    window = window_words(pattern)
+    if window is not None:
+        canvas.window(x + ends, x + ends + chain.width, y, window.replace("less than", "within"))
         y += 30
     width = max(width, _draw_legend(canvas, x, y + 14, layout.used, pattern))
+    for words in whole_words(pattern)[:MAX_NOTES]:
+        y += 18
+        text = one_line(words, 100)
+        canvas.title(canvas.text(x, y + 14, text, 11, fill=FAINT), words)
+        width = max(width, text_width(text, 11))
     return canvas.written(width + 2 * x, y + 32, "Pattern: " + _summary(pattern))
 
 
@@ -301,6 +357,10 @@ def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
     if part.chain is not None:
         _draw_chain(canvas, part.chain, x + PAD + part.chain.margin, y + PAD)
         _draw_lines(canvas, part, x + PAD, y + PAD + part.chain.height + 16)
+    elif part.branches:
+        canvas.text(x + PAD, y + PAD + 8, part.name, 11, fill=FAINT)
+        _draw_branches(canvas, part, x, y)
+        _draw_lines(canvas, part, x + PAD, y + part.height - 15 * len(part.lines) + 4)
     elif stage.group is not None:
         canvas.text(x + part.width / 2, y + 22, part.name, 12, text_anchor="middle", fill=FAINT)
     else:
@@ -315,6 +375,29 @@ def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
         width = badge_width(badge)
         at = x + part.width / 2 - width / 2 if repeats(quantifier) else x + part.width - width - 8
         canvas.badge(at, y - ARC + 1 if repeats(quantifier) else y - 9, width, badge)
+
+
+def _draw_branches(canvas: Canvas, part: _Box, x: float, y: float) -> None:
+    assert part.stage is not None
+    assert part.stage.group is not None
+    inner, outer = x + PAD + FORK, x + part.width - PAD - FORK
+    fork, join, middle = inner - FORK / 2, outer + FORK / 2, y + part.line
+    lines = [y + top + branch.line for branch, top in _placed(part)]
+    all_occur = part.stage.group.combination is Combining.IN_ANY_ORDER
+    for (branch, top), at in zip(_placed(part), lines, strict=True):
+        end = inner + branch.width
+        if all_occur:
+            canvas.arrow([(fork, at), (inner, at)], INK)
+            canvas.line([(end, at), (join, at)], INK)
+        else:
+            canvas.arrow([(x, middle), (fork, middle), (fork, at), (inner, at)], INK)
+            canvas.line([(end, at), (join, at), (join, middle), (x + part.width, middle)], INK)
+        _draw_part(canvas, branch, inner, y + top)
+    if all_occur:
+        canvas.line([(x, middle), (fork, middle)], INK)
+        canvas.line([(join, middle), (x + part.width, middle)], INK)
+        for bar in (fork, join):
+            canvas.line([(bar, lines[0] - 10), (bar, lines[-1] + 10)], INK, width=4)
 
 
 def _draw_lines(canvas: Canvas, part: _Box, x: float, y: float) -> None:
@@ -356,6 +439,7 @@ _KINDS = {
     NfaStateKind.PENDING: (PURPLE, "#f5effb"),
     NfaStateKind.STOP: (RED, PALE_RED),
     NfaStateKind.FINAL: (INK, "#eef0f2"),
+    NfaStateKind.LAST: (INK, "#eef0f2"),
 }
 _ACTIONS = {Action.TAKE: (BLUE, None), Action.IGNORE: (FAINT, "7 4"), Action.PROCEED: (AMBER, "1.5 4")}
 
@@ -370,6 +454,7 @@ def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEF
     notes = [(f"c{n}: {condition_text(condition)}", INK) for n, condition in enumerate(nfa.conditions[:MAX_EDGES])]
     if nfa.window is not None:
         notes.append((f"within {duration(nfa.window)}", PURPLE))
+    notes += [(note, INK) for note in nfa.notes()]
     width = 0.0
     for note, color in notes:
         shape = canvas.text(x, y, one_line(note, 100), 11, font_family=MONO, fill=color)
@@ -461,10 +546,10 @@ def _lanes(lines: list[tuple[float, float, Edge]]) -> list[int]:
 def to_html(pattern: PatternSequence) -> str:
     """The drawing, followed by a table of the stages."""
     rows = []
-    for number, stage in islice(_numbered(pattern, ""), MAX_STAGES):
+    for number, words, stage in islice(_numbered(pattern, ""), MAX_STAGES):
         cells = [
             number,
-            stage_words(stage, number.rpartition(".")[2] == "1"),
+            words,
             "must not occur" if stage.contiguity.negated else quantifier_words(stage.quantifier),
             "" if stage.group is not None else condition_text(stage.condition) if stage.condition else "any event",
             condition_text(stage.until) if stage.until is not None else "",
@@ -473,11 +558,14 @@ def to_html(pattern: PatternSequence) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("", "stage", "how often", "where", "until"))
     body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     after = f"<div>After a match: {html.escape(skip_words(pattern))}</div>"
+    for words in whole_words(pattern)[:MAX_NOTES]:
+        after += f"<div>{html.escape(one_line(words, MAX_TITLE))}</div>"
     return f'<div style="overflow-x:auto">{stages_svg(pattern)}</div>{body}{after}'
 
 
-def _numbered(pattern: PatternSequence, prefix: str) -> Iterator[tuple[str, Stage]]:
+def _numbered(pattern: PatternSequence, prefix: str) -> Iterator[tuple[str, str, Stage]]:
+    """The number, the words and the stage of each line."""
     for number, stage in enumerate(pattern.stages, 1):
-        yield f"{prefix}{number}", stage
+        yield f"{prefix}{number}", stage_words(stage, number == 1, pattern.combination), stage
         if stage.group is not None:
             yield from _numbered(stage.group, f"{prefix}{number}.")

@@ -8,9 +8,16 @@ from asterism.errors import printable
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import Condition
 from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import PatternSequence, Stage
-from asterism.patterns.warnings import diagnose
-from asterism.patterns.wording import condition_text, quantifier_words, skip_words, stage_words
+from asterism.patterns.sequence import Contiguity, PatternSequence, Stage
+from asterism.patterns.warnings import costs, diagnose
+from asterism.patterns.wording import (
+    condition_text,
+    quantifier_words,
+    skip_words,
+    stage_words,
+    whole_words,
+    window_words,
+)
 from asterism.text.printable import duration
 
 MAX_STATES = 200
@@ -21,6 +28,7 @@ def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) 
     """See :meth:`asterism.patterns.pattern.Pattern.explain`."""
     nfa = compile_pattern(pattern, semantics)
     warnings = [printable(f"warning: {found}") for found in diagnose(pattern)]
+    warnings += [printable(f"note: {found}") for found in costs(pattern)]
     return "\n".join(
         [describe(pattern), *warnings, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
     )
@@ -38,8 +46,10 @@ def describe(pattern: PatternSequence) -> str:
     after a match: NO_SKIP: nothing is discarded
     """
     lines = list(_chain(pattern, ""))
-    if pattern.time_bound is not None:
-        lines.append(f"window: less than {duration(pattern.time_bound)} from first to last event")
+    window = window_words(pattern)
+    if window is not None:
+        lines.append(f"window: {window} from first to last event")
+    lines += whole_words(pattern)
     lines.append(f"after a match: {skip_words(pattern)}")
     return "\n".join(lines)
 
@@ -49,7 +59,7 @@ def _chain(pattern: PatternSequence, prefix: str) -> Iterator[str]:
     for number, stage in enumerate(pattern.stages, 1):
         own = f"{prefix}{number}"
         often = "" if stage.contiguity.negated else f": {quantifier_words(stage.quantifier)}"
-        yield f"{indent}{own}. {stage_words(stage, number == 1)}{often}"
+        yield f"{indent}{own}. {stage_words(stage, number == 1, pattern.combination)}{often}"
         if stage.group is not None:
             yield from _chain(stage.group, own + ".")
         yield from (f"{indent}{' ' * len(own)}  {line}" for line in _details(stage))
@@ -62,10 +72,14 @@ def _details(stage: Stage) -> Iterator[str]:
         yield "  any event"
     if stage.until is not None:
         yield from _condition("until", stage.until)
-    if stage.window is not None:
-        yield f"  within {duration(stage.window)} of the first event of the match"
+    inclusive = ", inclusive" if stage.inclusive else ""
+    if stage.contiguity is Contiguity.NOT_BEFORE:
+        time = f"within {duration(stage.window)}" if stage.window is not None else "at any time"
+        yield f"  {time} before the match{inclusive}"
+    elif stage.window is not None:
+        yield f"  within {duration(stage.window)} of the first event of the match{inclusive}"
     if stage.gap_window is not None:
-        yield f"  within {duration(stage.gap_window)} of the event before"
+        yield f"  within {duration(stage.gap_window)} of the event before{inclusive}"
 
 
 def _condition(word: str, condition: Condition) -> Iterator[str]:

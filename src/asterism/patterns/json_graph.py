@@ -14,12 +14,12 @@ import enum
 import json
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
 from importlib.resources import files
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
 from sqlglot import exp
@@ -38,11 +38,13 @@ from asterism.patterns.sequence import (
     MAX_DURATION,
     MAX_GROUP_DEPTH,
     AfterMatchSkipStrategy,
+    Combining,
     Contiguity,
     PatternSequence,
     QuantifierKind,
     SkipKind,
     Stage,
+    Taking,
     WithinType,
     check_follows,
 )
@@ -61,7 +63,27 @@ _UNITS = {
     "MICROSECONDS": timedelta(microseconds=1),
 }
 _KINDS = ("SINGLE", "LOOPING", "TIMES")
-_GRAPH = ("name", "type", "version", "quantifier", "condition", "nodes", "edges", "window", "afterMatchStrategy")
+_TAKING = {
+    "GREEDY": Taking.GREEDY,
+    "GIVE_BACK": Taking.GIVING_BACK,
+    "LONGEST": Taking.LONGEST,
+    "RELUCTANT": Taking.RELUCTANT,
+}
+"""The quantifier properties that define how many events a loop accepts. Flink has only the first."""
+_TAKE: dict[Taking, Callable[[Any], Any]] = {
+    Taking.GREEDY: PatternSequence.greedy,
+    Taking.GIVING_BACK: partial(PatternSequence.greedy, give_back=True),
+    Taking.LONGEST: PatternSequence.longest,
+    Taking.RELUCTANT: PatternSequence.reluctant,
+}
+_ANCHORS: dict[str, Callable[[Any], Any]] = {
+    "startsWithFirstEvent": PatternSequence.starts_with_first_event,
+    "endsWithLastEvent": PatternSequence.ends_with_last_event,
+}
+_GRAPH = (
+    "name", "type", "version", "quantifier", "condition", "combination", "nodes", "edges", "window", "afterMatchStrategy",
+    *_ANCHORS, "subsets",
+)  # fmt: skip
 _ATOM = ("name", "type", "quantifier", "condition", "window")
 _FOREIGN = {
     "CLASS": "it names a Java class, and no code is loaded",
@@ -71,6 +93,7 @@ _FOREIGN = {
 """Unsupported condition types of dynamic Flink CEP, with the reasons."""
 
 _SQL = '{"type": "SQL", "expression": text}'
+_SUBSET = '{"name": "both", "stages": ["a", "b"]}'
 
 E_ = TypeVar("E_", bound=enum.Enum)
 P = TypeVar("P", bound=PatternSequence)
@@ -158,17 +181,25 @@ def read_graph(kind: type[P], document: Any) -> Reading[P]:
     return reader.reading
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Value:
-    """A JSON value, its position in the document, and its stage or graph. An absent value is null."""
+    """A JSON value, its position in the document, and its stage or graph. An absent value is null.
+
+    The position is a name or an index *within* another value, so that a path is made only for messages. (The class is not
+    frozen, because a rule has a hundred values and frozen ones take three times as long to make.)
+    """
 
     value: Any
-    path: str = ""
+    within: _Value | None = None
+    name: str | int = ""
     owner: str = "root"
 
     def __getitem__(self, name: str | int) -> _Value:
-        value = self.value.get(name) if isinstance(name, str) else self.value[name]
-        return replace(self, value=value, path=self.path + pointer_part(name))
+        return _Value(self.value.get(name) if isinstance(name, str) else self.value[name], self, name, self.owner)
+
+    @property
+    def path(self) -> str:
+        return "" if self.within is None else self.within.path + pointer_part(self.name)
 
     def __iter__(self) -> Iterator[_Value]:
         return (self[number] for number in range(len(self.value)))
@@ -193,6 +224,11 @@ class _Value:
         if isinstance(self.value, bool) or not isinstance(self.value, int):
             raise self.fail(f"{what} must be an integer")
         return self.value
+
+    def flag(self, what: str) -> bool:
+        if not isinstance(self.value, bool | None):
+            raise self.fail(f"{what} must be true or false")
+        return bool(self.value)
 
     def one_of(self, names: Sequence[str], what: str) -> str:
         if self.absent:
@@ -220,6 +256,25 @@ class _Modifier:
     apply: Callable[[Any], Any]
 
 
+@dataclass(slots=True)
+class _ReadPart:
+    """A block that reads a part of the graph, whose problem is recorded."""
+
+    at: _Value
+    problems: list[PatternError]
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, PatternError):
+            return False
+        if error.path is None:
+            error.path = self.at.path
+        self.problems.append(error)
+        return True
+
+
 class _GraphReader(Generic[P]):
     """Reads a graph part by part: problems of a part are recorded, and the other parts are read nevertheless."""
 
@@ -228,14 +283,8 @@ class _GraphReader(Generic[P]):
         self.reading = Reading[P]()
         self._stages: set[str] = set()
 
-    @contextmanager
-    def _part(self, at: _Value) -> Iterator[None]:
-        try:
-            yield
-        except PatternError as error:
-            if error.path is None:
-                error.path = at.path
-            self.reading.problems.append(error)
+    def _part(self, at: _Value) -> _ReadPart:
+        return _ReadPart(at, self.reading.problems)
 
     def _note(self, error: PatternError) -> None:
         self.reading.problems.append(error)
@@ -246,7 +295,7 @@ class _GraphReader(Generic[P]):
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
-                place = replace(at, path=at.path + pointer_part(name))
+                place = _Value(None, at, name, at.owner)
                 self._note(place.fail(f"unknown field {_shown(name)}", hint))
 
     # ------------------------------------------------------------------ graphs
@@ -259,19 +308,30 @@ class _GraphReader(Generic[P]):
             self._note(at["name"].fail("a name must be a string"))
         if not at["quantifier"].absent:
             self._quantifier(at["quantifier"])  # without effect, as in Flink
+        if not at["combination"].absent:
+            hint = "make it a node of type COMPOSITE, which can be the only node"
+            self._note(at["combination"].fail("a whole pattern has no combination", hint))
         pattern = self._graph(at, 0)
-        windows = self._window(at["window"])
+        calls = [*self._window(at["window"]), *self._anchors(at)]
+        subsets = self._subsets(at["subsets"])
         if pattern is None:
             return None
-        with self._part(at["window"]):
-            for call in windows:
+        assert isinstance(pattern, self.kind)
+        for call in calls:
+            with self._part(call.at):
                 pattern = call.apply(pattern)
         if self.reading.problems:
             return None
-        # Problems of the whole chain concern the last stage, or the skip strategy.
+        # Problems of the whole chain concern the last stage, the subsets, or the skip strategy.
         name = pattern.stages[-1].name
         with self._part(next(node for node in at["nodes"] if node["name"].value == name)):
             replace(pattern, skip=AfterMatchSkipStrategy()).validate()
+        for call in subsets:
+            with self._part(call.at):
+                pattern = call.apply(pattern)
+        if subsets and not self.reading.problems:
+            with self._part(at["subsets"]):
+                replace(pattern, skip=AfterMatchSkipStrategy()).validate()
         if pattern.skip.stage is not None and not self.reading.problems:
             with self._part(at["afterMatchStrategy"]["patternName"]):
                 pattern.validate()
@@ -279,7 +339,36 @@ class _GraphReader(Generic[P]):
             _refuse_too_large(pattern)
         return pattern
 
-    def _graph(self, at: _Value, depth: int) -> P | None:
+    def _anchors(self, at: _Value) -> list[_Modifier]:
+        """Whether a match begins with the first, and ends with the last event of its key."""
+        calls = []
+        for name, method in _ANCHORS.items():
+            with self._part(at[name]):
+                if at[name].flag(name):
+                    calls.append(_Modifier(at[name], method))
+        return calls
+
+    def _subsets(self, at: _Value) -> list[_Modifier]:
+        if at.absent:
+            return []
+        if not isinstance(at.value, list):
+            self._note(at.fail("subsets must be a list", _SUBSET))
+            return []
+        calls = []
+        for each in at:
+            with self._part(each):
+                if not isinstance(each.value, Mapping):
+                    raise each.fail("a subset must be an object", _SUBSET)
+                self._fields(each, ("name", "stages"))
+                name = each["name"].text("a subset needs a name")
+                if not isinstance(each["stages"].value, list) or not each["stages"].value:
+                    raise each["stages"].fail("a subset needs stages", _SUBSET)
+                stages = [stage.text("a subset must have names of stages") for stage in each["stages"]]
+                calls.append(_Modifier(each, methodcaller("subset", name, *stages)))
+        return calls
+
+    def _graph(self, at: _Value, depth: int) -> PatternSequence | None:
+        """A chain, or another combination of nodes."""
         if depth > MAX_GROUP_DEPTH:
             self._note(at.fail(f"groups are nested more than {MAX_GROUP_DEPTH} levels deep"))
             return None
@@ -287,6 +376,9 @@ class _GraphReader(Generic[P]):
         self._fields(at, _GRAPH)
         if not at["condition"].absent:
             self._note(at["condition"].fail("a group has no condition"))
+        for name in (*_ANCHORS, "subsets") if depth else ():
+            if not at[name].absent:
+                self._note(at[name].fail(f"{name} does not apply to a group", "apply it to the whole pattern"))
         version = at["version"]
         if not version.absent and (isinstance(version.value, bool) or version.value != VERSION):
             self._note(version.fail(f"unknown version {_shown(version.value)} of the format", f"use {VERSION}"))
@@ -294,8 +386,14 @@ class _GraphReader(Generic[P]):
         with self._part(at["afterMatchStrategy"]):
             skip = self._skip(at["afterMatchStrategy"])
         nodes = self._nodes(at["nodes"])
+        combination = at["combination"]
+        if depth and not combination.absent:
+            group: PatternSequence | None = None
+            with self._part(combination):
+                group = self._elements(at, nodes, *self._combination(combination), depth)
+            return None if group is None or len(self.reading.problems) > before else replace(group, skip=skip)
         entered: dict[str, Contiguity] = {}
-        chain = self._chain(at["edges"], nodes, entered)
+        chain = self._chain(at["edges"], nodes, entered, depth)
         stages: list[Stage | None] = []
         for name in chain or nodes:
             previous = stages[-1] if chain and stages else None
@@ -303,6 +401,43 @@ class _GraphReader(Generic[P]):
         if len(self.reading.problems) > before:
             return None
         return self.kind(tuple(stage for stage in stages if stage is not None), skip)
+
+    def _combination(self, at: _Value) -> tuple[Combining, Contiguity]:
+        """The combination of the nodes, and the contiguity between them."""
+        if not isinstance(at.value, Mapping):
+            raise at.fail("a combination must be an object", '{"type": "ANY_OF"}')
+        self._fields(at, ("type", "consumingStrategy"))
+        kind = Combining(at["type"].one_of([Combining.ANY_OF.value, Combining.IN_ANY_ORDER.value], "combination"))
+        between = at["consumingStrategy"]
+        if between.absent:
+            return kind, Contiguity.STRICT if kind is Combining.ANY_OF else Contiguity.SKIP_TILL_NEXT
+        if kind is Combining.ANY_OF:
+            raise between.fail(
+                "nothing lies between alternatives", "the edge to the node has the contiguity before them"
+            )
+        names = [Contiguity.STRICT.value, Contiguity.SKIP_TILL_NEXT.value]
+        return kind, Contiguity(between.one_of(names, "consuming strategy"))
+
+    def _elements(
+        self, at: _Value, nodes: Mapping[str, _Value], combination: Combining, between: Contiguity, depth: int
+    ) -> PatternSequence | None:
+        """The group of alternatives, or of elements in any order."""
+        if not at["edges"].absent and at["edges"].value != []:
+            self._note(at["edges"].fail(f"the nodes of {combination.value} have no edges"))
+        found = [self._stage(node, between, None, depth) for node in nodes.values()]
+        stages = [stage for stage in found if stage is not None]
+        if not stages or len(stages) < len(found):
+            return None
+        elements = [self.kind((stage,)) for stage in stages]
+        group: PatternSequence | None = None
+        with self._part(at["nodes"]):
+            if combination is Combining.ANY_OF:
+                group = PatternSequence.any_of(*elements).stages[0].group
+            else:
+                group = (
+                    PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT).stages[0].group
+                )
+        return group
 
     def _nodes(self, at: _Value) -> dict[str, _Value]:
         """The nodes by name, in the order of the list."""
@@ -320,10 +455,13 @@ class _GraphReader(Generic[P]):
                 nodes[name] = replace(node, owner=name)
         return nodes
 
-    def _chain(self, at: _Value, nodes: Mapping[str, _Value], entered: dict[str, Contiguity]) -> list[str] | None:
-        """The names of the nodes in the order of the edges. Adds the type of the incoming edge of each node to *entered*."""
+    def _chain(
+        self, at: _Value, nodes: Mapping[str, _Value], entered: dict[str, Contiguity], depth: int
+    ) -> list[str] | None:
+        """The names of the nodes in the order of the edges. Adds the contiguity before each node to *entered*."""
         before = len(self.reading.problems)
         after: dict[str, str] = {}
+        absences: list[tuple[str, _Value]] = []
         if not isinstance(at.value, list | None):
             self._note(at.fail("edges must be a list"))
         else:
@@ -335,6 +473,11 @@ class _GraphReader(Generic[P]):
                     if target in entered:
                         raise edge["target"].fail(f"two edges enter node {_shown(target)}")
                     after[source], entered[target] = target, kind
+                    if kind is Contiguity.NOT_BEFORE:
+                        if depth:
+                            raise edge["type"].fail("a NOT_BEFORE edge is not supported in a group")
+                        entered[target] = Contiguity.SKIP_TILL_NEXT
+                        absences.append((source, edge))
         if not nodes or len(self.reading.problems) > before:
             return None
         begins = [name for name in nodes if name not in entered]
@@ -347,6 +490,11 @@ class _GraphReader(Generic[P]):
             self._note(at.fail(f"a graph must have exactly one first node, this one has {len(begins)}"))
         elif len(chain) < len(nodes):
             self._note(at.fail("the edges do not form a single chain of all nodes"))
+        for source, edge in absences:
+            if chain[:1] == [source]:
+                entered[source] = Contiguity.NOT_BEFORE
+            else:
+                self._note(edge["type"].fail("a NOT_BEFORE edge must leave the first node"))
         return chain if len(self.reading.problems) == before else None
 
     def _edge(self, at: _Value, nodes: Mapping[str, _Value]) -> tuple[str, str, Contiguity]:
@@ -373,7 +521,8 @@ class _GraphReader(Generic[P]):
             self._note(MalformedPatternError(error, None, "use letters, digits and underscores", at["name"].path))
         if at["type"].value == "COMPOSITE":
             if stage.contiguity.negated:
-                self._note(at.fail(f"a {stage.contiguity.value} edge cannot lead to a group"))
+                leads = "leave" if stage.contiguity is Contiguity.NOT_BEFORE else "lead to"
+                self._note(at.fail(f"a {stage.contiguity.value} edge cannot {leads} a group"))
             # The settings of a group do not depend on its content, so they can be read nevertheless.
             stage = replace(stage, group=self._graph(at, depth + 1) or self.kind.begin("unknown"))
         elif at["type"].value == "ATOMIC":
@@ -435,7 +584,7 @@ class _GraphReader(Generic[P]):
             return []
         for spec in properties:
             with self._part(spec):
-                spec.one_of((*_KINDS, "OPTIONAL", "GREEDY"), "quantifier property")
+                spec.one_of((*_KINDS, "OPTIONAL", *_TAKING), "quantifier property")
         if not any(kind in properties.value for kind in _KINDS):
             self._note(properties.fail(f"a quantifier needs one of {', '.join(_KINDS)}"))
         calls: list[_Modifier] = []
@@ -443,8 +592,7 @@ class _GraphReader(Generic[P]):
             calls += self._repetition(at)
         if "OPTIONAL" in properties.value:
             calls.append(_Modifier(properties, PatternSequence.optional))
-        if "GREEDY" in properties.value:
-            calls.append(_Modifier(properties, PatternSequence.greedy))
+        calls += [_Modifier(properties, _TAKE[taking]) for name, taking in _TAKING.items() if name in properties.value]
         inner = at["consumingStrategy"]
         with self._part(inner):
             kind = Contiguity.SKIP_TILL_NEXT if inner.absent else inner.member(Contiguity, "consuming strategy")
@@ -490,14 +638,16 @@ class _GraphReader(Generic[P]):
                     return []
                 if not isinstance(each.value, Mapping):
                     raise each.fail("a window must be an object")
-                self._fields(each, ("type", "time"))
+                self._fields(each, ("type", "time", "inclusive"))
                 kind = each["type"].member(WithinType, "window type")
                 duration = self._duration(each["time"])
                 if duration is None:
                     raise each["time"].fail("a window needs a time")
                 if kind in calls:
                     raise each.fail(f"there are two windows of type {kind.value}")
-                calls[kind] = _Modifier(each, partial(PatternSequence.within, duration=duration, within_type=kind))
+                inclusive = each["inclusive"].flag("inclusive")
+                within = partial(PatternSequence.within, duration=duration, within_type=kind, inclusive=inclusive)
+                calls[kind] = _Modifier(each, within)
         return list(calls.values())
 
     def _duration(self, at: _Value) -> timedelta | None:
@@ -524,8 +674,7 @@ class _GraphReader(Generic[P]):
         stage, throws = at["patternName"], at["throwOnMiss"]
         if not isinstance(stage.value, str | None):
             raise stage.fail("patternName must be the name of a stage")
-        if not isinstance(throws.value, bool | None):
-            raise throws.fail("throwOnMiss must be true or false")
+        throws.flag("throwOnMiss")
         if kind in (SkipKind.SKIP_TO_FIRST, SkipKind.SKIP_TO_LAST):
             if not stage.value:
                 raise stage.fail(f"{kind.value} needs a patternName")
@@ -539,14 +688,25 @@ def _refuse_too_large(pattern: PatternSequence) -> None:
     """Check the size before the compiler builds a state for each repetition: large numbers are short in JSON."""
 
     def size(pattern: PatternSequence) -> int:
-        return sum(s.quantifier.at_most * (1 if s.group is None else size(s.group)) for s in pattern.stages)
+        whole = sum(s.quantifier.at_most * (1 if s.group is None else size(s.group)) for s in pattern.stages)
+        # Each element follows every subset of the others.
+        orders = 2 ** (len(pattern.stages) - 1) if pattern.combination is Combining.IN_ANY_ORDER else 1
+        return whole * orders
 
     stages = size(pattern)
     if stages > MAX_STAGES:
         raise MalformedPatternError(
-            f"the pattern has {stages} stages, each repetition counted (limit {MAX_STAGES})",
+            f"the pattern has {stages} stages, each repetition and each order counted (limit {MAX_STAGES})"
+            if _has_orders(pattern)
+            else f"the pattern has {stages} stages, each repetition counted (limit {MAX_STAGES})",
             hint="lower the counts of times",
         )
+
+
+def _has_orders(pattern: PatternSequence) -> bool:
+    return pattern.combination is Combining.IN_ANY_ORDER or any(
+        stage.group is not None and _has_orders(stage.group) for stage in pattern.stages
+    )
 
 
 # ---------------------------------------------------------------------- writing
@@ -556,8 +716,7 @@ def pattern_to_json(pattern: PatternSequence) -> str:
     """Write a pattern as a JSON graph for :func:`pattern_from_json` and dynamic Flink CEP.
 
     The pattern that is read back is equal to *pattern*, except that conditions combined by ``where``, ``or_`` and the like
-    become one SQL expression with the same meaning. The condition type ``SQL``, ``throwOnMiss``, and a list of two windows
-    for a stage are extensions of Flink's format.
+    become one SQL expression with the same meaning. ``docs/pattern_json.md`` lists the extensions of Flink's format.
 
     :raises PatternFormatError: the format cannot express it: a condition that is not SQL, a group next to a stage with the
         same name, or more than the limits
@@ -585,13 +744,18 @@ def graph_of(pattern: PatternSequence) -> Json:
     # The window of the root is that of its last stage, which can therefore have two.
     *first, last = pattern.stages
     window = _window_json(replace(last, gap_window=None)) or _window_json(last)
-    root |= _graph_json((*first, replace(last, window=None) if last.window else replace(last, gap_window=None)))
-    return root | window | {"afterMatchStrategy": _skip_json(pattern.skip)}
+    inner = replace(last, gap_window=None) if last.window is None else replace(last, window=None)
+    root |= _graph_json((*first, inner))
+    root |= window | {"afterMatchStrategy": _skip_json(pattern.skip)}
+    root |= {name: True for name, holds in zip(_ANCHORS, (pattern.from_first, pattern.to_last), strict=True) if holds}
+    if pattern.subsets:
+        root["subsets"] = [{"name": name, "stages": list(stages)} for name, stages in pattern.subsets]
+    return root
 
 
 def _graph_json(stages: Sequence[Stage]) -> Json:
     edges = [
-        {"source": source.name, "target": target.name, "type": target.contiguity.value}
+        {"source": source.name, "target": target.name, "type": _edge_type(source, target).value}
         for source, target in pairwise(stages)
     ]
     nodes = [
@@ -601,6 +765,20 @@ def _graph_json(stages: Sequence[Stage]) -> Json:
     return {"nodes": nodes, "edges": edges}
 
 
+def _edge_type(source: Stage, target: Stage) -> Contiguity:
+    # The first stage of a match always follows an absence by SKIP_TILL_NEXT.
+    return source.contiguity if source.contiguity is Contiguity.NOT_BEFORE else target.contiguity
+
+
+def _elements_json(group: PatternSequence) -> Json:
+    """The nodes of a group whose elements are alternatives, or may occur in any order."""
+    combination: Json = {"type": group.combination.value}
+    if group.combination is Combining.IN_ANY_ORDER:
+        combination["consumingStrategy"] = group.stages[0].contiguity.value
+    nodes = [_node_json(stage, after_greedy=False) for stage in group.stages]
+    return {"combination": combination, "nodes": nodes}
+
+
 def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
     group = stage.group
     node: Json = {"name": stage.name, "type": "ATOMIC" if group is None else "COMPOSITE"}
@@ -608,7 +786,8 @@ def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
     if stage.condition is not None:
         node["condition"] = _condition_json(stage.condition, stage.name)
     if group is not None:
-        node |= _graph_json(group.stages)
+        is_chain = group.combination is Combining.SEQUENCE
+        node |= _graph_json(group.stages) if is_chain else _elements_json(group)
         if group.skip != AfterMatchSkipStrategy():
             node["afterMatchStrategy"] = _skip_json(group.skip)
     return node | _window_json(stage)
@@ -619,9 +798,8 @@ def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
     # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: so only the count can express it.
     from_zero = after_greedy and spec.optional
     properties = [spec.kind.value]
-    properties += [
-        name for name, holds in (("OPTIONAL", spec.optional and not from_zero), ("GREEDY", spec.greedy)) if holds
-    ]
+    properties += ["OPTIONAL"] if spec.optional and not from_zero else []
+    properties += [name for name, taking in _TAKING.items() if taking is spec.taking]
     quantifier: Json = {"consumingStrategy": spec.inner.value, "properties": properties}
     if spec.kind is not QuantifierKind.SINGLE:
         quantifier["times"] = {"from": 0 if from_zero else spec.at_least, "to": spec.at_most}
@@ -634,7 +812,12 @@ def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
 
 def _window_json(stage: Stage) -> Json:
     bounds = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
-    windows = [{"type": kind.value, "time": _time_json(duration)} for kind, duration in bounds if duration is not None]
+    inclusive = {"inclusive": True} if stage.inclusive else {}
+    windows = [
+        {"type": kind.value, "time": _time_json(duration)} | inclusive
+        for kind, duration in bounds
+        if duration is not None
+    ]
     return {"window": windows if len(windows) > 1 else windows[0]} if windows else {}
 
 

@@ -22,6 +22,10 @@ from asterism.text.printable import quoted_name
 
 MAX_GROUP_DEPTH = 50
 """Maximum nesting of groups: far more than anyone reads, far less than Python's stack allows."""
+MAX_ALTERNATIVES = 100
+"""Maximum number of patterns in ``any_of``."""
+MAX_IN_ANY_ORDER = 8
+"""Maximum number of patterns in ``in_any_order``: there is a state for each subset of them."""
 MAX_DURATION = timedelta(microseconds=2**62)
 """146,000 years: the sum of a time and a duration must fit into 64 bits."""
 
@@ -39,10 +43,12 @@ class Contiguity(enum.Enum):
     """The very next event must not match."""
     NOT_FOLLOW = "NOT_FOLLOW"
     """No matching event may occur before the next stage is reached."""
+    NOT_BEFORE = "NOT_BEFORE"
+    """No matching event may precede the first event of the match. (Not in Flink.)"""
 
     @property
     def negated(self) -> bool:
-        return self in (Contiguity.NOT_NEXT, Contiguity.NOT_FOLLOW)
+        return self in (Contiguity.NOT_NEXT, Contiguity.NOT_FOLLOW, Contiguity.NOT_BEFORE)
 
 
 class WithinType(enum.Enum):
@@ -58,6 +64,32 @@ class QuantifierKind(enum.Enum):
     LOOPING = "LOOPING"
 
 
+class Taking(enum.Enum):
+    """How many events a loop accepts if several numbers are possible. Flink has only ALL and GREEDY."""
+
+    ALL = "ALL"
+    """Every number, each in its own match."""
+    GREEDY = "GREEDY"
+    """The next stage may not accept an event that the loop would accept."""
+    GIVING_BACK = "GIVING_BACK"
+    """As many as possible such that the rest of the pattern still matches."""
+    LONGEST = "LONGEST"
+    """GREEDY; at the end of the pattern, the match is complete when the loop cannot accept another event."""
+    RELUCTANT = "RELUCTANT"
+    """The loop neither accepts nor skips an event that the next stage accepts or skips."""
+
+
+class Combining(enum.Enum):
+    """What the elements of a pattern mean together. Flink has only SEQUENCE."""
+
+    SEQUENCE = "SEQUENCE"
+    """One after the other."""
+    ANY_OF = "ANY_OF"
+    """Exactly one of them."""
+    IN_ANY_ORDER = "IN_ANY_ORDER"
+    """All of them, in any order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantifier:
     """How often a stage occurs: ``times(at_least, at_most)`` or, looping, ``at_least`` times or more."""
@@ -66,11 +98,16 @@ class Quantifier:
     at_least: int = 1
     at_most: int = 1
     optional: bool = False
-    greedy: bool = False
+    taking: Taking = Taking.ALL
     inner: Contiguity = Contiguity.SKIP_TILL_NEXT
     """Contiguity between repetitions."""
     gap: timedelta | None = None
     """Bound on the gap between repetitions (Flink: ``windowTime``)."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the next stage may not accept an event that the loop would accept."""
+        return self.taking in (Taking.GREEDY, Taking.LONGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +122,8 @@ class Stage:
     window: timedelta | None = None
     gap_window: timedelta | None = None
     group: PatternSequence | None = None
+    inclusive: bool = False
+    """Whether the duration of a window is itself allowed."""
 
 
 class SkipKind(enum.Enum):
@@ -93,6 +132,7 @@ class SkipKind(enum.Enum):
     SKIP_PAST_LAST_EVENT = "SKIP_PAST_LAST_EVENT"
     SKIP_TO_FIRST = "SKIP_TO_FIRST"
     SKIP_TO_LAST = "SKIP_TO_LAST"
+    FIRST_MATCH_ONLY = "FIRST_MATCH_ONLY"
 
 
 _SKIP_HINT = "AfterMatchSkipStrategy.skip_past_last_event(), for example"
@@ -149,6 +189,15 @@ class AfterMatchSkipStrategy:
         """Discard matches that started before the last event of *stage*; *throw_on_miss* as in :meth:`skip_to_first`."""
         return cls(SkipKind.SKIP_TO_LAST, stage, throw_on_miss)
 
+    @classmethod
+    def first_match_only(cls) -> AfterMatchSkipStrategy:
+        """Only the first complete match of each key is a match. (Not in Flink.)
+
+        Of several matches that are complete at the same time, the one that began first is the first. A stream remembers each
+        key that had its match.
+        """
+        return cls(SkipKind.FIRST_MATCH_ONLY)
+
 
 @dataclass(frozen=True, slots=True)
 class PatternSequence:
@@ -162,6 +211,14 @@ class PatternSequence:
 
     stages: tuple[Stage, ...]
     skip: AfterMatchSkipStrategy = AfterMatchSkipStrategy()
+    combination: Combining = Combining.SEQUENCE
+    """Of the pattern of a group."""
+    from_first: bool = False
+    """Whether a match begins with the first event of its key."""
+    to_last: bool = False
+    """Whether a match ends with the last event of its key."""
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names for several stages together."""
 
     def __post_init__(self) -> None:
         # Every method changes only the last stage: the others were checked before.
@@ -172,6 +229,10 @@ class PatternSequence:
             raise MalformedPatternError(
                 f"a skip strategy must be an AfterMatchSkipStrategy, not {shown(self.skip)}", hint=_skip_hint(self.skip)
             )
+        expect(MalformedPatternError, self.combination, Combining, "the combination of a pattern must be a Combining")
+        for value in (self.from_first, self.to_last):
+            expect(MalformedPatternError, value, bool, "from_first and to_last must be True or False")
+        expect(MalformedPatternError, self.subsets, tuple, "subsets must be a tuple of names with stages", _SUBSET)
 
     # ------------------------------------------------------------------ the chain
 
@@ -181,6 +242,66 @@ class PatternSequence:
         # As in Flink: no events precede the first stage, so none can be skipped.
         first = _stage(stage, Contiguity.STRICT)
         return cls((first,), AfterMatchSkipStrategy() if skip is None else skip)
+
+    @classmethod
+    def begin_without(cls, stage: str) -> Self:
+        """Start a pattern with an absence: no matching event may precede the match. (Not in Flink.)
+
+        The next stage is the first one that accepts an event. :meth:`within` bounds the time before that event in which no
+        matching event may occur; without it, no earlier event of the key may match. The condition can read only the current
+        event. An event that occurs at the same time but earlier in the order of events precedes the match. A stream stores the
+        last matching event of each key.
+
+        >>> p = (PatternSequence.begin_without("failure").where("event = 'failed'").within(timedelta(hours=1))
+        ...      .followed_by("login").where("event = 'accepted'"))
+        >>> p.stages[0].contiguity
+        <Contiguity.NOT_BEFORE: 'NOT_BEFORE'>
+        """
+        return cls((_stage(stage, Contiguity.NOT_BEFORE),))
+
+    @classmethod
+    def any_of(cls, *alternatives: str | PatternSequence) -> Self:
+        """Start a pattern with alternatives; as an argument of :meth:`next` or :meth:`followed_by`, add them. (Not in Flink.)
+
+        A match contains events of exactly one alternative. The contiguity before the alternatives applies to the first event
+        of each: ``followed_by(Pattern.any_of(b, c))`` skips events that begin none of them. An event that begins several
+        alternatives begins a match with each, in this order. An alternative that has begun and fails is not replaced by another
+        one. Quantifiers apply to the alternatives as to a group.
+
+        :param alternatives: two or more stages or patterns; each must begin with a stage that accepts an event
+        :raises MalformedPatternError: an alternative is not allowed
+
+        >>> paid = PatternSequence.any_of(
+        ...     PatternSequence.begin("card").where("kind = 'card'"),
+        ...     PatternSequence.begin("invoice").where("kind = 'invoice'").followed_by("transfer").where("kind = 'paid'"),
+        ... )
+        >>> [stage.name for stage in PatternSequence.begin("order").followed_by(paid).atoms()]
+        ['order', 'card', 'invoice', 'transfer']
+        """
+        return cls((_combined(alternatives, Combining.ANY_OF, Contiguity.STRICT),))
+
+    @classmethod
+    def in_any_order(cls, *elements: str | PatternSequence, consecutive: bool = False) -> Self:
+        """Start a pattern with elements that may occur in any order; as an argument of :meth:`next` or :meth:`followed_by`,
+        add them. (Not in Flink; SQL: ``PERMUTE``.)
+
+        An event that begins several of the remaining elements is accepted by each, in its own match. No event of one element lies
+        between two events of another one.
+
+        :param elements: two to eight stages or patterns; each must begin with a stage that accepts an event
+        :param consecutive: whether no other event may lie between two elements; by default, events that begin none of the
+            remaining elements are skipped
+        :raises MalformedPatternError: an element is not allowed
+
+        >>> both = PatternSequence.in_any_order(
+        ...     PatternSequence.begin("shipped").where("kind = 'shipped'"), PatternSequence.begin("paid").where("kind = 'paid'")
+        ... )
+        >>> [stage.name for stage in PatternSequence.begin("order").followed_by(both).atoms()]
+        ['order', 'shipped', 'paid']
+        """
+        expect(MalformedPatternError, consecutive, bool, "consecutive must be True or False")
+        between = Contiguity.STRICT if consecutive else Contiguity.SKIP_TILL_NEXT
+        return cls((_combined(elements, Combining.IN_ANY_ORDER, between),))
 
     def next(self, stage: str | PatternSequence) -> Self:
         """Add a stage that must accept the very next event of the key."""
@@ -328,19 +449,69 @@ class PatternSequence:
             )
         return self._with(replace(last, quantifier=replace(last.quantifier, optional=True)))
 
-    def greedy(self) -> Self:
-        """The loop accepts as many events as it can: the next stage may not accept an event that the loop would accept."""
+    def greedy(self, *, give_back: bool = False) -> Self:
+        """The loop accepts as many events as it can: the next stage may not accept an event that the loop would accept.
+
+        :param give_back: the next stage may accept such an event if the pattern cannot match otherwise, as in SQL and in
+            regular expressions. Of the matches that begin with the same event, only the one in which this loop accepts most
+            events is a match, or, among equals, the first complete one; it is decided when no other can become possible. With
+            several such loops, the first one decides. (Not in Flink.)
+
+        >>> low = PatternSequence.begin("low").where("price < 10").one_or_more().consecutive().greedy(give_back=True)
+        >>> low.next("last").where("price < 5").stages[0].quantifier.taking
+        <Taking.GIVING_BACK: 'GIVING_BACK'>
+        """
+        expect(MalformedPatternError, give_back, bool, "give_back must be True or False")
+        return self._take("greedy", Taking.GIVING_BACK if give_back else Taking.GREEDY)
+
+    def longest(self) -> Self:
+        """The loop accepts as many events as it can, and a match is complete only when it can accept no more. (Not in Flink.)
+
+        A loop at the end of the pattern is complete when, with :meth:`consecutive`, an event does not match; when an event
+        satisfies the condition of :meth:`until`; when it has the maximum number of events; when the window of the pattern
+        passes; at the end of the input. The time of the match is that of this event or deadline; at the end of the input, that of
+        its last event. If the loop is optional, a match without it is complete when the loop cannot begin. Before another stage,
+        ``longest`` means :meth:`greedy`.
+
+        A match can begin with each event of a run: add the skip strategy ``skip_past_last_event`` to find only whole runs.
+
+        >>> run = (PatternSequence.begin("high", AfterMatchSkipStrategy.skip_past_last_event())
+        ...        .where("temperature > 80").times_or_more(3).consecutive().longest())
+        >>> run.stages[0].quantifier.taking
+        <Taking.LONGEST: 'LONGEST'>
+        """
+        return self._take("longest", Taking.LONGEST)
+
+    def reluctant(self) -> Self:
+        """The loop accepts as few events as it can. (Not in Flink.)
+
+        It ends before the first event that the next stage accepts; if the next stage can skip events, with the minimum number of
+        events, as at the end of a pattern. With :meth:`ends_with_last_event`, the end of a pattern is the last event of the key.
+        :meth:`optional` stages can be reluctant, too.
+
+        >>> PatternSequence.begin("a").one_or_more().reluctant().next("b").where("x > 1").stages[0].quantifier.taking
+        <Taking.RELUCTANT: 'RELUCTANT'>
+        """
+        return self._take("reluctant", Taking.RELUCTANT)
+
+    def _take(self, verb: str, taking: Taking) -> Self:
         last = self.stages[-1]
         if last.contiguity.negated:
-            raise MalformedPatternError(f'stage "{last.name}": greedy does not apply to a NOT stage')
+            raise MalformedPatternError(f'stage "{last.name}": {verb} does not apply to a NOT stage')
         if last.group is not None:
-            raise MalformedPatternError(f'group "{last.name}": greedy does not apply to a group')
-        if last.quantifier.kind is QuantifierKind.SINGLE:
+            raise MalformedPatternError(f'group "{last.name}": {verb} does not apply to a group')
+        if last.quantifier.kind is QuantifierKind.SINGLE and not (
+            taking is Taking.RELUCTANT and last.quantifier.optional
+        ):
             raise MalformedPatternError(
-                f'stage "{last.name}": greedy does not apply to a stage that occurs once',
+                f'stage "{last.name}": {verb} does not apply to a stage that occurs once',
                 hint="make it a loop first, with times(n, m), one_or_more() or times_or_more(n)",
             )
-        return self._with(replace(last, quantifier=replace(last.quantifier, greedy=True)))
+        if last.quantifier.taking not in (Taking.ALL, taking):
+            raise MalformedPatternError(
+                f'stage "{last.name}": only one of greedy, longest and reluctant can be applied'
+            )
+        return self._with(replace(last, quantifier=replace(last.quantifier, taking=taking)))
 
     def consecutive(self) -> Self:
         """Repetitions must be adjacent events: strict contiguity inside the loop."""
@@ -352,11 +523,15 @@ class PatternSequence:
 
     # ------------------------------------------------------------------ time, skipping
 
-    def within(self, duration: timedelta, within_type: WithinType = WithinType.FIRST_AND_LAST) -> Self:
+    def within(
+        self, duration: timedelta, within_type: WithinType = WithinType.FIRST_AND_LAST, *, inclusive: bool = False
+    ) -> Self:
         """Bound the duration of a match, in event time: ``last - first < duration``; the smallest of several bounds applies.
 
         With ``PREVIOUS_AND_CURRENT`` it bounds the gap before the event of the last stage instead. A partial match that
         exceeds the bound is reported as timed out.
+
+        :param inclusive: whether the duration itself is allowed: ``last - first <= duration``. (Not in Flink.)
 
         >>> PatternSequence.begin("a").followed_by("b").within(timedelta(minutes=5)).time_bound
         datetime.timedelta(seconds=300)
@@ -368,10 +543,66 @@ class PatternSequence:
             "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
         )  # fmt: skip
         # As in Flink, a window of length zero is no window.
-        value = duration if duration > timedelta(0) else None
+        expect(MalformedPatternError, inclusive, bool, f'stage "{last.name}": inclusive must be True or False')
+        value = duration if duration > timedelta(0) or inclusive else None
         if within_type is WithinType.FIRST_AND_LAST:
-            return self._with(replace(last, window=value))
-        return self._with(replace(last, gap_window=value))
+            changed = replace(last, window=value)
+        elif last.contiguity is Contiguity.NOT_BEFORE:
+            raise MalformedPatternError(
+                f'stage "{last.name}": the time without an event is bounded by within(duration) alone'
+            )
+        else:
+            changed = replace(last, gap_window=value)
+        if inclusive is not last.inclusive and (last.window, last.gap_window) != (None, None):
+            others = (last.gap_window if within_type is WithinType.FIRST_AND_LAST else last.window) is not None
+            if others:
+                raise MalformedPatternError(f'stage "{last.name}": either both of its windows are inclusive, or none')
+        return self._with(replace(changed, inclusive=inclusive and value is not None))
+
+    # ------------------------------------------------------------------ the events of a key
+
+    def starts_with_first_event(self) -> Self:
+        """A match must begin with the first event of its key. (Not in Flink; SQL: ``^``.)
+
+        A stream remembers each key that it has seen.
+
+        >>> PatternSequence.begin("view").where("page = '/checkout'").starts_with_first_event().from_first
+        True
+        """
+        return replace(self, from_first=True)
+
+    def ends_with_last_event(self) -> Self:
+        """A match must end with the last event of its key, which is decided at the end of the input. (Not in Flink; SQL: ``$``.)
+
+        Its time is that of this event; a window does not bound the time after it.
+
+        On a stream the input ends when the query is drained.
+
+        >>> PatternSequence.begin("cart").followed_by("leaves").where("event = 'left'").ends_with_last_event().to_last
+        True
+        """
+        return replace(self, to_last=True)
+
+    def subset(self, name: str, *stages: str) -> Self:
+        """Name several stages together, for expressions: ``COUNT(name.*)``, ``LAST(name.price)``.
+
+        Not in Flink; SQL: ``SUBSET``.
+
+        :param stages: names of stages of the pattern, which may also be in groups, or be added later
+
+        >>> p = PatternSequence.begin("a").next("b").subset("both", "a", "b")
+        >>> p.subsets
+        (('both', ('a', 'b')),)
+        """
+        expect_string(MalformedPatternError, name, "a subset needs a name", _SUBSET)
+        if not name or name == "*" or ":" in name:
+            problem = f'"{name}" cannot be the name of a subset' if name else "a subset needs a name"
+            raise MalformedPatternError(problem, hint=_SUBSET)
+        if not stages:
+            raise MalformedPatternError(f'subset "{name}" has no stages', hint=_SUBSET)
+        for stage in stages:
+            expect_string(MalformedPatternError, stage, f'subset "{name}" must have names of stages', _SUBSET)
+        return replace(self, subsets=(*self.subsets, (name, tuple(dict.fromkeys(stages)))))
 
     def skip_strategy(self, skip: AfterMatchSkipStrategy) -> Self:
         """Return the pattern with this after-match skip strategy."""
@@ -380,7 +611,7 @@ class PatternSequence:
     @property
     def time_bound(self) -> timedelta | None:
         """The smallest window between first and last event that is set anywhere in the chain."""
-        bounds = [stage.window for stage in self.stages if stage.window is not None]
+        bounds = [s.window for s in self.stages if s.window is not None and s.contiguity is not Contiguity.NOT_BEFORE]
         return min(bounds, default=None)
 
     # ------------------------------------------------------------------ the whole
@@ -395,10 +626,13 @@ class PatternSequence:
 
     @property
     def effective_window(self) -> timedelta | None:
-        """The smallest window from first to last event, also of groups; on the last stage of a group it has no effect."""
+        """The smallest window from first to last event, as an exclusive bound, also of groups; on the last stage of a group it
+        has no effect.
+        """
 
         def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
-            found = [s.window for s in (stages[:-1] if in_group else stages) if s.window is not None]
+            bounded = (s for s in (stages[:-1] if in_group else stages) if s.contiguity is not Contiguity.NOT_BEFORE)
+            found = [bound for bound in (exclusive(s, s.window) for s in bounded) if bound is not None]
             for stage in stages:
                 if stage.group is not None:
                     found += windows(stage.group.stages, True)
@@ -430,6 +664,31 @@ class PatternSequence:
                 f'the skip strategy names "{self.skip.stage}", which is not a stage of the pattern',
                 "Stages inside groups cannot be skipped to.",
             )
+        if all(stage.contiguity.negated for stage in self.stages):
+            raise MalformedPatternError(
+                f'no stage of the pattern accepts an event after "{last.name}"', hint='add .followed_by("a")'
+            )
+        self._check_subsets(seen)
+        if self.to_last and (last.contiguity.negated or last.quantifier.taking is Taking.LONGEST):
+            why = (
+                "is a NOT stage"
+                if last.contiguity.negated
+                else "is the longest loop, which ends with the last event anyway"
+            )
+            raise MalformedPatternError(f'ends_with_last_event does not apply: the last stage "{last.name}" {why}')
+
+    def _check_subsets(self, stages: set[str]) -> None:
+        names: set[str] = set()
+        for name, members in self.subsets:
+            if name in stages or name in names:
+                raise MalformedPatternError(f'subset "{name}" has the name of another stage or subset')
+            names.add(name)
+            for member in members:
+                if member not in stages:
+                    raise MalformedPatternError(
+                        f'subset "{name}" names "{member}", which is not a stage of the pattern',
+                        f"Stages: {', '.join(sorted(stages))}",
+                    )
 
     # ------------------------------------------------------------------ helpers
 
@@ -470,6 +729,11 @@ class PatternSequence:
 
 def check_follows(previous: Stage, stage: Stage) -> None:
     """:raises MalformedPatternError: *stage* cannot follow *previous*"""
+    if previous.contiguity is Contiguity.NOT_BEFORE and stage.contiguity is not Contiguity.SKIP_TILL_NEXT:
+        raise MalformedPatternError(
+            f'after begin_without("{previous.name}"), the first stage of a match is added by followed_by',
+            hint=f'begin_without("{previous.name}").where(...).followed_by("a")',
+        )
     if stage.contiguity.negated and previous.quantifier.optional:
         raise MalformedPatternError(
             f'the NOT stage "{stage.name}" cannot follow the optional stage "{previous.name}"',
@@ -481,6 +745,13 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
     if isinstance(stage, PatternSequence):
         if contiguity.negated:
             raise MalformedPatternError("a NOT stage cannot be a group", hint="name one stage that must not occur")
+        _check_group(stage)
+        only = stage.stages[0]
+        is_plain = len(stage.stages) == 1 and only.window is None and only.gap_window is None
+        combined = only.group is not None and only.group.combination is not Combining.SEQUENCE
+        if is_plain and combined and stage.skip == AfterMatchSkipStrategy():
+            # any_of(...) and in_any_order(...) are patterns with one group, to which the contiguity applies.
+            return replace(only, contiguity=contiguity)
         if _group_depth(stage) >= MAX_GROUP_DEPTH:
             raise MalformedPatternError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
         return Stage(
@@ -494,6 +765,62 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
             f'stage name "{stage}" contains a colon', hint="use letters, digits and underscores"
         )
     return Stage(name=stage, contiguity=contiguity)
+
+
+def _check_group(pattern: PatternSequence) -> None:
+    """Refuse what applies to a whole pattern only."""
+    if pattern.stages[0].contiguity is Contiguity.NOT_BEFORE:
+        raise MalformedPatternError(
+            f'a group cannot begin with begin_without("{pattern.stages[0].name}")',
+            hint="begin the whole pattern with it",
+        )
+    for applied, method in (
+        (pattern.from_first, "starts_with_first_event()"),
+        (pattern.to_last, "ends_with_last_event()"),
+        (bool(pattern.subsets), "subset(...)"),
+    ):
+        if applied:
+            raise MalformedPatternError(f"{method} does not apply to a group", hint="apply it to the whole pattern")
+
+
+def _combined(parts: tuple[str | PatternSequence, ...], combination: Combining, between: Contiguity) -> Stage:
+    """A group whose elements are alternatives, or may occur in any order."""
+    method = combination.value.lower()
+    most = MAX_ALTERNATIVES if combination is Combining.ANY_OF else MAX_IN_ANY_ORDER
+    if not 2 <= len(parts) <= most:
+        raise MalformedPatternError(f"{method} takes 2 to {most} patterns, not {len(parts)}")
+    elements = []
+    for part in parts:
+        if isinstance(part, PatternSequence) and part.skip != AfterMatchSkipStrategy():
+            raise MalformedPatternError(f"{method}: a skip strategy applies to whole patterns only")
+        if isinstance(part, PatternSequence) and len(part.stages) == 1:
+            _check_group(part)
+            element = replace(part.stages[0], contiguity=between)
+        else:
+            element = _stage(part, between)
+        first = element
+        while True:
+            if first.quantifier.optional:
+                raise MalformedPatternError(
+                    f'{method}: the element with "{element.name}" begins with the optional stage "{first.name}"',
+                    "An element must begin with a stage that accepts an event.",
+                    "make the whole any_of optional, or write one element with the stage and one without it",
+                )
+            if first.group is None or first.group.combination is not Combining.SEQUENCE:
+                break
+            first = first.group.stages[0]
+        elements.append(element)
+    group = PatternSequence(tuple(elements), combination=combination)
+    if _group_depth(group) >= MAX_GROUP_DEPTH:
+        raise MalformedPatternError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
+    joined = " | " if combination is Combining.ANY_OF else " & "
+    name = "(" + joined.join(element.name for element in elements) + ")"
+    return Stage(name=name, contiguity=Contiguity.STRICT, group=group)
+
+
+def exclusive(stage: Stage, bound: timedelta | None) -> timedelta | None:
+    """A window of *stage* as an exclusive bound; event times have microseconds."""
+    return bound + timedelta(microseconds=1) if bound is not None and stage.inclusive else bound
 
 
 def _group_depth(pattern: PatternSequence) -> int:
@@ -539,4 +866,5 @@ def _skip_hint(given: Any) -> str:
     return f"AfterMatchSkipStrategy.{name}(), with parentheses" if name in known else _SKIP_HINT
 
 
+_SUBSET = 'subset("both", "a", "b")'
 _BEGIN = 'Pattern.begin("a").where("...").followed_by("b")'

@@ -1,4 +1,5 @@
 """Warnings about patterns that certainly do not mean what they say: parts without effect, and patterns that can never match.
+Also notes about what a pattern costs on a stream.
 
 Flink CEP has this surprising behaviour, and it is kept: see ``docs/differences_from_flink.md`` for examples. A warning follows
 from the pattern alone, whatever the events are; if only some events would surprise, there is none.
@@ -19,9 +20,9 @@ from sqlglot import exp
 
 from asterism.errors import PACKAGE_FOLDER, ExpressionError, PatternWarning, printable
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
+from asterism.expressions.parsing import AGGREGATES, Previous, conjuncts, parse
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
-from asterism.patterns.sequence import Contiguity, PatternSequence, QuantifierKind, SkipKind, Stage
+from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, QuantifierKind, SkipKind, Stage, Taking
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,25 @@ def diagnose(pattern: PatternSequence) -> list[Diagnostic]:
       Every event that it forbids matches the last stage, "any", and completes the match.
       Hint: exclude these events there: followed_by("any").where("NOT (...)")
     """
-    found = [*_conditions(pattern), *_chains(pattern.stages, is_pattern=True), *_skip(pattern)]
+    found = [
+        *_conditions(pattern),
+        *_chains(pattern.stages, is_pattern=True),
+        *_skip(pattern),
+        *_parts_of_runs(pattern),
+    ]
     return list({(one.stage, one.message): one for one in found}.values())
+
+
+def costs(pattern: PatternSequence) -> list[Diagnostic]:
+    """What a pattern stores for each key of a stream without a bound, and which matches can be late. This may be intended.
+
+    >>> [found] = costs(PatternSequence.begin_without("x").where("kind = 'x'").followed_by("a"))
+    >>> print(found)
+    begin_without("x") has no time bound
+      A stream stores the last event of "x" of each key forever.
+      Hint: bound the time before a match: begin_without("x").where("...").within(...)
+    """
+    return [*_remembered(pattern), *_decided_late(pattern)]
 
 
 def warn(pattern: PatternSequence) -> None:
@@ -72,7 +90,10 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
         after = stages[at + 1] if at + 1 < len(stages) else None
         may_end = ends and _may_be_left_out(stages[at + 1 :])
         if stage.group is not None:
-            yield from _chains(stage.group.stages, is_pattern=False, ends=may_end)
+            # Neither alternatives nor elements in any order follow one another as they are written.
+            is_chain = stage.group.combination is Combining.SEQUENCE
+            for chain in [stage.group.stages] if is_chain else [(element,) for element in stage.group.stages]:
+                yield from _chains(chain, is_pattern=False, ends=may_end)
         elif stage.contiguity is Contiguity.NOT_NEXT and not _parts(stage.condition):
             yield Diagnostic(
                 stage.name,
@@ -198,6 +219,8 @@ def _may_be_left_out(stages: Sequence[Stage]) -> bool:
 def _first(stage: Stage) -> Stage | None:
     """The stage, here or inside of groups, that accepts the first event, if it is always the same."""
     while stage.group is not None and not stage.quantifier.optional:
+        if stage.group.combination is not Combining.SEQUENCE:
+            return None
         stage = stage.group.stages[0]
     return None if stage.quantifier.optional or stage.contiguity.negated else stage
 
@@ -206,7 +229,10 @@ def _least(stage: Stage) -> int:
     """The minimum number of events."""
     if stage.quantifier.optional or stage.contiguity.negated:
         return 0
-    return stage.quantifier.at_least * (1 if stage.group is None else sum(map(_least, stage.group.stages)))
+    if stage.group is None:
+        return stage.quantifier.at_least
+    of_elements = min if stage.group.combination is Combining.ANY_OF else sum
+    return stage.quantifier.at_least * of_elements(map(_least, stage.group.stages))
 
 
 def _greedy(loop: Stage, after: Stage) -> Iterator[Diagnostic]:
@@ -221,7 +247,7 @@ def _greedy(loop: Stage, after: Stage) -> Iterator[Diagnostic]:
 
 
 def _skip(pattern: PatternSequence) -> Iterator[Diagnostic]:
-    first, skip = pattern.stages[0], pattern.skip
+    first, skip = _first_of(pattern), pattern.skip
     if first.name != skip.stage or first.group is not None or first.quantifier.optional:
         return
     if skip.kind is SkipKind.SKIP_TO_FIRST or first.quantifier.kind is QuantifierKind.SINGLE:
@@ -235,6 +261,118 @@ def _skip(pattern: PatternSequence) -> Iterator[Diagnostic]:
             f"If a match skips to the event with which it begins, {then}.",
             "AfterMatchSkipStrategy.skip_to_next() discards partial matches that began with the same event",
         )
+
+
+def _first_of(pattern: PatternSequence) -> Stage:
+    """The first stage of a match."""
+    return next(stage for stage in pattern.stages if stage.contiguity is not Contiguity.NOT_BEFORE)
+
+
+def _parts_of_runs(pattern: PatternSequence) -> Iterator[Diagnostic]:
+    """The longest loop as the whole pattern, which also begins with each later event of a run."""
+    first = _first_of(pattern)
+    overlaps = pattern.skip.kind in (SkipKind.NO_SKIP, SkipKind.SKIP_TO_NEXT) and not pattern.from_first
+    if first is pattern.stages[-1] and first.quantifier.taking is Taking.LONGEST and _takes_more(first) and overlaps:
+        yield Diagnostic(
+            first.name,
+            f'a run of the longest loop "{first.name}" gives several matches',
+            "A match can begin with each event of a run, and overlapping matches are not discarded.",
+            "add the skip strategy AfterMatchSkipStrategy.skip_past_last_event()",
+        )
+
+
+# ---------------------------------------------------------------------- costs on a stream
+
+
+def _remembered(pattern: PatternSequence) -> Iterator[Diagnostic]:
+    """What is stored for each key forever."""
+    first = _first_of(pattern)
+    absence = pattern.stages[0]
+    if absence.contiguity is Contiguity.NOT_BEFORE and absence.window is None:
+        yield Diagnostic(
+            absence.name,
+            f'begin_without("{absence.name}") has no time bound',
+            f'A stream stores the last event of "{absence.name}" of each key forever.',
+            f'bound the time before a match: begin_without("{absence.name}").where("...").within(...)',
+        )
+    if pattern.from_first:
+        yield Diagnostic(
+            first.name,
+            "starts_with_first_event() depends on all earlier events of a key",
+            "A stream stores each key forever.",
+            "bound the number of keys",
+        )
+    if pattern.skip.kind is SkipKind.FIRST_MATCH_ONLY:
+        yield Diagnostic(
+            first.name,
+            "first_match_only() depends on all earlier matches of a key",
+            "A stream stores each key that had its match forever.",
+            "bound the number of keys",
+        )
+    for stage in pattern.atoms():
+        if any(_reads_previous(condition) for condition in (stage.condition, stage.until)):
+            yield Diagnostic(
+                stage.name,
+                f'stage "{stage.name}" reads earlier events of the key by PREV',
+                "Events that satisfy no condition cannot be skipped in advance, and a stream stores the last events of each key "
+                "forever.",
+                "LAST(stage.column) reads the events of the match",
+            )
+            break
+
+
+def _reads_previous(condition: Condition | None) -> bool:
+    match condition:
+        case AndCondition(left, right) | OrCondition(left, right):
+            return _reads_previous(left) or _reads_previous(right)
+        case NotCondition(inner):
+            return _reads_previous(inner)
+        case SqlCondition():
+            tree = _tree(condition)
+            return tree is not None and tree.find(Previous) is not None
+    return False
+
+
+def _decided_late(pattern: PatternSequence) -> Iterator[Diagnostic]:
+    """Matches that may wait until the end of the input."""
+    last = pattern.stages[-1]
+    if pattern.to_last:
+        yield Diagnostic(
+            last.name,
+            "ends_with_last_event() is decided at the end of the input",
+            "A stream emits these matches when the query is drained.",
+            "detect that no event follows for some time by not_followed_by(...).within(...)",
+        )
+    if pattern.effective_window is not None:
+        return
+    waits = last.quantifier.inner is not Contiguity.STRICT and last.until is None and last.gap_window is None
+    if last.quantifier.taking is Taking.LONGEST and waits and last.quantifier.gap is None:
+        yield Diagnostic(
+            last.name,
+            f'the longest loop "{last.name}" may be complete only at the end of the input',
+            "No event ends the loop, and there is no time bound: on a stream, its matches wait until the query is drained.",
+            "add consecutive(), until(...) or within(...)",
+        )
+    giving_back = next((one for one in pattern.atoms() if one.quantifier.taking is Taking.GIVING_BACK), None)
+    if giving_back is not None and _may_wait(pattern):
+        yield Diagnostic(
+            giving_back.name,
+            f'matches of the loop "{giving_back.name}", which gives back, may wait until the end of the input',
+            "A match waits until no partial match with the same first event is left; without a time bound, that may never be.",
+            "add within(...), or use only next(...) and consecutive()",
+        )
+
+
+def _may_wait(pattern: PatternSequence) -> bool:
+    """Whether a partial match may skip any number of events."""
+    stages = pattern.stages
+    if any(stage.contiguity is not Contiguity.STRICT for stage in stages[1:]):
+        return True
+    return any(
+        (stage.group is not None and _may_wait(stage.group))
+        or (_takes_more(stage) and stage.quantifier.inner is not Contiguity.STRICT)
+        for stage in stages
+    )
 
 
 # ---------------------------------------------------------------------- what follows from what
@@ -281,9 +419,11 @@ def _conditions(
     """
     names = [frozenset(_names(stage)) for stage in pattern.stages]
     for at, stage in enumerate(pattern.stages):
-        after = frozenset[str]().union(*names[at + 1 :])
+        # Any element may be the last one in any order. Of alternatives, only one has events in each repetition.
+        in_any_order = pattern.combination is Combining.IN_ANY_ORDER
+        after = frozenset[str]() if in_any_order else frozenset[str]().union(*names[at + 1 :])
         following, in_round = (later | after, None) if round_later is None else (later, round_later | after)
-        if in_round is not None and stage.quantifier.optional:
+        if in_round is not None and (stage.quantifier.optional or pattern.combination is Combining.ANY_OF):
             in_round = frozenset()  # it may be absent in the first repetition
         if stage.group is not None:
             repeats = stage.quantifier.kind is QuantifierKind.LOOPING or stage.quantifier.at_most > 1

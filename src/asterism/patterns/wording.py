@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 from asterism.errors import printable as printable
-from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
-from asterism.patterns.sequence import Contiguity, PatternSequence, Quantifier, QuantifierKind, SkipKind, Stage
+from asterism.patterns.conditions import (
+    AbsentBeforeCondition,
+    AndCondition,
+    Condition,
+    FirstEventCondition,
+    NotCondition,
+    OrCondition,
+    SqlCondition,
+)
+from asterism.patterns.sequence import (
+    Combining,
+    Contiguity,
+    PatternSequence,
+    Quantifier,
+    QuantifierKind,
+    SkipKind,
+    Stage,
+    Taking,
+    exclusive,
+)
 from asterism.text.printable import duration
 
 CONTIGUITY = {
@@ -15,6 +34,7 @@ CONTIGUITY = {
     Contiguity.SKIP_TILL_ANY: "followed by any",
     Contiguity.NOT_NEXT: "not next",
     Contiguity.NOT_FOLLOW: "not followed by",
+    Contiguity.NOT_BEFORE: "begin without",
 }
 """The contiguity between two stages."""
 
@@ -31,7 +51,17 @@ SKIP = {
     SkipKind.SKIP_PAST_LAST_EVENT: "partial matches that began up to its last event are discarded",
     SkipKind.SKIP_TO_FIRST: "partial matches that began before its first event of {stage} are discarded",
     SkipKind.SKIP_TO_LAST: "partial matches that began before its last event of {stage} are discarded",
+    SkipKind.FIRST_MATCH_ONLY: "all further matches of the key are discarded",
 }
+
+TAKING = {
+    Taking.ALL: "",
+    Taking.GREEDY: "greedy",
+    Taking.GIVING_BACK: "greedy, gives back",
+    Taking.LONGEST: "longest",
+    Taking.RELUCTANT: "reluctant",
+}
+"""How many events a loop accepts."""
 
 
 def condition_text(condition: Condition) -> str:
@@ -48,6 +78,10 @@ def condition_text(condition: Condition) -> str:
             return f" {word} ".join(_operand_text(part) for part in operands(condition))
         case NotCondition(inner):
             return f"NOT ({condition_text(inner)})"
+        case FirstEventCondition():
+            return "first event of the key"
+        case AbsentBeforeCondition(stage):
+            return f"no {printable(stage)} before"
     function = getattr(condition, "function", None)
     if function is None:
         return type(condition).__name__
@@ -116,18 +150,63 @@ def quantifier_words(quantifier: Quantifier) -> str:
 def loop_words(quantifier: Quantifier) -> list[str]:
     """The description of repetitions."""
     words = [INNER[quantifier.inner]] if repeats(quantifier) else []
-    if quantifier.greedy:
-        words.append("greedy")
+    if quantifier.taking is not Taking.ALL:
+        words.append(TAKING[quantifier.taking])
     if quantifier.gap is not None:
         words.append(f"less than {duration(quantifier.gap)} apart")
     return words
 
 
-def stage_words(stage: Stage, first: bool) -> str:
-    """The contiguity and name of a stage: ``followed by "b"``; for the *first* of a chain, ``begin``."""
-    follows = "begin" if first and not stage.contiguity.negated else CONTIGUITY[stage.contiguity]
+def stage_words(stage: Stage, first: bool, combination: Combining = Combining.SEQUENCE) -> str:
+    """The contiguity and name of a stage: ``followed by "b"``; for the *first* of a chain, ``begin``.
+
+    :param combination: of the chain or group that the stage is in
+
+    >>> pattern = PatternSequence.begin("a").followed_by(PatternSequence.any_of("b", "c"))
+    >>> stage_words(pattern.stages[1], False)
+    'followed by one of (b | c)'
+    """
+    if combination is not Combining.SEQUENCE:
+        follows = "alternative" if combination is Combining.ANY_OF else "element"
+    else:
+        follows = "begin" if first and not stage.contiguity.negated else CONTIGUITY[stage.contiguity]
     name = printable(stage.name)
-    return f"{follows} group {name}" if stage.group is not None else f'{follows} "{name}"'
+    if stage.group is None:
+        return f'{follows} "{name}"'
+    kind, order = group_words(stage.group)
+    return f"{follows} {kind} {name}{order}"
+
+
+def group_words(group: PatternSequence) -> tuple[str, str]:
+    """How the elements of a group belong together: the words before and after them."""
+    match group.combination:
+        case Combining.SEQUENCE:
+            return "group", ""
+        case Combining.ANY_OF:
+            return "one of", ""
+    strict = group.stages[0].contiguity is Contiguity.STRICT
+    return "all of", " in any order" + (", consecutive" if strict else "")
+
+
+def window_words(pattern: PatternSequence) -> str | None:
+    """The smallest window from first to last event, without those of groups.
+
+    >>> from datetime import timedelta
+    >>> window_words(PatternSequence.begin("a").next("b").within(timedelta(minutes=5), inclusive=True))
+    'at most 5 min'
+    """
+    bounded = [s for s in pattern.stages if s.window is not None and s.contiguity is not Contiguity.NOT_BEFORE]
+    smallest = min(bounded, key=lambda stage: exclusive(stage, stage.window) or timedelta.max, default=None)
+    if smallest is None or smallest.window is None:
+        return None
+    return ("at most " if smallest.inclusive else "less than ") + duration(smallest.window)
+
+
+def whole_words(pattern: PatternSequence) -> list[str]:
+    """What applies to the pattern as a whole, except for its window and skip strategy."""
+    words = ["begins with the first event of the key"] if pattern.from_first else []
+    words += ["ends with the last event of the key"] if pattern.to_last else []
+    return words + [f'subset "{printable(name)}": {printable(", ".join(stages))}' for name, stages in pattern.subsets]
 
 
 def skip_words(pattern: PatternSequence) -> str:

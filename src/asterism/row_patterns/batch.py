@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,13 +19,22 @@ from asterism.expressions.aggregates.accumulators import filled, sort_keys, wher
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
+from asterism.operators.key_group import complete
 from asterism.row_patterns import match_search
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch, SkipTo, quoted
+from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import BoundConditions, ClauseConditions
 from asterism.row_patterns.match_search import MatchSearch, Path, SearchCallbacks, SearchedPattern
-from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, ResolvedExpression, RowValue
+from asterism.row_patterns.resolution import (
+    AggregateValue,
+    Leaf,
+    MatchNumber,
+    MatchProcessingTime,
+    ResolvedExpression,
+    RowValue,
+)
 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
@@ -38,10 +47,11 @@ MAX_RUNNING = 200_000_000
 """How many members the groups of the running aggregates of a match may have: the rows up to each of its rows."""
 
 
-def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
+def match_table(clause: CheckedClause, rows: pa.Table, processing_time: int = 0) -> pa.Table:
     """The result of a clause: partition by partition, in the order in which the partitions appear in *rows*.
 
     :param rows: the input, with the schema that the clause was checked for
+    :param processing_time: in microseconds since the epoch
     :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP TO has no row to go to
     :raises asterism.errors.LimitExceededError: a partition is too large for the pattern, a match for running aggregates, or the
         search for a match takes too many steps because conditions depend on the match so far
@@ -55,15 +65,44 @@ def match_table(clause: CheckedClause, rows: pa.Table) -> pa.Table:
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()
     [{'high': 7, 'low': 4}]
     """
-    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows)])
+    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows, processing_time)])
 
 
-def match_parts(clause: CheckedClause, rows: pa.Table) -> Iterator[pa.Table]:
+def match_parts(clause: CheckedClause, rows: pa.Table, processing_time: int = 0) -> Iterator[pa.Table]:
     """The result of :func:`match_table` in parts."""
-    if rows.num_rows:
-        ordered = OrderedRows.of(clause, rows)
-        automaton, search = compiled_pattern(clause.clause), Search.of_table(ordered)
-        yield from match_ordered(clause, automaton, ClauseConditions(clause), ordered, search)
+    yield from TableMatcher(clause).match(rows, processing_time)
+
+
+class TableMatcher:
+    """A clause that is matched in several tables."""
+
+    def __init__(self, clause: CheckedClause) -> None:
+        self._clause, self._automaton = clause, compiled_pattern(clause.clause)
+        self._current_row = CurrentRow(clause, self._automaton)
+        self._conditions = ClauseConditions(clause, self._current_row)
+        self._kept = columns_kept(clause, self._current_row)
+
+    def match(self, rows: pa.Table, processing_time: int = 0) -> Iterator[pa.Table]:
+        """The result for a table, in parts, with arguments as for :func:`match_table`."""
+        if not rows.num_rows:
+            return
+        clause = self._clause
+        keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        words = self._current_row.words(rows).to_numpy()
+        codes, count = partitions_of(clause, keys, rows.num_rows)
+        rows = rows.select(self._kept)
+        if self._current_row.has_neutral:
+            kept = ~self._current_row.neutral(words)
+            if clause.within is not None:  # WITHIN needs the time of each row
+                kept |= keys[clause.order_by[0]].is_null().to_numpy(zero_copy_only=False)
+            at = np.flatnonzero(kept)
+            if len(at) < len(kept):
+                taken = pa.array(at)
+                rows, codes, words = rows.take(taken), codes[at], words[at]
+                keys = {number: column.take(taken) for number, column in keys.items()}
+        ordered = OrderedRows.sorted(clause, rows, keys, codes, count, words)
+        search = Search.of_table(ordered, processing_time)
+        yield from match_ordered(clause, self._automaton, self._conditions, ordered, search)
 
 
 def match_ordered(
@@ -75,7 +114,7 @@ def match_ordered(
     """
     for found in _search(clause, automaton, conditions, ordered, search):
         if len(found.matches) or found.unmatched.any():
-            yield _ResultRows(clause, automaton, ordered, found).table()
+            yield _ResultRows(clause, automaton, ordered, found, search.processing_time).table()
         else:
             yield clause.output.empty_table()
 
@@ -91,29 +130,69 @@ def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dic
     return {number: one_chunk(columns[at]) for number, at in own.items()}
 
 
+def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: int) -> tuple[Ints, int]:
+    """(for each row the number of its partition, how many there are), in the order in which they appear."""
+    if not clause.partition_by:
+        return np.zeros(count, np.int64), 1
+    return group_codes(
+        pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
+    )
+
+
+def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
+    """The columns that are read when the bits of the rows are known, their partitions and their order."""
+    values = clause.rows.values
+    if clause.clause.rows is not RowsPerMatch.ONE:
+        return [*clause.rows.input.names]
+    read: list[Leaf] = [leaf for one in clause.measures for leaf in one.leaves]
+    for name, condition in clause.conditions.items():
+        if not current_row.bits[name].whole:
+            read += condition.resolved.leaves
+    numbers = {leaf.number for leaf in read if isinstance(leaf, RowValue)}
+    numbers |= {one.number for one in clause.rows.plain_aggregates.values() if one.number is not None}
+    names = {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
+    for calls in clause.rows.calls.values():
+        names |= set(calls.read)
+    # Without a column, a table has no rows.
+    return [name for name in clause.rows.input.names if name in names] or clause.rows.input.names[:1]
+
+
 @dataclass(slots=True)
 class OrderedRows:
     """Rows by partition, in order.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
     :ivar keys: expressions of PARTITION BY and ORDER BY
+    :ivar words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`; None: not known
     """
 
     rows: pa.Table
     offsets: Ints
     keys: dict[int, pa.Array]
+    words: Ints | None = None
 
     @classmethod
-    def of(cls, clause: CheckedClause, rows: pa.Table, partitions: tuple[Ints, int] | None = None) -> OrderedRows:
-        """
-        :param partitions: for each row the number of its partition, and how many there are. Default: partitions are numbered
-            in the order in which they appear.
-        """
+    def of(cls, clause: CheckedClause, rows: pa.Table) -> OrderedRows:
+        """Partitions are numbered in the order in which they appear."""
         keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
-        if partitions is None:
-            table = pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
-            partitions = group_codes(table) if clause.partition_by else (np.zeros(rows.num_rows, np.int64), 1)
-        codes, count = partitions
+        codes, count = partitions_of(clause, keys, rows.num_rows)
+        return cls.sorted(clause, rows, keys, codes, count)
+
+    @classmethod
+    def sorted(
+        cls,
+        clause: CheckedClause,
+        rows: pa.Table,
+        keys: dict[int, pa.Array],
+        codes: Ints,
+        count: int,
+        words: Ints | None = None,
+    ) -> OrderedRows:
+        """
+        :param rows: may lack columns that are not read
+        :param codes: for each row the number of its partition
+        :param count: how many partitions there are
+        """
         sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
@@ -126,10 +205,11 @@ class OrderedRows:
             sorted_by.append(~values if key.descending else values)
         order = np.lexsort(sorted_by[::-1])
         offsets = offsets_of(np.bincount(codes, minlength=count))
-        if np.array_equal(order, np.arange(len(order))):
-            return cls(rows, offsets, keys)
-        taken = pa.array(order)
-        return cls(rows.take(taken), offsets, {number: column.take(taken) for number, column in keys.items()})
+        if not np.array_equal(order, np.arange(len(order))):
+            taken = pa.array(order)
+            rows, keys = rows.take(taken), {number: column.take(taken) for number, column in keys.items()}
+            words = None if words is None else words[order]
+        return cls(complete(rows, clause.rows.input), offsets, keys, words)
 
     @property
     def partition_of(self) -> Ints:
@@ -182,6 +262,7 @@ class Search:
     """How far the search has come in each partition, and what may still come.
 
     :ivar progress: see :func:`asterism.row_patterns.kernels.find_matches`
+    :ivar processing_time: of this search, in microseconds since the epoch
     :ivar ended: whether no more rows come
     :ivar horizon: rows that come have later times, in microseconds
     :ivar max_rows: how many rows of a partition a search may wait with for more
@@ -189,14 +270,15 @@ class Search:
     """
 
     progress: Ints
+    processing_time: int
     ended: bool = True
     horizon: int = END_OF_TIME
     max_rows: int = NO_LIMIT
     drop: bool = False
 
     @classmethod
-    def of_table(cls, ordered: OrderedRows) -> Search:
-        return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64))
+    def of_table(cls, ordered: OrderedRows, processing_time: int) -> Search:
+        return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64), processing_time)
 
     def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
         """What the kernels must know of rows that may still come; the last arguments of ``find_matches``."""
@@ -239,7 +321,7 @@ def _search(
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
     }
-    bound = conditions.bound(automaton, ordered.rows, ordered.shifted)
+    bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words)
     times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near:
@@ -273,7 +355,6 @@ def _near_matches(
     from asterism.row_patterns import kernels as k
 
     within = -1 if clause.within is None else clause.within
-    position = np.zeros(1, np.int64)
     status = k.MORE
     while status == k.MORE:
         status, matches, labels, unmatched = k.find_matches(
@@ -379,6 +460,7 @@ class _MatchItems:
 
     :param match: a match, or -1
     :param visible: for each item, how many rows of the match
+    :param processing_time: of expressions other than conditions, in microseconds since the epoch
     """
 
     def __init__(
@@ -389,9 +471,11 @@ class _MatchItems:
         found: _FoundMatches,
         match: Ints,
         visible: Ints,
+        processing_time: int = 0,
     ) -> None:
         from asterism.row_patterns import kernels as k
 
+        self._processing_time = processing_time
         self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
         self._match, self._visible = match, visible
         self._items = np.column_stack([match, visible])
@@ -411,6 +495,9 @@ class _MatchItems:
         for leaf in leaves:
             if isinstance(leaf, MatchNumber):
                 found[leaf] = self._numbers(self._match)
+            elif isinstance(leaf, MatchProcessingTime):
+                now = pa.scalar(self._processing_time, self._clause.rows.time_type)
+                found[leaf] = pa.repeat(now, len(self._match))
             elif isinstance(leaf, RowValue):
                 at = self._places(leaf)
                 if leaf.number in columns and not leaf.labelled:
@@ -583,7 +670,12 @@ class _ResultRows:
     """The rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
 
     def __init__(
-        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, found: _FoundMatches
+        self,
+        clause: CheckedClause,
+        automaton: RowAutomaton,
+        ordered: OrderedRows,
+        found: _FoundMatches,
+        processing_time: int,
     ) -> None:
         from asterism.row_patterns import kernels as k
 
@@ -606,7 +698,7 @@ class _ResultRows:
         begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
         order = np.argsort(begins, kind="stable")
         self._match, visible, self._row = (column[order] for column in items)
-        self._items = _MatchItems(clause, automaton, ordered, found, self._match, visible)
+        self._items = _MatchItems(clause, automaton, ordered, found, self._match, visible, processing_time)
 
     def table(self) -> pa.Table:
         clause, rows = self._clause, pa.array(self._row)

@@ -27,7 +27,13 @@ from asterism.row_patterns.clause import (
     RowsPerMatch,
     quoted,
 )
-from asterism.row_patterns.resolution import ResolvedExpression, Resolver, RowExpressions, check_syntax
+from asterism.row_patterns.resolution import (
+    MatchProcessingTime,
+    ResolvedExpression,
+    Resolver,
+    RowExpressions,
+    check_syntax,
+)
 
 MAX_ELEMENTS = 10_000
 """The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
@@ -76,6 +82,10 @@ class CheckedClause:
     conditions: Mapping[str, VariableCondition]
     within: int | None
     output: pa.Schema
+
+    @property
+    def uses_processing_time(self) -> bool:
+        return any(MatchProcessingTime() in measure.leaves for measure in self.measures)
 
 
 def check(clause: Clause, schema: pa.Schema) -> CheckedClause:

@@ -1,9 +1,10 @@
 """Binds the conditions of a clause to the rows of its input, for the search.
 
-A condition is a conjunction. Its conjuncts that read rows near the current one become a bit of each row and variable. Each of the
-others becomes a program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`), over slots, which are
-computed for all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. Where
-that is not possible, or an expression fails, the search asks its caller about the whole condition.
+A condition is a conjunction. Its conjuncts that read rows near the current one become a bit of each row and variable; those
+that read the current row alone may be known already (:mod:`asterism.row_patterns.current_row`). Each of the others becomes a
+program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`), over slots, which are computed for
+all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. Where that is not
+possible, or an expression fails, the search asks its caller about the whole condition.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from asterism.matching.instructions import Op, Programs
 from asterism.matching.linking import stack_values
 from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
-from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, RowValue, is_near
+from asterism.row_patterns.current_row import ConditionBits, CurrentRow
+from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, MatchProcessingTime, RowValue, is_near
 
 if TYPE_CHECKING:
     from asterism.row_patterns.search_kernels import ConditionTables
@@ -63,14 +65,17 @@ class BoundConditions:
 
 
 class ClauseConditions:
-    """The conditions of a clause. They are compiled when they are first needed, for all later calls."""
+    """The conditions of a clause. They are compiled when they are first needed, for all later calls.
 
-    def __init__(self, clause: CheckedClause) -> None:
-        self._clause = clause
+    :param current_row: computes what the rows tell of themselves, which :meth:`bound` is then given; None: it computes everything
+    """
+
+    def __init__(self, clause: CheckedClause, current_row: CurrentRow | None = None) -> None:
+        self._clause, self.current_row = clause, current_row
 
     @cached_property
     def _divided(self) -> _DividedConditions:
-        return _divided(self._clause)
+        return _divided(self._clause, {} if self.current_row is None else self.current_row.bits)
 
     @cached_property
     def _programs(self) -> ConditionCompiler:
@@ -80,10 +85,13 @@ class ClauseConditions:
                 found.add(name, parts)
         return found
 
-    def bound(self, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted) -> BoundConditions:
+    def bound(
+        self, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted, words: Ints | None = None
+    ) -> BoundConditions:
         """Bind the conditions to the rows of the input, in order.
 
         :param shifted: see :data:`Shifted`
+        :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
         """
         from asterism.row_patterns import search_kernels as k
 
@@ -99,6 +107,16 @@ class ClauseConditions:
                 own = mask_of(values).astype(np.uint8)
                 own[failed] = k.UNKNOWN
             bits[:, clause.variables.index(name)] = own
+        if self.current_row is not None:
+            assert words is not None
+            for name, known in self.current_row.bits.items():
+                own = bits[:, clause.variables.index(name)]
+                possible = self.current_row.possible(name, words)
+                if known.whole:
+                    own[:] = possible
+                    continue
+                own[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
+                own[~possible] = k.FAILS
         if not any(divided.depending.values()) and not (bits == k.UNKNOWN).any():
             return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
         values, conditions = self._programs.bound(columns, automaton)
@@ -132,17 +150,25 @@ class _DividedConditions:
     joint: _JointConditions | None
 
 
-def _divided(clause: CheckedClause) -> _DividedConditions:
+def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _DividedConditions:
+    """
+    :param known: what rows tell of themselves, which is left out
+    """
     near: dict[str, Vectorized] = {}
     depending: dict[str, list[exp.Expr]] = {}
     trees: dict[str, exp.Expr] = {}
     for name, condition in clause.conditions.items():
         resolved, depending[name] = condition.resolved, []
+        bits = known.get(name)
+        if bits is not None and bits.whole:
+            continue
         if condition.reach is not None:
             near[name], trees[name] = resolved.body, resolved.tree
             continue
         own: list[exp.Expr] = []
-        for part in conjuncts(resolved.tree):
+        for number, part in enumerate(conjuncts(resolved.tree)):
+            if bits is not None and number in bits.parts:
+                continue
             leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
             (own if all(is_near(leaf, condition.own) for leaf in leaves) else depending[name]).append(part)
         if own:
@@ -397,6 +423,8 @@ class ConditionCompiler:
                 if plain.number is None:
                     return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
                 return self._running(variable, plain.function, plain.number)
+            case MatchProcessingTime():  # conditions cannot have it
+                return None
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
         """The operand of an aggregate that is kept up row by row."""

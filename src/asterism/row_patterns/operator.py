@@ -1,9 +1,10 @@
 """MATCH_RECOGNIZE over a stream as an operator.
 
-The state of a key has the rows that an undecided or later match can still contain or read, in order, and the progress of the
-search (see :func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are
-added to them in the order of ORDER BY, and the search goes on. A match is emitted as soon as no row that may still come can
-change it.
+What a row tells of itself is computed before the exchange (:mod:`asterism.row_patterns.current_row`); columns that only such
+conditions read are not exchanged, and neutral rows are dropped. The state of a key has the rows that an undecided or later
+match can still contain or read, in order, and the progress of the search (see
+:func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are added to
+them in the order of ORDER BY, and the search goes on. A match is emitted as soon as no row that may still come can change it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_number, shown
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
@@ -33,6 +34,7 @@ from asterism.row_patterns.automaton import AT_START, compiled_pattern
 from asterism.row_patterns.batch import (
     OrderedRows,
     Search,
+    columns_kept,
     evaluated,
     match_ordered,
     reach_of_conditions,
@@ -41,6 +43,7 @@ from asterism.row_patterns.batch import (
 )
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.resolution import MatchNumber
 
@@ -51,6 +54,8 @@ DROPPED = "starts_dropped"
 MAX_ROWS = 100_000
 """The default maximum number of rows of a key with which a search waits for more."""
 LARGEST_LIMIT = 10**9
+WORDS = "__words"
+"""The column of what rows tell of themselves."""
 _PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
 
 
@@ -112,16 +117,21 @@ class RowPatternOperator(KeyGroupOperator):
         check_limit(max_rows, on_limit)
         self.set_pages(pages)
         self.clause, self.schema = clause, schema
-        self.automaton, self.conditions = compiled_pattern(clause.clause), ClauseConditions(clause)
+        self.automaton = compiled_pattern(clause.clause)
+        self.current_row = CurrentRow(clause, self.automaton)
+        self.conditions = ClauseConditions(clause, self.current_row)
         self.time = TimeColumn.of(event_time_of(clause), schema)
         self.max_rows, self.drop = max_rows, on_limit == "drop"
         self.wants_late = LATE_ROWS in outputs
         self._margin = max(reach_of_conditions(clause)[0], reach_of_measures(clause)[0])
         self._numbered = _uses_match_number(clause)
         self._anchored = bool((self.automaton.edges[:, 1] & AT_START).any())
-        read = columns_read(clause)
-        self.row_schema = pa.schema([field for field in schema if field.name in read])
-        sent = schema if self.wants_late else self.row_schema
+        ordering = columns_of_values(clause, clause.order_by)
+        kept = {*columns_kept(clause, self.current_row), *ordering}
+        kept_fields = [field for field in schema if field.name in kept]
+        words = pa.field(WORDS, self.current_row.word_type)
+        self.row_schema = pa.schema([words, *(field.with_name("e:" + field.name) for field in kept_fields)])
+        sent = schema if self.wants_late else pa.schema(kept_fields)
         types = [clause.rows.values.types[number] for number in clause.partition_by]
         names = [str(place) for place in range(len(types))]
         fields = [pa.field(name, of) for name, of in zip(names, types, strict=True)]
@@ -135,16 +145,20 @@ class RowPatternOperator(KeyGroupOperator):
                 *(field.with_name("k:" + field.name) for field in self.key_schema),
                 pa.field(TIME, pa.int64()),
                 *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
+                words,
                 *(field.with_name("e:" + field.name) for field in sent),
             ]
         )
-        self.inputs = {EVENTS: InputSpec(sent, prepared)}
+        needed = columns_read(clause)
+        taken = schema if self.wants_late else pa.schema([field for field in schema if field.name in needed])
+        self.inputs = {EVENTS: InputSpec(taken, prepared)}
+        self._sent, self._kept = sent.names, [field.name for field in kept_fields]
         schemas = {MATCHES: clause.output, LATE_ROWS: schema}
         self.output_schemas = {name: schemas[name] for name in outputs}
         self.fingerprint = hashlib.sha256(repr((*_described(clause), self.pages, str(prepared))).encode()).digest()[:16]
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The values of PARTITION BY, the event time, and the columns that the clause reads."""
+        """The values of PARTITION BY, the event time, what the rows tell of themselves, and the columns that are read later."""
         count = events.num_rows
         full = complete(events, self.schema)
         keys = evaluated(self.clause.rows.values, self.clause.partition_by, full)
@@ -153,7 +167,8 @@ class RowPatternOperator(KeyGroupOperator):
         columns.append(event_times(full, self.time, False, self.wants_late))
         if self.pages > 1:
             columns.append(fixed_pages_of(events, self.pages))
-        columns += [full.column(field.name) for field in self.inputs[name].schema]
+        columns.append(self.current_row.words(full))
+        columns += [full.column(name) for name in self._sent]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
@@ -163,6 +178,10 @@ class RowPatternOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if self.current_row.has_neutral:  # those that the host has not dropped
+            neutral = self.current_row.neutral(events.column(WORDS).to_numpy())
+            if neutral.any():
+                events = events.filter(pa.array(~neutral))
         names = ["k:" + name for name in self.key_schema.names]
         pages = group.load([events], names, horizon)
         stored = [self._page_of(value) for value in pages.stored]
@@ -171,13 +190,12 @@ class RowPatternOperator(KeyGroupOperator):
         keys = pa.concat_tables([page.keys, keys])
         codes, count = group_codes(keys)
         known = page.keys.num_rows
-        arrived = pa.table([events.column("e:" + field.name) for field in self.row_schema], schema=self.row_schema)
-        rows = complete(pa.concat_tables([page.rows, arrived]), self.schema)
-        row_codes = np.concatenate([np.repeat(codes[:known], page.sizes), codes[known:]])
-        ordered = OrderedRows.of(self.clause, rows, (row_codes, count))
+        arrived = events.select(self.row_schema.names)
+        key_rows = np.concatenate([np.repeat(np.arange(known), page.sizes), np.arange(known, len(codes))])
+        ordered = self._ordered(pa.concat_tables([page.rows, arrived]), keys, key_rows, codes, count)
         progress = np.zeros((count, 5), np.int64)
         progress[:known, : page.progress.shape[1]] = page.progress
-        search = Search(progress, group.over, horizon, self.max_rows, self.drop)
+        search = Search(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
         for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, search):
             if MATCHES in self.output_schemas:
                 group.emit(MATCHES, found)
@@ -203,6 +221,18 @@ class RowPatternOperator(KeyGroupOperator):
 
         pages.rewrite(lambda: left.keys, page_of_key[kept], encoded)
 
+    def _ordered(self, rows: pa.Table, keys: pa.Table, key_of: Ints, codes: Ints, count: int) -> OrderedRows:
+        """
+        :param key_of: for each row, its row of *keys*
+        :param codes: of *keys*, which are in so many partitions
+        """
+        clause, words = self.clause, rows.column(WORDS).to_numpy()
+        rows = self._input_of(rows)
+        by = evaluated(clause.rows.values, clause.order_by, complete(rows, self.schema))
+        keys = keys.take(pa.array(key_of))
+        by |= {number: one_chunk(column) for number, column in zip(clause.partition_by, keys.columns, strict=False)}
+        return OrderedRows.sorted(clause, rows, by, codes[key_of], count, words)
+
     def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
         """(what remains of the keys, when the first undecided match of each is decided without further rows, which of *keys*
         remain)
@@ -227,15 +257,26 @@ class RowPatternOperator(KeyGroupOperator):
             needed |= progress[:, 3] > 0
         kept = np.flatnonzero(needed)
         at = _ranges(begins[kept], sizes[kept])
-        rows = ordered.rows.select(self.row_schema.names).take(pa.array(at))
+        assert ordered.words is not None
+        columns = [pa.array(ordered.words[at]), *(ordered.rows.column(name).take(pa.array(at)) for name in self._kept)]
+        rows = pa.table(columns, schema=self.row_schema)
         return _RowPage(keys.take(pa.array(kept)), rows, sizes[kept], progress[kept]), deadlines[kept], kept
+
+    def keys_in(self, value: bytes) -> pa.Table:
+        """The keys in a page of state."""
+        return self._page_of(value).keys
 
     def waiting_rows(self, value: bytes) -> list[pa.Table]:
         """For each key in a page of state that waits, the rows from the first one that is not decided."""
         page = self._page_of(value)
         begins, starts = offsets_of(page.sizes), page.progress[:, 0]
         waiting = np.flatnonzero(starts < page.sizes)
-        return [page.rows.slice(int(begins[at] + starts[at]), int(page.sizes[at] - starts[at])) for at in waiting]
+        rows = self._input_of(page.rows)
+        return [rows.slice(int(begins[at] + starts[at]), int(page.sizes[at] - starts[at])) for at in waiting]
+
+    def _input_of(self, rows: pa.Table) -> pa.Table:
+        """The columns of the input that rows have."""
+        return rows.drop_columns([WORDS]).rename_columns(self._kept)
 
     def _page_of(self, value: bytes | None) -> _RowPage:
         if value is None:
@@ -287,6 +328,12 @@ def _ranges(begins: Ints, sizes: Ints) -> Ints:
 
 
 # ---------------------------------------------------------------------- what a clause reads
+
+
+def columns_of_values(clause: CheckedClause, numbers: Sequence[int]) -> set[str]:
+    """The columns that some of the expressions over single rows read."""
+    values = clause.rows.values
+    return {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
 
 
 def columns_read(clause: CheckedClause) -> set[str]:

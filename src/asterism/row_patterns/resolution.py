@@ -34,7 +34,7 @@ MAX_LEAVES = 100  # of an expression
 PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 
 _LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
-_OF_MATCH = ("classifier", "match_number", "match_rowtime")
+_OF_MATCH = ("classifier", "match_number", "match_rowtime", "match_proctime")
 _ELSEWHERE = {
     "lag": ("LAG is Snowflake's synonym of PREV", "PREV(price), PREV(price, 2)"),
     "lead": ("LEAD is Snowflake's synonym of NEXT", "NEXT(price), NEXT(price, 2)"),
@@ -42,9 +42,6 @@ _ELSEWHERE = {
         "MATCH_SEQUENCE_NUMBER is Snowflake's function", "RUNNING COUNT(*) numbers the rows of a match",
     ),
     "arbitrary": ("ARBITRARY is Trino's function", "any_value(price)"),
-    "match_proctime": (
-        "MATCH_PROCTIME is not supported: results would depend on when they are computed", "MATCH_ROWTIME()",
-    ),
 }  # fmt: skip
 """Functions of other systems, and what to write instead."""
 _VOCABULARY = tuple(dict.fromkeys((*_LOGICAL, *_PHYSICAL, *_OF_MATCH, *AGGREGATES, *_MODES, *_ELSEWHERE)))
@@ -93,7 +90,12 @@ class MatchNumber:
     """The number of the match in its partition, from 1."""
 
 
-Leaf = RowValue | AggregateValue | MatchNumber
+@dataclass(frozen=True, slots=True)
+class MatchProcessingTime:
+    """The processing time at which the match is given out; only in measures."""
+
+
+Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class RowExpressions:
     """What is computed of single rows, and of groups of rows, for all expressions of a clause.
 
     :ivar schema: the columns of the input, then the label and the number of the match of a row
+    :ivar time_type: the type of a processing time, TIMESTAMP
     :ivar values: expressions over single rows
     :ivar calls: aggregates over the rows of each variable or subset, and of the whole match (None)
     :ivar plain_aggregates: those of these calls that can be kept up row by row, by (variable, number)
@@ -164,6 +167,7 @@ class RowExpressions:
     schema: pa.Schema = field(init=False)
     label: str = field(init=False)
     match_number: str = field(init=False)
+    time_type: pa.DataType = field(init=False)
     values: Vectorized = field(init=False)
     calls: dict[str | None, Calls] = field(default_factory=dict, init=False)
     plain_aggregates: dict[tuple[str | None, int], PlainAggregate] = field(default_factory=dict, init=False)
@@ -173,6 +177,7 @@ class RowExpressions:
         self.label, self.match_number = (_free(name, taken) for name in ("__classifier", "__match_number"))
         self.schema = self.input.append(pa.field(self.label, STRING)).append(pa.field(self.match_number, BIGINT))
         self.values = Vectorized(self.schema)
+        self.time_type = pa.timestamp("us", self.values.zone)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -283,6 +288,12 @@ class Resolver:
             return self._logical(call, replace(Place(), final=final), source)
         if name in _PHYSICAL:
             return self._physical(call, source, final_allowed=final_allowed)
+        if name == "match_proctime":
+            _check_count(call, 0, 0, source)
+            if not final_allowed:
+                problem = "MATCH_PROCTIME cannot be used in DEFINE: matches would depend on when they are computed"
+                _fail(problem, source, call.start, "MATCH_ROWTIME()")
+            return MatchProcessingTime(), self.rows.time_type
         if name == "match_number":
             _check_count(call, 0, 0, source)
             return MatchNumber(), BIGINT
@@ -413,6 +424,8 @@ class Resolver:
         if name == "match_number":
             _check_count(call, 0, 0, source)
             return None, _quoted_column(self.rows.match_number, call.start)
+        if name in ("match_rowtime", "match_proctime"):
+            _fail(f"{call.name.upper()} cannot be used inside {function}", source, call.start)
         if name != "classifier":
             _fail_nested(call, function, source)
         _check_plain(call, source)
@@ -504,7 +517,7 @@ def check_syntax(clause: Clause, source: ExpressionText) -> None:
 
 def parsed(source: ExpressionText) -> exp.Expr:
     """The syntax tree of an expression of a clause."""
-    tree = parse(source.text, _VOCABULARY, _MODES)
+    tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE))
     if isinstance(tree, exp.Alias):
         name = tree.args["alias"]
         _fail("unexpected text after an expression", source, position_of(name), "a comma or AS may be missing")

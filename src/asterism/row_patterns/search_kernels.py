@@ -28,12 +28,12 @@ ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS, WAIT = range(5, 10)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
 NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
 
-FAILS, HOLDS, UNKNOWN = 0, 1, 2  # bits, and answers
+FAILS, HOLDS, UNKNOWN, SURE = 0, 1, 2, 3  # bits, and answers but for the last one
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, BEYOND, PASSED, POSITIONS,
-) = range(18)  # fmt: skip
+    ANSWER, BEYOND, PASSED, OPEN_STEPS, POSITIONS,
+) = range(19)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -116,7 +116,8 @@ class RowTables(NamedTuple):
     """The input.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
-    :ivar bits: rows x variables: whether the conjuncts over near rows hold; UNKNOWN where they cannot be computed
+    :ivar bits: rows x variables: whether the conjuncts over near rows hold; UNKNOWN where they cannot be computed, SURE where the
+        whole condition holds, whatever the match is
     :ivar values: slot *k* in column 2k, and whether it is there in column 2k + 1
     :ivar times: in order, ascending or descending in each partition
     """
@@ -146,7 +147,7 @@ class Workspace(NamedTuple):
         taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
         matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones, the edge (+ 1) whose
-        row does not satisfy the variable that it must not
+        row does not satisfy the variable that it must not, the steps of searches that wait for more rows
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -445,8 +446,11 @@ def verdict(
     conditions: Any, rows: Any, work: Any, variables: Any, variable: int, begin: int, size: int, depth: int
 ) -> int:
     """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must be asked."""
-    if rows.bits[begin + work.position[AT_ROW] + depth, variable] == UNKNOWN:
+    bit = rows.bits[begin + work.position[AT_ROW] + depth, variable]
+    if bit == UNKNOWN:
         return UNKNOWN
+    if bit == SURE:
+        return HOLDS
     first, last = conditions.programs[variable, 0], conditions.programs[variable, 1]
     if first < last:
         work.position[STEPS] += last - first
@@ -578,11 +582,20 @@ def tested(
 
 
 @uncounted
+def is_open(position: Any) -> Any:
+    """Whether the search may need rows that are still to come."""
+    return position[FRONTIER] != NOWHERE and position[LONGEST] == 0
+
+
+@uncounted
 def search(
     pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, ended: bool, max_steps: int
 ) -> int:  # fmt: skip
     """The preferred match from the current start: HOLDS with its rows in ``work.frames`` and its length in DEPTH, FAILS; or a
     status of :func:`find_matches` in negative.
+
+    How many steps a search takes until it waits for more rows depends on how many rows are known, so it may not fail for that:
+    it waits. The search that is made when all rows are known decides.
     """
     position, frames, ends, needs = work.position, work.frames, work.ends, work.needs
     variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
@@ -594,7 +607,7 @@ def search(
         for edge in range(frames[depth, 1], first_edge[state + 1]):
             position[STEPS] += 1
             if position[STEPS] > max_steps:
-                return -TOO_MANY_STEPS
+                return -WAIT if is_open(position) else -TOO_MANY_STEPS
             if not allowed(edges[edge, 1], row + before, size + before):
                 continue
             target = edges[edge, 0]
@@ -705,12 +718,13 @@ def find_matches(
             start = position[AT_ROW]
             if position[DEPTH] < 0:
                 begin_search(pattern, rows, future, work, begin, size, known)
-            outcome = search(pattern, conditions, rows, work, begin, size, future.ended, max_steps)
+            # Whatever the number of keys, the searches of a call that only wait are limited together.
+            many = position[OPEN_STEPS] > UNUSUAL_SEARCHES * max_steps and is_open(position)
+            outcome = search(
+                pattern, conditions, rows, work, begin, size, future.ended, USUAL_STEPS if many else max_steps
+            )
             if outcome < 0 and outcome != -WAIT:
                 return -outcome
-            position[BEYOND] = max(position[BEYOND] + position[STEPS] - USUAL_STEPS, 0)
-            if position[BEYOND] > UNUSUAL_SEARCHES * max_steps:
-                return TOO_MANY_STEPS
             length = position[DEPTH]
             too_long = position[LONGEST] == 1
             if (
@@ -720,11 +734,18 @@ def find_matches(
                 and start + length - 1 + future.trailing >= size
             ):
                 outcome, too_long = -WAIT, False
+            if outcome == -WAIT and not too_long:
+                position[OPEN_STEPS] += position[STEPS]
+                position[DEPTH] = -1
+                waits = True
+                continue
+            if not is_open(position):
+                position[BEYOND] = max(position[BEYOND] + position[STEPS] - USUAL_STEPS, 0)
+                position[STEPS] = USUAL_STEPS  # if there is no room for the match, this is done again
+                if position[BEYOND] > UNUSUAL_SEARCHES * max_steps:
+                    return TOO_MANY_STEPS
             if outcome == -WAIT:
                 position[DEPTH] = -1
-                if not too_long:
-                    waits = True
-                    continue
                 if not future.drop:
                     status = TOO_LONG
                     continue

@@ -9,7 +9,7 @@ from asterism.errors import ExpressionError, printable
 from asterism.expressions.parsing import tokenize
 from asterism.row_patterns.automaton import ACCEPT, AT_END, RowAutomaton
 from asterism.row_patterns.clause import Clause, Quantified, RowsPerMatch, SkipTo, Variable, quoted
-from asterism.text.printable import either
+from asterism.text.printable import either, one_line
 
 MAX_PAIRS = 50_000
 """Pairs of edges that are compared to find out whether an alternative can keep a match waiting."""
@@ -31,6 +31,21 @@ _OUTPUT = {
 def name_text(name: str) -> str:
     """The name of a variable or a subset."""
     return printable(quoted(name))
+
+
+def summary(clause: Clause) -> str:
+    """Summarize a clause in a line.
+
+    >>> from asterism.row_patterns.reading import read
+    >>> summary(read("PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS x > PREV(x)"))
+    "PATTERN (A B+), WITHIN INTERVAL '1' HOUR, ONE ROW PER MATCH, SKIP PAST LAST ROW"
+    """
+    words = [f"PATTERN ({one_line(str(clause.pattern), 80)})"]
+    if clause.within is not None:
+        words.append(f"WITHIN {one_line(clause.within.text, 80)}")
+    skip = clause.skip
+    to = f" {name_text(skip.variable)}" if skip.variable is not None else ""
+    return ", ".join([*words, clause.rows.value, f"SKIP {skip.to.value}{to}"])
 
 
 def quantifier_words(node: Quantified) -> str:

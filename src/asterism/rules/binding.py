@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 from sqlglot import exp
@@ -25,11 +27,19 @@ from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.sets import rarely_collected
 from asterism.text.printable import quoted_name
 
+TIMED_OUT = OutputKind.TIMED_OUT.value
+MOST_IN_VAIN = 1_000
+"""The maximum number of partial matches that are left out because they are in vain. It is so low that they are far from every
+limit, so that results do not depend on it.
+"""
+_EPSILON = 1e-9
 NO_KEY = "!"
 """Replaces the key text of an event whose key could not be computed."""
 
@@ -49,6 +59,7 @@ def _column_as_sql(name: str) -> str:
     return name if plain else quoted_name(name)
 
 
+@lru_cache(maxsize=MAX_PROCESSORS)
 def number_of(*texts: str) -> int:
     """A 64-bit hash of strings that is the same in every process.
 
@@ -89,6 +100,17 @@ class BoundPatternProcessor(BoundProcessor):
     pattern: BoundPattern
     outputs: Mapping[str, MatchOutput]
 
+    @property
+    def completing(self) -> tuple[int, bool, frozenset[int]]:
+        """How many events of a key may be *in vain* (see :func:`asterism.rules.kernels.shares`), whether an event that begins a
+        partial match can complete a match at once, and the condition bits of which an event must have one to complete a match.
+        """
+        of = self.pattern.completion
+        if of is None or TIMED_OUT in self.outputs or self.pattern.programs.may_fail:
+            return 0, True, frozenset()
+        limit = min(self.pattern.plan.limits.partial_matches or MOST_IN_VAIN, MOST_IN_VAIN)
+        return int(math.log(limit, 1 + of.ways) + _EPSILON), of.at_once, of.bits
+
     def stages_with(self, number: int) -> str:
         """The stages that use a condition."""
         names = self.pattern.stages_with(self.conditions.index(number))
@@ -97,7 +119,9 @@ class BoundPatternProcessor(BoundProcessor):
 
 @dataclass(frozen=True, slots=True)
 class BoundClauseProcessor(BoundProcessor):
-    """A processor with a MATCH_RECOGNIZE clause, which sees all events."""
+    """A processor with a MATCH_RECOGNIZE clause, which sees all events. Its condition, if there is one, is that a match can begin
+    with an event.
+    """
 
     clause: ClauseOfRule
 
@@ -109,6 +133,8 @@ class ProcessorCompiler:
     :param functions: the functions that processors may name; each maps a table of matches to a table with as many rows
     :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
         lower value; None: unlimited
+    :param ids_by_events: whether the match ids depend only on the key and the events of a match, so that those of different
+        processors can be compared; the events of clauses are the first and the last row
     """
 
     def __init__(
@@ -119,13 +145,16 @@ class ProcessorCompiler:
         semantics: Semantics,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]],
         max_partial_matches: int | None = None,
+        *,
+        ids_by_events: bool = False,
     ) -> None:
         self.schema, self.keys, self.time = schema, list(keys), time
         self.semantics, self.functions = semantics, dict(functions)
         self.max_partial_matches = max_partial_matches
+        self.ids_by_events = ids_by_events
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
         columns = schema.to_string(show_schema_metadata=True)
-        self.definition = repr((semantics, self.keys, time, columns, max_partial_matches))
+        self.definition = repr((semantics, self.keys, time, columns, max_partial_matches, ids_by_events))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object
@@ -142,6 +171,11 @@ class ProcessorCompiler:
             with tried_before():
                 found = _BOUND[key] = self.compile(processor)
         return found
+
+    def bind_all(self, processors: Iterable[PatternProcessor]) -> list[BoundProcessor]:
+        """:meth:`bind` each of them."""
+        with rarely_collected():
+            return [self.bind(processor) for processor in processors]
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
@@ -167,7 +201,8 @@ class ProcessorCompiler:
                 self.time,
                 stages,
                 id_keys=[KEY],
-                id_names=[processor.id, processor.version],
+                id_names=self._id_names(processor),
+                subsets=processor.pattern.subsets,
             )
             for kind in kinds
         }
@@ -176,6 +211,7 @@ class ProcessorCompiler:
             self.schema,
             self.semantics,
             limits=Limits(self._limit(processor)),
+            counts_matches=any(output.counts_matches for output in outputs.values()),
             kept_columns=tuple(self.schema.names),
         )
         conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
@@ -192,6 +228,9 @@ class ProcessorCompiler:
             outputs,
         )
 
+    def _id_names(self, processor: PatternProcessor) -> list[str | int]:
+        return [""] if self.ids_by_events else [processor.id, processor.version]
+
     def _limit(self, processor: PatternProcessor) -> int | None:
         limits = [limit for limit in (self.max_partial_matches, processor.max_partial_matches) if limit is not None]
         return min(limits, default=None)
@@ -204,10 +243,18 @@ class ProcessorCompiler:
                 self.key_expressions((one.expression.text,))
             except ExpressionError as error:
                 raise error.moved(written.text, one.expression.start) from None
+        if processor.suppress is not None and written.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
+            raise PatternProcessorError(
+                "suppress cannot be combined with WITH UNMATCHED ROWS, whose rows are no matches"
+            )
         key = tuple(one.expression.text for one in written.partition_by)
         selector = key or selector_of(processor, self.keys)
-        clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), processor.id, processor.version)
-        return BoundClauseProcessor(processor, self.schema, selector, number_of(*selector), (), (), True, clause)
+        clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), *self._id_names(processor))
+        starts = () if clause.starts is None else (clause.starts,)
+        conditions = tuple(number_of("starts", repr(one)) for one in starts)
+        return BoundClauseProcessor(
+            processor, self.schema, selector, number_of(*selector), conditions, starts, True, clause
+        )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`, and evaluate the expressions for a few generated events.

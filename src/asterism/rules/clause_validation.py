@@ -6,14 +6,13 @@ import re
 
 import pyarrow as pa
 
-from asterism.errors import ExpressionError, printable
+from asterism.errors import ExpressionError
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import Clause, DialectName
+from asterism.row_patterns.clause import DialectName
 from asterism.row_patterns.statements import clauses_in
-from asterism.row_patterns.wording import name_text
+from asterism.row_patterns.wording import summary
 from asterism.rules.validation import Problem
-from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, line_and_column, text_of
 
 
@@ -26,7 +25,7 @@ def check_text(
     :param schema: the columns of the rows; with it, names and types in expressions are checked, otherwise their syntax
 
     >>> check_text("PATTERN (A B+) DEFINE B AS price > PREV(price)")
-    (['2 variables (A, B), ONE ROW PER MATCH, SKIP PAST LAST ROW'], [])
+    (['PATTERN (A B+), ONE ROW PER MATCH, SKIP PAST LAST ROW'], [])
     >>> [problem] = check_text("PATTERN (A B+)\\nDEFINE B AS price >")[1]
     >>> problem.line, problem.column
     (2, 13)
@@ -49,14 +48,3 @@ def check_text(
         detail = re.sub(r"\Aline \d+, column \d+\n", "", error.detail or "")
         return [], [Problem(line, column, error.message, detail, error.hint)]
     return [summary(one.clause) for _, one in clauses], []
-
-
-def summary(clause: Clause) -> str:
-    """Summarize a clause, see :func:`check_text`."""
-    names = clause.variables
-    words = [f"{len(names)} variable{'s' * (len(names) != 1)} ({one_line(', '.join(map(name_text, names)), 80)})"]
-    if clause.within is not None:
-        words.append(f"within {printable(clause.within.text.strip())}")
-    skip = clause.skip
-    to = f" {name_text(skip.variable)}" if skip.variable is not None else ""
-    return ", ".join([*words, clause.rows.value, f"SKIP {skip.to.value}{to}"])

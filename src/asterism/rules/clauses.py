@@ -15,21 +15,27 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
 from asterism.errors import ExpressionError, ExpressionSyntaxError, LimitExceededError
 from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import plain_column
+from asterism.expressions.parsing import conjuncts
+from asterism.expressions.ranges import Alternative, Ranges, ranges_of
 from asterism.matching.match_ids import ids_of_numbers, seed_of
 from asterism.matching.operator import EVENTS, PROCESSING_TIME
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import Group
 from asterism.operators.state_store import MemoryStore
-from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, compiled_pattern
+from asterism.row_patterns.batch import reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Clause, ExpressionText, Measure, OrderKey, PartitionKey, RowsPerMatch
 from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
+from asterism.row_patterns.resolution import MatchProcessingTime, RowValue
 from asterism.text.printable import quoted_name
 
 MAX_WORK = 10**8
@@ -56,6 +62,8 @@ class ClauseOfRule:
 
     :param limit: the maximum number of rows of a key with which the search waits for more
     :param id_names: what distinguishes its match ids from those of others
+    :ivar starts: ranges of columns of the events, in which each event is with which a match can begin; None if they are not
+        known, or if events before the first one of a match matter, too
     :raises asterism.errors.ExpressionError: the clause cannot be used over this stream; with the position in the text
     """
 
@@ -84,9 +92,15 @@ class ClauseOfRule:
         rows = pa.schema([*schema, *own], metadata=schema.metadata)
         self._fields = own
         checked = self._with_own_columns(written, rows, time.name if known else self._time)
+        for measure, resolved in zip(written.measures, checked.measures, strict=False):  # then come its own columns
+            if MatchProcessingTime() in resolved.leaves:
+                problem = "MATCH_PROCTIME cannot be used in rules"
+                hint = "MATCH_ROWTIME(); or current_timestamp() in a column of the query that writes the matches"
+                raise ExpressionSyntaxError.at(problem, written.text, measure.expression.start, hint)
         self._at_once = max(MAX_WORK // len(compiled_pattern(written).edges), 1)
         most = min(limit or LARGEST_LIMIT, self._at_once)
         self.operator = RowPatternOperator(checked, rows, pages=1, max_rows=most)
+        self.starts = _starts(checked, compiled_pattern(written), schema)
         if written.order_by and time != ANY_TIME and self.operator.time.name != time.name:
             problem = f"ORDER BY must begin with the event time of the stream, {time.name!r:.100}"
             start = written.order_by[0].expression.start
@@ -129,14 +143,23 @@ class ClauseOfRule:
         bodies += [measure.body for measure in clause.measures]
         return [clause.rows.values, *(calls.arguments for calls in clause.rows.calls.values()), *bodies]
 
-    def rows_of(self, copies: pa.Table) -> pa.Table:
-        """The rows of the operator for all *copies* that the processor sees, in arrival order."""
-        times, keys = copies.column(TIME), copies.column(KEY)
-        columns = {name: copies.column(f"e:{name}") for name in self.schema.names}
-        columns |= {self._key: keys, self._time: times, self._position: pa.chunked_array([_positions(keys, times)])}
+    def rows_of(self, copies: pa.Table, positions: pa.Array, needed: Mask | None) -> pa.Table:
+        """The rows of the operator for the *copies* that the processor sees, in arrival order.
+
+        :param positions: of each event among those of its key and time
+        :param needed: some of the copies; None: all
+        """
         schema = self.operator.inputs[EVENTS].schema
-        rows = [columns[field.name].cast(field.type) for field in schema]
-        return pa.table([keys, times, *rows], schema=self.operator.inputs[EVENTS].prepared)
+        own = {self._key: copies.column(KEY), self._time: copies.column(TIME), self._position: positions}
+        columns = [own[name] if name in own else copies.column(f"e:{name}") for name in schema.names]
+        rows = pa.table(columns, names=schema.names)
+        if needed is not None and not needed.all():
+            rows = rows.filter(pa.array(needed))
+        return self.operator.prepare(EVENTS, rows.cast(schema))
+
+    def waiting_keys(self, state: bytes) -> pa.Array:
+        """The key texts of the state."""
+        return one_chunk(self.operator.keys_in(state).column(0))
 
     def search(
         self, state: bytes | None, rows: pa.Table, until: int, horizon: int, *, over: bool
@@ -207,8 +230,12 @@ class ClauseOfRule:
     def ids_of(self, found: pa.Table) -> pa.Array:
         """The match id of each row. With ALL ROWS PER MATCH, each row of a match has its own."""
         row = [_integers(found.column(name)) for name in (self._time, self._position)]
-        ends = [_integers(found.column(name), own) for name, own in zip(self._ends, [*row, *row], strict=True)]
-        return ids_of_numbers(self._seed, self.keys_of(found), [*ends, *row])
+        return ids_of_numbers(self._seed, self.keys_of(found), [*self.ends_of(found), *row])
+
+    def ends_of(self, found: pa.Table) -> list[Ints]:
+        """The time and position of the first row of the match of each row, and those of its last row."""
+        row = [_integers(found.column(name)) for name in (self._time, self._position)]
+        return [_integers(found.column(name), own) for name, own in zip(self._ends, [*row, *row], strict=True)]
 
     def times_of(self, found: pa.Table) -> list[pa.Array]:
         """The times of the first and of the last row of the match, and the latter once more: then it is complete."""
@@ -310,17 +337,53 @@ def _held(results: Generator[pa.Table, None, ClauseOutcome]) -> tuple[list[pa.Ta
             held = None
 
 
-def _positions(keys: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
-    """The position of each event among those of its key and time. All of these arrive together."""
-    codes = pc.dictionary_encode(one_chunk(keys)).indices.to_numpy(zero_copy_only=False)
-    micros = times.to_numpy()
-    order = np.lexsort((micros, codes))
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (np.diff(codes[order]) != 0) | (np.diff(micros[order]) != 0)
-    at = np.arange(len(order))
-    positions = np.empty(len(order), np.int64)
-    positions[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-    return pa.array(positions)
+def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -> Ranges | None:
+    """Ranges of columns in which each event is with which a match can begin. None if they are not known, or if events before
+    the first one of a match matter, too.
+    """
+    earlier = reach_of_conditions(clause)[0] or reach_of_measures(clause)[0]
+    if earlier or (automaton.edges[:, 1] & AT_START).any() or clause.clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
+        return None
+    alternatives: dict[Alternative, None] = {}
+    for target, _, _ in automaton.edges_of(automaton.start):
+        if target == ACCEPT:
+            return None
+        found = _ranges_of(clause, automaton.names[automaton.variables[target]], events)
+        if found is None:
+            return None
+        alternatives |= dict.fromkeys(found)
+    return tuple(alternatives)
+
+
+def _ranges_of(clause: CheckedClause, variable: str, events: pa.Schema) -> Ranges | None:
+    """Ranges in which each event is that satisfies a condition. None if they are not known, or if the condition can fail:
+    which events are evaluated must not matter.
+    """
+    condition = clause.conditions.get(variable)
+    if condition is None or condition.reach is None:
+        return None
+    resolved, values = condition.resolved, clause.rows.values
+    if resolved.body.translate(resolved.tree, resolved.source.text).raises:
+        return None
+    columns: dict[str, str] = {}
+    for number, leaf in enumerate(resolved.leaves):
+        assert isinstance(leaf, RowValue)
+        column = plain_column(values.texts[leaf.number])
+        if column is None:
+            return None
+        if leaf.place.steps == 0 and column < len(events):
+            columns[f"leaf_{number}"] = events.names[column]
+    able = []
+    whole = Vectorized(events)
+    for part in conjuncts(resolved.tree):
+        read = [column.name for column in part.find_all(exp.Column)]
+        if all(name in columns for name in read):
+            one = exp.Paren(this=part.copy())
+            for node in list(one.find_all(exp.Column)):
+                node.set("this", exp.to_identifier(columns[node.name], quoted=True))
+            if ranges_of(whole.translate(one.this, resolved.source.text)) is not None:
+                able.append(one.this)
+    return ranges_of(whole.translate(exp.and_(*able), resolved.source.text)) if able else None
 
 
 def _integers(column: pa.ChunkedArray, instead: Ints | None = None) -> Ints:

@@ -14,12 +14,29 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from uuid import uuid4
 
 from asterism.arguments import described
+from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.discovery_status import HEARTBEAT, INTERRUPTED, MAX_LOG, OFF, VALID, Status, now_text
+from asterism.rules.discovery_status import (
+    DISABLED,
+    HEARTBEAT,
+    IN_FORCE,
+    INTERRUPTED,
+    KILLED,
+    MAX_LOG,
+    OFF,
+    PENDING,
+    REFUSED,
+    VALID,
+    WAITING,
+    RuleState,
+    Status,
+    now_text,
+)
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import (
     Discovered,
@@ -32,7 +49,7 @@ from asterism.rules.interfaces import (
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.set_store import FolderStore
-from asterism.rules.sets import ProcessorSet, stored
+from asterism.rules.sets import Entry, ProcessorSet, stored, updated, without
 
 MAX_REASON = 2000
 """Maximum number of characters of a reported error."""
@@ -81,6 +98,15 @@ class Coordinator(PatternProcessorManager):
         """The kill list with which they were made into a set."""
         self._checked: dict[str, AsterismError | None] = {}
         """The errors of the processors that were found last, by their texts."""
+        self._expired = {_expiry(one) for one in self._expired_at(store.expired_until())}
+        """The expired processors that have been reported, in this run or before."""
+        self._entries: list[Entry] = []
+        """The processors that the last planned micro-batch uses."""
+        self._planned = 0
+        """The number of its set; 0: this run has planned none."""
+        self._live = self._states_before()
+        """The states of these processors, at first those of the last run."""
+        self._refused: list[RefusedProcessor] = []
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
         """Operations that currently fail, and whose failure has been reported."""
@@ -92,6 +118,7 @@ class Coordinator(PatternProcessorManager):
             since=now_text(),
             heartbeat=HEARTBEAT,
         )
+        self._tell_states()
         # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.
         self._write_status()
 
@@ -210,6 +237,7 @@ class Coordinator(PatternProcessorManager):
             self.keep_watching()
             self._check_poll()
             self._apply_kill_list()
+            self._report_expired()
             with self._lock:
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
                     self._write_status()
@@ -280,6 +308,19 @@ class Coordinator(PatternProcessorManager):
                 with self._lock:
                     self._write_status()
 
+    def _report_expired(self) -> None:
+        """Report the processors that have expired, each once."""
+        with self._lock, self._tried("read which pattern processors have expired"):
+            for one in self._expired_at(self.store.expired_until()):
+                if _expiry(one) not in self._expired:
+                    self._expired.add(_expiry(one))
+                    line = f"pattern processors {self._set.version}: {one.id} version {one.version} has expired"
+                    self._tell(logging.INFO, printable(line))
+
+    def _expired_at(self, time: int) -> list[PatternProcessor]:
+        """The processors of the newest set that have expired at this event time."""
+        return [one for one in self._set.processors if one.effective_until is not None and one.effective_until <= time]
+
     def _take(self, found: Sequence[Discovered]) -> None:
         """Make a set of the processors found, without those that were killed. The caller holds *_updating*.
 
@@ -324,9 +365,12 @@ class Coordinator(PatternProcessorManager):
             self._set, self._used = new, used
             for line in _changes(new.version, before, {p.id: p for p in after}):
                 self._tell(logging.INFO, line)
+        if refused is not None:
+            self._refused = list(refused)
         self._killed = self._published_with = killed
         self.status.processors = {processor.id: processor.version for processor in after}
         self.status.refused, self.status.killed = reasons, self._reasons()
+        self._tell_states()
 
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
@@ -349,6 +393,66 @@ class Coordinator(PatternProcessorManager):
                 self.store.location,
                 "use a separate store for every query: by default, it is in the checkpoint",
             )
+
+    # ------------------------------------------------------------------ what is in force
+
+    def planned(self, number: int, before: int) -> None:
+        """A micro-batch is planned that uses the set *number*; the one before it used the set *before*."""
+        with self._lock, self._tried("determine what is in force", Exception):
+            if number <= self._planned:
+                return
+            reached = self.store.counts().watermark
+            horizon = BEFORE_TIME if reached is None else reached
+            first = [found for found in self.store.retained() if found.version <= before] if not self._planned else []
+            for found in [*first, self.store.get(number)]:
+                entries = updated(self._entries, found, horizon)
+                self._entries = without(entries, {*found.killed, *self._without})
+            self._planned = number
+            known = {(state.id, state.version): state for state in self._live}
+            restored = before if first else 0
+            self._live = [self._state(entry, known, restored) for entry in self._entries]
+            self._tell_states()
+            self._write_status()
+
+    def _state(self, entry: Entry, known: Mapping[tuple[str, int | None], RuleState], restored: int) -> RuleState:
+        """:param restored: the last set of an earlier run"""
+        id, version, added = entry.name
+        old = known.get((id, version))
+        if old is not None and (added <= restored or old.added == added):
+            added, since = old.added, old.since  # older sets may have been removed since then
+        else:
+            since = now_text()
+        begins = "" if entry.begins is None else to_datetime(entry.begins).isoformat()
+        ends = entry.processor.effective_until
+        expires = "" if ends is None else to_datetime(ends).isoformat()
+        state, reason = WAITING if begins else IN_FORCE, None
+        if entry.killed:
+            names = names_of(entry.processor)
+            reason = next((why for name, why in self._reasons().items() if name in names), None)
+            state = KILLED
+        return RuleState(id, version, state, since, begins, expires, reason, added=added)
+
+    def _states_before(self) -> list[RuleState]:
+        with suppress(OSError, AsterismError):
+            states = [one for one in self.store.read_status().rules if one.state not in (PENDING, REFUSED)]
+            return [
+                replace(one, state=WAITING if one.begins else IN_FORCE, reason=None) if one.state == DISABLED else one
+                for one in states
+            ]
+        return []
+
+    def _tell_states(self) -> None:
+        """Determine the states of the processors in force, of those that will be, and of those that were refused."""
+        live = {(state.id, state.version) for state in self._live}
+        pending = [RuleState(p.id, p.version, PENDING) for p in self._set.processors if (p.id, p.version) not in live]
+        reasons = self.status.refused
+        refused = [RuleState(one.id, one.version, REFUSED, reason=reasons[one.id]) for one in self._refused]
+        self.status.rules = [*self._live, *pending, *refused]
+
+    def current_status(self) -> Status:
+        with self._lock:
+            status = replace(self.status, version=self._set.version, log=list(self._lines), alive=now_text())
+        return status.with_counts(self.store.counts())
 
     # ------------------------------------------------------------------ status
 
@@ -425,7 +529,7 @@ class Coordinator(PatternProcessorManager):
         return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
-        same = old is not None and _are_equal(old, new)
+        same = old is not None and new.has_definition_of(old)
         if old is not None and new.version == old.version and not same:
             return PatternProcessorError(
                 f"its definition has changed, but its version has not ({new.version})",
@@ -466,6 +570,10 @@ def _as_error(error: Exception) -> AsterismError:
     return PatternProcessorError("the pattern processor cannot be used", described(error))
 
 
+def _expiry(one: PatternProcessor) -> tuple[str, int, int | None]:
+    return one.id, one.version, one.effective_until
+
+
 def _too_long() -> TimeoutError:
     return TimeoutError(f"a poll has not returned for more than {MAX_POLL_SECONDS:g} seconds")
 
@@ -477,6 +585,11 @@ def _changes(
     for name in [*after, *(name for name in before if name not in after)]:
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None and old.version == new.version:
+            if old.labels != new.labels:
+                yield f"pattern processors {version}: {name} has other labels, version {new.version} continues"
+            if old.expires != new.expires:
+                until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
+                yield f"pattern processors {version}: {name} {until}, version {new.version} continues"
             continue
         what = "removed" if new is None else "added" if old is None else "replaced"
         versions = " -> ".join("-" if one is None else str(one.version) for one in (old, new))

@@ -1,10 +1,14 @@
-"""The status of the discovery of pattern processors, which the coordinator writes and other processes read."""
+"""The status of pattern processors, which the coordinator writes and other processes read: discovery, and what is in force."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from asterism.columns.time import to_datetime
+from asterism.rules.rule_counts import RuleCounts, VersionCounts
 
 INITIALIZING, VALID, INTERRUPTED, STALE, OFF = "initializing", "valid", "interrupted", "stale", "off"
 HEARTBEAT = 10.0
@@ -13,11 +17,96 @@ MISSED = 3
 """The number of heartbeats that may be missing, because a store may be slow."""
 MAX_LOG = 20
 """The number of log lines in a status."""
+PENDING, WAITING, IN_FORCE, DISABLED, EXPIRED, KILLED, REFUSED = (
+    "pending",
+    "waiting",
+    "in force",
+    "disabled",
+    "expired",
+    "killed",
+    "refused",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """The state of one version of a processor in a query.
+
+    :param state: pending: no micro-batch has used it yet; waiting: event time has not reached *begins*; in force;
+        disabled: in some or all key groups, after an error; expired: event time has reached *expires*; killed: a person has
+        excluded it; refused: it cannot be used
+    :param since: when the first micro-batch that uses it was planned
+    :param begins: the event time from which it is in force, if it has a timestamp
+    :param expires: the event time from which it is not in force any more, if it expires
+    :param reason: why it is disabled, killed or refused
+    :param disabled_groups: the number of key groups in which it is disabled after an error
+    :param matches, timed_out, errors: the counts of this version since the checkpoint was created
+    :param partial_matches: their current number; of a rule in SQL, they are not counted
+    :param last_match: the latest ``match_time``
+    :param added: the number of the set that added it
+    """
+
+    id: str
+    version: int | None
+    state: str
+    since: str = ""
+    begins: str = ""
+    expires: str = ""
+    reason: str | None = None
+    disabled_groups: int = 0
+    matches: int = 0
+    timed_out: int = 0
+    errors: int = 0
+    partial_matches: int = 0
+    last_match: str = ""
+    added: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, without those that have their default."""
+        found = {name: getattr(self, name) for name in _KINDS}
+        return {name: value for name, value in found.items() if value or name in _REQUIRED}
+
+    @classmethod
+    def from_dict(cls, found: Any) -> RuleState:
+        """:raises ValueError: the value was not written by :meth:`to_dict`"""
+        if not isinstance(found, dict):
+            raise ValueError("a rule is not an object")
+        known = {name: value for name, value in found.items() if name in _KINDS}
+        for name, value in known.items():
+            if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
+                raise ValueError(f"{name} has the invalid value {value!r:.60}")
+        if not known.keys() >= _REQUIRED:
+            raise ValueError("a rule has no id, version or state")
+        return cls(**known)
+
+    def counted(self, counts: VersionCounts | None) -> RuleState:
+        """The state with counts, and disabled if it is in a key group."""
+        if counts is None or self.state in (PENDING, REFUSED):
+            return self
+        found = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
+        if counts.last_match is not None:
+            found = replace(found, last_match=to_datetime(counts.last_match).isoformat())
+        if counts.since < self.added or self.state in (KILLED, EXPIRED):
+            return found  # it has begun again without partial matches, or has ended
+        found = replace(found, partial_matches=max(counts.partial_matches, 0))
+        if counts.disabled > 0:
+            found = replace(found, state=DISABLED, disabled_groups=counts.disabled, reason=counts.error)
+        return found
+
+
+_REQUIRED = {"id", "version", "state"}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **{each.name: type(each.default) for each in fields(RuleState)},
+    "id": str,
+    "version": (int, type(None)),
+    "state": str,
+    "reason": (str, type(None)),
+}
 
 
 @dataclass(slots=True)
 class Status:
-    """The status of discovery.
+    """The status of the processors of a query and of their discovery.
 
     :param state: initializing; valid: the last poll succeeded; interrupted: it failed, and the last set stays in force;
         stale: there was no heartbeat for three times *heartbeat*, because the query was killed, hangs or cannot reach its
@@ -32,6 +121,8 @@ class Status:
     :param alive: when the status was last written
     :param heartbeat: the maximum number of seconds until it is written again
     :param log: the last lines of the log ``asterism.rules.processor``
+    :param rules: the versions of processors that the query uses, will use or has refused, in the order of the set
+    :param missed: the number of micro-batches that their counts do not include
     """
 
     state: str = INITIALIZING
@@ -45,9 +136,12 @@ class Status:
     alive: str = ""
     heartbeat: float = 0.0
     log: list[str] = field(default_factory=list)
+    rules: list[RuleState] = field(default_factory=list)
+    missed: int = 0
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        found = asdict(replace(self, rules=[]))
+        return json.dumps(found | {"rules": [rule.to_dict() for rule in self.rules]}).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Status:
@@ -67,6 +161,7 @@ class Status:
             if not good:
                 raise ValueError(f"{each.name} has the invalid value {given!r:.60}")
             setattr(status, each.name, given)
+        status.rules = list(map(RuleState.from_dict, status.rules))
         if status.alive and datetime.fromisoformat(status.alive).tzinfo is None:
             raise ValueError(f"alive is {status.alive!r:.60}, without a zone")
         return status
@@ -83,6 +178,27 @@ class Status:
             why = f"the last heartbeat is at {self.alive}, which is in the future: the clocks differ"
         before = f"it was {self.state}" + ("" if self.error is None else f": {self.error}")
         return replace(self, state=STALE, error=f"{why}; {before}", since=self.alive)
+
+    def with_counts(self, counts: RuleCounts) -> Status:
+        """The status with the counts of rules, and with what event time has reached. The previous version of a rule is in
+        force until the time of its successor, and is left out afterwards.
+        """
+        reached = "" if counts.watermark is None else to_datetime(counts.watermark).isoformat()
+        found: list[RuleState] = []
+        for rule in self.rules:
+            if rule.state == WAITING and _is_reached(rule.begins, reached):
+                rule = replace(rule, state=IN_FORCE)
+                if found and found[-1].id == rule.id:  # its predecessor
+                    found.pop()
+            if rule.state == IN_FORCE and _is_reached(rule.expires, reached):
+                rule = replace(rule, state=EXPIRED)
+            key = None if rule.version is None else (rule.id, rule.version)
+            found.append(rule.counted(counts.versions.get(key)) if key is not None else rule)
+        return replace(self, rules=found, missed=counts.missed)
+
+
+def _is_reached(time: str, reached: str) -> bool:
+    return bool(time and reached) and datetime.fromisoformat(time) <= datetime.fromisoformat(reached)
 
 
 def now_text() -> str:

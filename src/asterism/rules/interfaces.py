@@ -15,6 +15,7 @@ from typing import Any
 
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.discovery_status import Status
 from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, found_at
 from asterism.text.printable import one_line
 
@@ -49,7 +50,7 @@ Discovered = PatternProcessor | RefusedProcessor
 
 
 class PatternProcessorManager(ABC):
-    """Handles updates and provides the processors in force."""
+    """Handles updates and provides the newest set of processors."""
 
     @abstractmethod
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
@@ -57,6 +58,10 @@ class PatternProcessorManager(ABC):
 
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
+
+    def current_status(self) -> Status | None:
+        """The status of the query's processors; None: this manager has none."""
+        return None
 
     def on_poll_begun(self) -> None:  # noqa: B027 - a manager may ignore it
         """A poll has begun. One of the other calls ends it; if none comes, the source does not respond."""

@@ -9,8 +9,10 @@ import numpy as np
 
 from asterism.columns.compiled import entry, uncounted
 
-FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, SINCE_SET, BEGINS, UNTIL = range(9)  # columns of patterns
-CONDITION, BIT, STARTS = range(3)  # columns of uses
+(
+    FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, MOST_IN_VAIN, AT_ONCE, SINCE_SET, BEGINS, UNTIL, HORIZON,
+) = range(12)  # columns of patterns  # fmt: skip
+CONDITION, BIT, STARTS, COMPLETES = range(4)  # columns of uses
 EQUAL, ORDERED, FROM_ABOVE, FIRST_BUCKET, END_BUCKET = range(5)  # columns of groups
 VALUE, FIRST_ENTRY, END_ENTRY = range(3)  # columns of buckets
 BOUND, NUMBER, FIRST_TEST, END_TEST = range(4)  # columns of entries
@@ -191,13 +193,15 @@ def shares(
 
     *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
     events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
-    for which it lives (0: no maximum); the set that added the pattern; and the times for which it is in force. *uses* are
-    triples: condition, bit, and whether such an event can begin a partial match. A pattern sees an event if it arrived since that
-    set and its time is within those times.
+    for which it lives (0: no maximum); how many events may be in vain, and whether an event that begins a partial match can
+    complete a match at once (see below); the set that added the pattern; the times for which it is in force; and the time to
+    which it advances. *uses* are: condition, bit, whether such an event can begin a partial match, and whether it can complete a
+    match. A pattern sees an event if it arrived since that set and its time is within those times.
 
-    An event matters if it can begin a partial match, or if there may be one. Returns the positions of these events, their
-    condition bits, their positions among the events of their key and time that the pattern sees, and for each pattern and key
-    with such events a row: pattern, key, and where they begin.
+    An event matters if it can begin a partial match, or if there may be one. Such events are *in vain*, and do not matter
+    either, if from the first of them until no partial match lives any more none can complete a match, and if these are few
+    events. Returns the positions of the events that matter, their condition bits, their positions among the events of their key
+    and time that the pattern sees, and for each pattern and key with such events a row: pattern, key, and where they begin.
     """
     seen, bits, alike = np.empty(1024, np.int64), np.empty((1024, words), np.int64), np.empty(1024, np.int64)
     runs = np.empty((256, 3), np.int64)
@@ -235,6 +239,11 @@ def share(
     needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
     most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]
     since_set, begins, until = patterns[pattern, SINCE_SET], patterns[pattern, BEGINS], patterns[pattern, UNTIL]
+    most_in_vain, at_once, horizon = (
+        patterns[pattern, MOST_IN_VAIN],
+        patterns[pattern, AT_ONCE] == 1,
+        patterns[pattern, HORIZON],
+    )
     n_events = len(times)
     for use in range(first_use, end_use):
         heads[use] = at[uses[use, CONDITION]]
@@ -251,19 +260,21 @@ def share(
                 heads[use] = first_from(positions, heads[use], end, event)
                 if heads[use] < end:
                     start = min(start, positions[heads[use]])
-        while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= event:
-            state += 1
+        while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= max(event, key_at[state_keys[state]]):
+            state += 1  # it has no further events
         left, deadline = 0, BEFORE
+        lives = began = False  # whether there may be a partial match before the first event, and before the current one
         begin = start
         if state < state_at[pattern + 1]:
             in_state = max(event, key_at[state_keys[state]])
             if in_state <= start:
                 begin = start = in_state
+                lives = began = True
                 left, deadline = most_events, NEVER
-                if window > 0:
-                    deadline = times[begin] + window
         if begin >= n_events:
             break
+        if deadline == NEVER and window > 0:
+            deadline = times[begin] + window
         key = keys[start]
         end_of_key = key_at[key + 1]
         if state < state_at[pattern + 1] and state_keys[state] == key:
@@ -274,6 +285,8 @@ def share(
         for use in range(first_use, end_use):
             heads[use] = first_from(positions, heads[use], at[uses[use, CONDITION] + 1], begin)
         event = begin
+        put_before, n_runs_before, run_key_before = put, n_runs, run_key
+        in_vain = not lives and most_in_vain > 0
         while True:
             # The next event that the pattern sees.
             if not needs_all:
@@ -284,11 +297,14 @@ def share(
             if event >= end_of_key:
                 event = end_of_key
                 break
-            starts = always
+            starts, completes = always, False
             for use in range(first_use, end_use):
-                if uses[use, STARTS] == 1 and heads[use] < at[uses[use, CONDITION] + 1]:
-                    starts |= positions[heads[use]] == event
+                if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
+                    starts |= uses[use, STARTS] == 1
+                    completes |= uses[use, COMPLETES] == 1
             wanted = since[event] >= since_set and begins <= times[event] < until
+            if most_in_vain > 0 and began and (left <= 0 or times[event] >= deadline):
+                break  # no partial match lives: the following events may be in vain, or those until here
             if starts:
                 if wanted:
                     left, deadline = most_events, NEVER
@@ -299,6 +315,8 @@ def share(
                     break
                 left -= wanted
             if wanted:
+                in_vain &= not (completes and (began or at_once)) and put - put_before < most_in_vain
+                began |= starts
                 if put == len(seen) or n_runs == len(runs):
                     return -1, n_runs
                 if last_key != key or last_time != times[event]:
@@ -319,4 +337,6 @@ def share(
                         bits[put, bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
             put += wanted
             event += 1
+        if in_vain and (event < end_of_key or deadline <= horizon):
+            put, n_runs, run_key = put_before, n_runs_before, run_key_before
     return put, n_runs

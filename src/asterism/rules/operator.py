@@ -16,7 +16,7 @@ import json
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -41,7 +41,9 @@ from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
+from asterism.rules import rule_counts
 from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
+from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
@@ -56,17 +58,21 @@ from asterism.rules.replication import (
     failure_of,
     flattened,
 )
-from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, passed, updated, without
+from asterism.rules.rule_counts import metric
+from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, has_expired, passed, updated, without
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
+from asterism.rules.suppression import Attempt, Suppressions
 
 EVENTS, PROCESSORS = "events", "processors"
 MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
-BY_PROCESSOR = "matches_by_processor"
-"""Prefix of the metrics that count the matches of each processor; a slash and the id follow."""
+SUPPRESSED = "suppressed"
+"""The metric that counts the rows of suppressed matches."""
 SETS_PAGE = 256
 """The page of state that contains the entries."""
 CLAUSES_PAGE = 257
 """The page of state of the processors with a clause. Page 0, that of the processors with a pattern, exists if this one does."""
+SUPPRESSIONS_PAGE = 258
+"""The page of state of suppressed matches. Page 0 exists if this one does, too."""
 MAX_PARTIAL_MATCHES = 10_000
 """The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
@@ -78,8 +84,8 @@ _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
 _Name = tuple[str, int, int]
-_Made = tuple[str, pa.Table, dict[str, int]]
-"""The name of an output, its rows, and the number of rows of each processor."""
+_Made = tuple[str, pa.Table, dict[int, tuple[int, int]]]
+"""The name of an output, its rows, and the number of rows of each processor (by its place) with the latest of their times."""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -99,6 +105,7 @@ class DynamicCepOperator(KeyGroupOperator):
     :param max_partial_matches: the maximum number of partial matches of a processor per key after each of its events, None:
         unlimited; it also limits the cost of a single event, see docs/limits.md
     :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
+    :param ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
         is compiled or evaluated; each with the number of the last set to which this applies
     """
@@ -116,6 +123,7 @@ class DynamicCepOperator(KeyGroupOperator):
         wants_late: bool = False,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         disable_on_limit: bool = True,
+        ids_by_events: bool = False,
         left_out: Mapping[str, int] | None = None,
     ) -> None:
         check_limit(max_partial_matches)
@@ -127,9 +135,11 @@ class DynamicCepOperator(KeyGroupOperator):
         self.disable_on_error = disable_on_error
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
-        self.compiler = ProcessorCompiler(schema, keys, self.time, semantics, functions or {}, max_partial_matches)
+        self.compiler = ProcessorCompiler(
+            schema, keys, self.time, semantics, functions or {}, max_partial_matches, ids_by_events=ids_by_events
+        )
         self.pages = 1
-        self.metrics = (MATCHES, TIMED_OUT, ERRORS, LATE_ELEMENTS, f"{BY_PROCESSOR}/*")
+        self.metrics = (MATCHES, TIMED_OUT, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
         prepared = copies_schema(schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
@@ -137,17 +147,22 @@ class DynamicCepOperator(KeyGroupOperator):
         }
         event = pa.struct([("stage", pa.string()), ("event", pa.struct(list(schema)))])
         head = [("processor_id", pa.string()), ("processor_version", pa.int64()), ("key", pa.list_(pa.string()))]
-        tail = [("events", pa.list_(event)), ("measures", _STRINGS), ("result", pa.string())]
+        tail = [
+            ("events", pa.list_(event)),
+            ("measures", _STRINGS),
+            ("result", pa.string()),
+            ("labels", _STRINGS),
+        ]
+        suppressed = [("suppressed", pa.int64())]
         times = self.time.written
 
-        def output(decided: str) -> pa.Schema:
-            return pa.schema(
-                [*head, ("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string()), *tail]
-            )
+        def output(decided: str) -> list[tuple[str, pa.DataType]]:
+            own = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
+            return [*head, *own, *tail]
 
         self.output_schemas = {
-            MATCHES: output("match_time"),
-            TIMED_OUT: output("timeout_time"),
+            MATCHES: pa.schema([*output("match_time"), *suppressed]),
+            TIMED_OUT: pa.schema(output("timeout_time")),
             LATE: schema,
             ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
         }
@@ -155,6 +170,10 @@ class DynamicCepOperator(KeyGroupOperator):
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
         # For the current key group, during a call: the number of the newest set and the entries, now and before the call.
         self._version, self._entries = self._before = _entries_from(None)
+        self._expired = NO_TIME
+        """The last time at which a processor was found to have expired, during a call."""
+        self._reached = NO_TIME
+        """The time that the current key group has reached."""
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries = before = _entries_from(None)
@@ -176,10 +195,16 @@ class DynamicCepOperator(KeyGroupOperator):
         full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
         processors: dict[int, PatternProcessor] = {}
+        # Events from the time on at which a processor expires do not matter to it.
+        first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
         for found in self.source.retained():
             killed = {*found.killed, *self._left_out(found.version)}
-            processors |= {id(p): p for p in found.processors if not is_named(p, killed)}
-        bound = [self.compiler.bind(processor) for processor in processors.values()]
+            processors |= {
+                id(p): p
+                for p in found.processors
+                if not is_named(p, killed) and (first is None or p.effective_until is None or p.effective_until > first)
+            }
+        bound = self.compiler.bind_all(processors.values())
         return copies_of(full, times, bound, self.compiler)
 
     def _left_out(self, version: int) -> set[str]:
@@ -191,6 +216,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
         self._before = self._version, self._entries = _entries_from(stored)
+        self._expired = NO_TIME
         results = super().slices(store, arrivals, now)
         result = next(results)
         for following in results:
@@ -201,11 +227,19 @@ class DynamicCepOperator(KeyGroupOperator):
         timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
         if replaced != _replaced_later(self._before[1]) or (timed and self._version != self._before[0]):
             self.source.replaced_later(self._version, replaced)
+        if self._expired != NO_TIME:
+            self.source.expired(self._expired)
         if now.watermark == END_OF_TIME:
             if stored is not None:
                 store.write_page(SETS_PAGE, None)
+            # A later run begins without this state.
+            ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
+            result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
         elif (self._version, self._entries) != self._before:
             store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries)))
+        scheduled = any(one.begins is not None or one.processor.expires is not None for one in self._entries)
+        if scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
+            result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
@@ -219,13 +253,15 @@ class DynamicCepOperator(KeyGroupOperator):
             for value in arrival.events.column("set").to_pylist()
         ]
         newest = max(sets, key=lambda found: found.version, default=None)
-        self._entries = passed(self._entries, time)
+        self._pass(time)
         if newest is not None and newest.version > self._version:
             self._version = newest.version
+            if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
+                self._expired = time
             self._entries = without(updated(self._entries, newest, time), newest.killed)
         self._entries = without(self._entries, self._left_out(self._version))
         copy_filter = CopyFilter.of(
-            [self.compiler.bind(entry.processor) for entry in self._entries if not entry.killed]
+            self.compiler.bind_all(entry.processor for entry in self._entries if not entry.killed)
         )
         known = NO_TIME if self.processing_time else time
         return [
@@ -234,6 +270,7 @@ class DynamicCepOperator(KeyGroupOperator):
         ]
 
     def must_advance(self, group: Group) -> bool:
+        self._reached = group.processing_time if self.processing_time else group.watermark
         # The state of removed processors must be deleted.
         return (self._version, self._entries) != self._before
 
@@ -242,6 +279,7 @@ class DynamicCepOperator(KeyGroupOperator):
         group.emit(LATE, late_table(self.schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        self._reached = horizon
         entries = [entry for entry in self._entries if not entry.disabled]
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         pages = group.load([copies] if entries else [], [KEY], horizon, everything=True)
@@ -249,33 +287,90 @@ class DynamicCepOperator(KeyGroupOperator):
         with_clause = [entry for entry in entries if entry.processor.sql is not None]
         value, deadline = None, END_OF_TIME
         failed: set[_Name] = set()
+        suppressed_some = any(entry.processor.suppress is not None for entry in self._before[1])
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if suppressed_some else None
+        suppressions = Suppressions(stored_suppressions)
         if with_pattern:
             stored = pages.stored[0] if pages.stored else None
-            value, deadline, failed = yield from self._match(group, with_pattern, stored, copies, horizon)
-        states, others = yield from self._match_clauses(group, with_clause, copies, horizon)
+            value, deadline, failed = yield from self._match(group, with_pattern, stored, copies, suppressions, horizon)
+        states, others = yield from self._match_clauses(group, with_clause, copies, suppressions, horizon)
         failed |= others
         self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
-        if value is None and not states:
+        self._pass(horizon)
+        suppressed, forgets = self._forget(group, suppressions, states, horizon)
+        if suppressed != stored_suppressions:
+            group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
+        if value is None and not states and suppressed is None:
             pages.discard()
         else:
             content = _page_to(None, []) if value is None else value
-            first = min([deadline, *(state.deadline for state in states)])
+            first = min([deadline, forgets, *(state.deadline for state in states)])
             pages.rewrite(KEYS.empty_table, np.zeros(1, np.int64), lambda _: (content, first, END_OF_TIME))
-        self._entries = passed(self._entries, horizon)
+
+    def _pass(self, time: int) -> None:
+        """Remove the processors that have ended."""
+        # At the end of the stream, event time has not reached the times of the remaining processors.
+        if time != END_OF_TIME and any(has_expired(entry, time) for entry in self._entries):
+            self._expired = time
+        self._entries = passed(self._entries, time)
+
+    def _forget(
+        self, group: Group, suppressions: Suppressions, states: Sequence[_ClauseState], horizon: int
+    ) -> tuple[bytes | None, int]:
+        """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
+        are disabled.
+        """
+        if suppressions.is_empty and all(entry.processor.suppress is None for entry in self._entries):
+            return None, END_OF_TIME
+        before = {entry.name for entry in self._before[1] if not entry.disabled}
+        page_of = {state.name: state.value for state in states}
+        while True:
+            entries = {} if group.over else {entry.name: entry for entry in self._entries if not entry.disabled}
+            spans = {
+                name: span for name, entry in entries.items() if (span := entry.processor.suppress_micros) is not None
+            }
+
+            def undecided(name: _Name, entries: Mapping[_Name, Entry] = entries) -> set[str]:
+                """The keys of a processor with a clause for which later matches may have earlier times."""
+                if name not in page_of:
+                    return set()
+                bound = _with_clause(self.compiler.bind(entries[name].processor))
+                return set(bound.clause.waiting_keys(page_of[name]).to_pylist())
+
+            value, deadline = suppressions.after(spans, horizon, undecided, changed=not before <= entries.keys())
+            if value is None or len(value) <= MAX_STATE:
+                return value, deadline
+            largest = entries[suppressions.largest(spans)]
+            bound = self.compiler.bind(largest.processor)
+            failure = _too_many_suppressed(bound, len(value), horizon)
+            self._check_disabling(bound, failure)
+            self._report(group, largest, failure)
+            self._entries = [replace(e, disabled=True) if e.name == largest.name else e for e in self._entries]
 
     def _match(
-        self, group: Group, entries: Sequence[Entry], stored: bytes | None, copies: pa.Table, horizon: int
+        self,
+        group: Group,
+        entries: Sequence[Entry],
+        stored: bytes | None,
+        copies: pa.Table,
+        suppressions: Suppressions,
+        horizon: int,
     ) -> Generator[None, None, tuple[bytes | None, int, set[_Name]]]:
         """Match *copies* against the processors, which have a pattern.
 
         :returns: the new page, when it has something to do without events, and the names of the processors that failed
         """
-        bound = [_with_pattern(self.compiler.bind(entry.processor)) for entry in entries]
+        bound = [_with_pattern(one) for one in self.compiler.bind_all(entry.processor for entry in entries)]
         shares = Shares.of(bound)
         page = _page_from(stored, entries, shares.event_schema)
         spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
+        common = self.compiler.ids_by_events
+
+        def advanced(limited: Sequence[Span]) -> Iterator[Step | list[RuleFailure]]:
+            return shares.advance(page, copies, limited, horizon, common_positions=common)
+
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
                 self._note(bound, failures, failed)
@@ -284,25 +379,30 @@ class DynamicCepOperator(KeyGroupOperator):
                     replace(span, until=failures[number].time) if number in failures else span
                     for number, span in enumerate(spans)
                 ]
-                step, made, failed = self._tried(bound, shares.advance(page, copies, limited, horizon))
+                emission = _Emission(entries, suppressions.attempt())
+                step, made, failed = self._tried(bound, advanced(limited), emission)
                 if not failed:
                     break
             if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
-                for each in shares.advance(page, copies, limited, horizon):
+                emission = _Emission(entries, suppressions.attempt())
+                for each in advanced(limited):
                     assert isinstance(each, Step)
                     step = each
-                    made, failed = self._outputs(bound, step)
+                    made, failed = self._outputs(bound, step, emission)
                     if failed:
                         error = min(failed, key=attrgetter("time")).error
                         raise PatternProcessorError(
                             f"{bound[failed[0].entry].name} failed, but did not fail before on the same events",
                             str(error),
                         ) from error
-                    self._emit(group, made)
+                    self._emit(group, made, entries)
                     if not step.last:
                         yield
             else:
-                self._emit(group, made)
+                self._emit(group, made, entries)
+            suppressions.take(emission.attempt)
+            if emission.suppressed:
+                group.metrics[SUPPRESSED] += emission.suppressed
             assert isinstance(step, Step)
             new = step.page
             assert new is not None
@@ -314,10 +414,11 @@ class DynamicCepOperator(KeyGroupOperator):
                 value = _page_to(new, entries) if new.keys.num_rows else None
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
+        _count_partial_matches(group, entries, page, new, failures)
         return value, step.next_deadline(), {entries[number].name for number in failures}
 
     def _match_clauses(
-        self, group: Group, entries: Sequence[Entry], copies: pa.Table, horizon: int
+        self, group: Group, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[_ClauseState], set[_Name]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
@@ -328,9 +429,10 @@ class DynamicCepOperator(KeyGroupOperator):
         states: list[_ClauseState] = []
         failures: dict[_Name, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
+        events = ClauseEvents(copies, [*bound.values()])
         for entry in entries:
             one, known = bound[entry.name], before.get(entry.name)
-            state, failure = yield from self._match_clause(group, entry, one, known, copies, horizon)
+            state, failure = yield from self._match_clause(group, entry, one, known, events, suppressions, horizon)
             if failure is not None:
                 failures[entry.name] = failure
             elif state is not None:
@@ -353,20 +455,23 @@ class DynamicCepOperator(KeyGroupOperator):
         entry: Entry,
         bound: BoundClauseProcessor,
         state: _ClauseState | None,
-        copies: pa.Table,
+        events: ClauseEvents,
+        suppressions: Suppressions,
         horizon: int,
     ) -> Generator[None, None, tuple[_ClauseState | None, RuleFailure | None]]:
         span = Span(entry.since, entry.first_time, entry.end_time)
-        times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
-        seen = (copies.column(SELECTOR).to_numpy() == bound.number) & (since >= span.since)
-        copies = copies.filter(pa.array(seen & (times >= span.begins) & (times < span.until)))
+        seen = events.of(bound, span)
+        failure = next(iter(self._failed_before(seen.copies, [bound], [span])), None) if seen.has_failures else None
         ends = span.until <= horizon
-        if not copies.num_rows and (state is None or not (state.deadline <= horizon or ends or group.over)):
+        waiting = None if state is None else bound.clause.waiting_keys(state.value)
+        needed = events.needed(bound, seen, waiting) if failure is None else None
+        due = state is not None and (state.deadline <= horizon or ends or group.over)
+        if not due and failure is None and not (seen.copies.num_rows if needed is None else needed.any()):
             return state, None
-        failure = next(iter(self._failed_before(copies, [bound], [span])), None)
         until = span.until if failure is None else failure.time
-        rows = bound.clause.rows_of(copies)
+        rows = bound.clause.rows_of(seen.copies, seen.positions, needed)
         search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
+        emission = _Emission([entry], suppressions.attempt())
         with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
             while True:
                 try:
@@ -374,9 +479,14 @@ class DynamicCepOperator(KeyGroupOperator):
                 except StopIteration as end:
                     outcome: ClauseOutcome = end.value
                     break
-                made = self._rows_of_clause(bound, found)
-                self._emit(group, [(MATCHES, made, {entry.processor.id: made.num_rows})])
+                made = self._rows_of_clause(bound, *emission.rows_of_clause(bound, found))
+                if made.num_rows:
+                    last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
+                    self._emit(group, [(MATCHES, made, {0: (made.num_rows, last)})], [entry])
                 yield
+        suppressions.take(emission.attempt)
+        if emission.suppressed:
+            group.metrics[SUPPRESSED] += emission.suppressed
         if outcome.error is not None:
             limit = isinstance(outcome.error, LimitExceededError)
             failure = RuleFailure(0, outcome.failed_at, outcome.error, limit)
@@ -385,7 +495,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return _ClauseState(entry.name, outcome.state, outcome.deadline), None
 
     def _tried(
-        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]]
+        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]], emission: _Emission
     ) -> tuple[Step | None, list[_Made] | None, list[RuleFailure]]:
         """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
         found: list[RuleFailure] = []
@@ -395,18 +505,21 @@ class DynamicCepOperator(KeyGroupOperator):
                 return None, None, each
             step = each
             whole = step.last and number == 0
-            rows, failed = self._outputs(bound, step, only_try=not whole)
+            rows, failed = self._outputs(bound, step, emission, only_try=not whole)
             made = rows if whole else None
             found += failed
         return step, made, found
 
-    def _emit(self, group: Group, made: Sequence[_Made]) -> None:
+    def _emit(self, group: Group, made: Sequence[_Made], entries: Sequence[Entry]) -> None:
         for name, table, counts in made:
             group.emit(name, table)
             group.metrics[name] += table.num_rows
-            if name == MATCHES:
-                for processor, count in counts.items():
-                    group.metrics[f"{BY_PROCESSOR}/{processor}"] += count
+            for number, (count, last) in counts.items():
+                rule = entries[number].name
+                group.metrics[metric(name, rule)] += count
+                if name == MATCHES:
+                    known = metric(rule_counts.LAST_MATCH, rule)
+                    group.metrics[known] = max(group.metrics.get(known, last), last)
 
     def _note(
         self, bound: Sequence[BoundProcessor], failures: dict[int, RuleFailure], new: Sequence[RuleFailure]
@@ -460,10 +573,11 @@ class DynamicCepOperator(KeyGroupOperator):
         row = [[entry.processor.id], [entry.processor.version], time, [error]]
         group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
         group.metrics[ERRORS] += 1
+        group.metrics[rule_counts.error_metric(entry.name, error)] += 1
 
     # ------------------------------------------------------------------ outputs
 
-    def _rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> pa.Table:
+    def _rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table, suppressed: Ints) -> pa.Table:
         """Results of a clause in the format shared by all processors."""
         schema, clause, count = self.output_schemas[MATCHES], bound.clause, found.num_rows
         columns = [
@@ -475,11 +589,13 @@ class DynamicCepOperator(KeyGroupOperator):
             clause.events_of(found, schema.field("events").type),
             _as_maps(found.select(clause.measures)) if clause.measures else pa.nulls(count, _STRINGS),
             pa.nulls(count, pa.string()),
+            _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
+            pa.array(suppressed),
         ]
         return pa.table(columns, schema=schema)
 
     def _outputs(
-        self, bound: Sequence[BoundPatternProcessor], step: Step, *, only_try: bool = False
+        self, bound: Sequence[BoundPatternProcessor], step: Step, emission: _Emission, *, only_try: bool = False
     ) -> tuple[list[_Made], list[RuleFailure]]:
         """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
         processor, and the processors that fail. *only_try*: compute only what may fail.
@@ -487,17 +603,18 @@ class DynamicCepOperator(KeyGroupOperator):
         made: list[_Made] = []
         failed: list[RuleFailure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
-        for name, found in ((MATCHES, step.matches), (TIMED_OUT, step.timeouts)):
+        matches, suppressed = emission.matches_of(step)
+        for name, found in ((MATCHES, matches), (TIMED_OUT, step.timeouts)):
             entries = entry_of_key[found.key]
             parts = []
-            counts: dict[str, int] = {}
+            counts: dict[int, tuple[int, int]] = {}
             default = np.zeros(len(found), np.bool_)
             for number in np.unique(entries).tolist():
                 one = bound[number]
                 if name not in one.outputs:
                     continue
                 mine = entries == number
-                counts[one.processor.id] = int(mine.sum())
+                counts[number] = int(mine.sum()), int(found.emitted[mine].max())
                 if not one.processor.select and one.processor.function is None:
                     default |= mine
                     continue
@@ -510,10 +627,13 @@ class DynamicCepOperator(KeyGroupOperator):
                     failed.append(self._first_failure(number, one, name, step, own, error))
                     continue
                 if not only_try:
-                    parts.append(self._rows(name, bound, step, own, columns))
+                    own_suppressed = {"suppressed": pa.array(suppressed[mine])} if name == MATCHES else {}
+                    parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
             if default.any() and not only_try:
                 own = _some(found, default)
-                parts.append(self._rows(name, bound, step, own, {"events": self._events(bound, step, own)}))
+                columns = {"events": self._events(bound, step, own)}
+                own_suppressed = {"suppressed": pa.array(suppressed[default])} if name == MATCHES else {}
+                parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
             if parts:
                 made.append((name, pa.concat_tables(parts), counts))
         return made, failed
@@ -550,8 +670,11 @@ class DynamicCepOperator(KeyGroupOperator):
             pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
             keys.take(pa.array(place)),
             *times_of(self.time, step, found),
-            match_ids(step, found, [KEY], seeds[entries.to_numpy()]),
+            match_ids(step, found, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
         ]
+        numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
+        labels = _labels_of([bound[each].processor for each in numbers.tolist()])
+        own = {**own, "labels": labels.take(pa.array(number))}
         columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
         return pa.table(columns, schema=schema)
 
@@ -591,6 +714,51 @@ class _ClauseState:
     deadline: int
 
 
+class _Emission:
+    """Decides which matches of a call are emitted.
+
+    :param entries: the processors, by their numbers in the call
+    :ivar suppressed: the number of rows that are not emitted
+    """
+
+    def __init__(self, entries: Sequence[Entry], attempt: Attempt) -> None:
+        self._entries, self.attempt = entries, attempt
+        self._suppressing = [number for number, entry in enumerate(entries) if entry.processor.suppress is not None]
+        self.suppressed = 0
+
+    def matches_of(self, step: Step) -> tuple[Found, Ints]:
+        """The matches that are emitted, and for each the number of those suppressed before it. A suppressed match computes no
+        measures.
+        """
+        found = step.matches
+        emitted, suppressed = np.ones(len(found), np.bool_), np.zeros(len(found), np.int64)
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        for number in self._suppressing:
+            mine = np.flatnonzero(entries == number)
+            if not mine.size:
+                continue
+            entry = self._entries[number]
+            span = entry.processor.suppress_micros
+            assert span is not None
+            keys = step.keys.column(KEY).take(pa.array(found.key[mine])).to_pylist()
+            decided = self.attempt.decide(entry.name, span, keys, found.emitted[mine].tolist())
+            emitted[mine], suppressed[mine] = decided
+        self.suppressed += int((~emitted).sum())
+        return (found, suppressed) if emitted.all() else (_some(found, emitted), suppressed[emitted])
+
+    def rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> tuple[pa.Table, Ints]:
+        """As :meth:`matches_of`, for the results of the only processor, which has a clause."""
+        [entry] = self._entries
+        span, clause = entry.processor.suppress_micros, bound.clause
+        if span is None:
+            return found, np.zeros(found.num_rows, np.int64)
+        ends = [column.tolist() for column in clause.ends_of(found)]
+        matches = None if clause.one_row else list(zip(*ends, strict=True))
+        emitted, suppressed = self.attempt.decide(entry.name, span, clause.keys_of(found).to_pylist(), ends[2], matches)
+        self.suppressed += int((~emitted).sum())
+        return found.filter(pa.array(emitted)), suppressed[emitted]
+
+
 def _with_pattern(bound: BoundProcessor) -> BoundPatternProcessor:
     assert isinstance(bound, BoundPatternProcessor)
     return bound
@@ -607,7 +775,8 @@ def _some(found: Found, wanted: Mask) -> Found:
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
     parts = (found.events[events], found.positions[events], found.stages[events])
-    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts)
+    numbers = None if found.numbers is None else found.numbers[wanted]
+    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts, numbers)
 
 
 def _key_lists(texts: pa.Array) -> pa.Array:
@@ -615,6 +784,10 @@ def _key_lists(texts: pa.Array) -> pa.Array:
     encoded = pc.dictionary_encode(texts)
     keys = pa.array([key_values(text) for text in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
     return keys.take(encoded.indices)
+
+
+def _labels_of(processors: Sequence[PatternProcessor]) -> pa.Array:
+    return pa.array([list(one.labels.items()) for one in processors], _STRINGS)
 
 
 def _as_maps(made: pa.Table) -> pa.Array:
@@ -749,10 +922,25 @@ def _clauses_from(value: bytes | None) -> dict[_Name, _ClauseState]:
     return found
 
 
-def _of_entries(page: Page) -> Ints:
-    """The number of partial matches of each processor."""
+def _of_entries(page: Page, least: int = 1) -> Ints:
+    """The number of partial matches of each processor, of at least so many processors."""
     entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
-    return np.bincount(entries[page.run_rows[:, 1] >= 0], minlength=1)
+    return np.bincount(entries[(page.run_rows[:, 1] >= 0) & (page.run_rows[:, 2] >= 0)], minlength=least)
+
+
+def _count_partial_matches(
+    group: Group, entries: Sequence[Entry], before: Page, after: Page, failed: Collection[int]
+) -> None:
+    """Report the changes in the numbers of partial matches."""
+    new = _of_entries(after, len(entries))
+    new[[*failed]] = 0
+    changes = new - _of_entries(before, len(entries))
+    for number in np.flatnonzero(changes).tolist():
+        group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+
+
+def _with_metrics(result: Result, more: Mapping[str, int]) -> Result:
+    return replace(result, metrics={**result.metrics, **more}) if more else result
 
 
 def _without(page: Page, entry: int) -> Page:
@@ -776,6 +964,15 @@ def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
         f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
         f"{size:,} are of {one.name}, more than of any other.",
         "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
+    )
+    return RuleFailure(0, time, error, limit=True)
+
+
+def _too_many_suppressed(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+    error = LimitExceededError(
+        f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group",
+        f"{size:,} bytes in all; {one.name} has more of them than any other.",
+        "suppress for a shorter time, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)
 

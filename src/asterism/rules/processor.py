@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from asterism.columns.time import EPOCH
 from asterism.errors import PatternProcessorError
 from asterism.patterns.json_graph import graph_of
 from asterism.patterns.pattern import Pattern
+from asterism.rules.rule_tests import read_tests
 from asterism.text.strict_json import MAX_BYTES
 
 MAX_PROCESSORS = 10_000
@@ -29,13 +31,32 @@ MAX_MEASURES = 100
 MAX_STRING = 10_000
 MAX_SQL = 50_000
 MAX_LIMIT = 10**9
+MAX_LABELS = 20
+MAX_LABEL_NAME = 100
+MAX_LABEL = 1_000
+MAX_SUPPRESS = timedelta(days=3_650)
+_UNITS = {
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+}
+_DURATION = re.compile(r"([0-9]{1,15}) +(" + "|".join(_UNITS) + ")s?")
+_SUPPRESS_HINT = '{"for": "1 hour"}'
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
     "select": (list, "a list"),
     "function": (str, "a text"),
     "timedOut": (bool, "true or false"),
+    "labels": (dict, "an object of strings"),
 }
-_FIELDS = ("id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches")
+_FIELDS = (
+    "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
+    "expires", "labels", "tests",
+)  # fmt: skip
+_NOT_DEFINING = ("labels", "expires")
+"""The fields of the JSON form that can change without a new version."""
 _INSTEAD = {
     "pattern": "write either a graph or a clause",
     "key": "PARTITION BY, in the clause",
@@ -67,6 +88,14 @@ class PatternProcessor:
         ignores it, because equal processors may be found in different places.
     :param sql: instead of *pattern*, the inside of a MATCH_RECOGNIZE clause, up to 50,000 characters. PARTITION BY is the key
         and MEASURES are the measures, so *key*, *select*, *function* and *timed_out* cannot be given.
+    :param suppress: after a match, for how long, in event time, further matches of the same key are not emitted: whole
+        milliseconds, up to ten years. The next match that is emitted carries the number of those that were not. None: all
+        matches are emitted.
+    :param expires: the event time from which the processor is no longer in force, after *timestamp*: its partial matches then
+        end as if it were removed. It can change without a new version. None: it does not expire.
+    :param labels: texts for people and programs that read the matches, such as ``{"owner": "payments", "severity": "high"}``: up
+        to 20, with names of 1 to 100 printable characters and values of up to 1,000 characters. They can change without a new
+        version, and the partial matches then continue.
     :raises PatternProcessorError: a field is out of bounds
 
     >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
@@ -86,6 +115,9 @@ class PatternProcessor:
     max_partial_matches: int | None = None
     place: str | None = field(default=None, compare=False, repr=False)
     sql: str | None = None
+    suppress: timedelta | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expires: datetime | None = None
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
@@ -106,10 +138,17 @@ class PatternProcessor:
             self._check_sql()
         elif not isinstance(self.pattern, Pattern):
             raise PatternProcessorError(f"a pattern must be a Pattern, not {self.pattern!r:.60}")
-        if self.timestamp is not None and not isinstance(self.timestamp, datetime):
-            raise PatternProcessorError(f"a timestamp must be a datetime, not {self.timestamp!r:.60}")
-        if self.timestamp is not None and self.timestamp.tzinfo is None:
-            object.__setattr__(self, "timestamp", self.timestamp.replace(tzinfo=UTC))
+        for name, what, time in (("timestamp", "a timestamp", self.timestamp), ("expires", "expires", self.expires)):
+            if time is not None and not isinstance(time, datetime):
+                raise PatternProcessorError(f"{what} must be a datetime, not {time!r:.60}")
+            if time is not None and time.tzinfo is None:
+                object.__setattr__(self, name, time.replace(tzinfo=UTC))
+        if self.timestamp is not None and self.expires is not None and self.expires <= self.timestamp:
+            raise PatternProcessorError(
+                "expires must be after timestamp",
+                "The processor would never be in force.",
+                '"enabled": false, to store it without using it',
+            )
         texts: tuple[tuple[str, Any, int], ...] = (
             ("key", () if self.key is None else self.key, MAX_KEYS),
             ("select", self.select, MAX_MEASURES),
@@ -128,6 +167,9 @@ class PatternProcessor:
         most = self.max_partial_matches
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_LIMIT):
             raise PatternProcessorError(f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
+        if self.suppress is not None:
+            _check_suppress(self.suppress)
+        object.__setattr__(self, "labels", _checked_labels(self.labels))
         if self.select and self.function is not None:
             raise PatternProcessorError("a processor can have measures (select) or a function, not both")
 
@@ -145,6 +187,16 @@ class PatternProcessor:
         return None if self.timestamp is None else (self.timestamp - EPOCH) // timedelta(microseconds=1)
 
     @property
+    def effective_until(self) -> int | None:
+        """*expires* in microseconds."""
+        return None if self.expires is None else (self.expires - EPOCH) // timedelta(microseconds=1)
+
+    @property
+    def suppress_micros(self) -> int | None:
+        """*suppress* in microseconds."""
+        return None if self.suppress is None else self.suppress // timedelta(microseconds=1)
+
+    @property
     def text(self) -> str:
         """The JSON form as a string, which identifies the processor in sets and in state; equal processors have equal
         strings.
@@ -158,6 +210,26 @@ class PatternProcessor:
             object.__setattr__(self, "_text", canonical_text(self.to_dict()))
         assert self._text is not None
         return self._text
+
+    @property
+    def definition(self) -> str:
+        """The :attr:`text` without what can change while the version stays the same: the labels and *expires*.
+
+        >>> rule = PatternProcessor("a", 1, Pattern.begin("x"))
+        >>> PatternProcessor("a", 1, Pattern.begin("x"), labels={"owner": "ann"}).definition == rule.text
+        True
+        """
+        if not self.labels and self.expires is None:
+            return self.text
+        found = json.loads(self.text)
+        return canonical_text({name: value for name, value in found.items() if name not in _NOT_DEFINING})
+
+    def has_definition_of(self, other: PatternProcessor) -> bool:
+        """Whether the two are equal apart from what can change while the version stays the same."""
+        # Comparing patterns takes time. Texts may differ because an earlier release has written one of them.
+        if self is other or (self.version == other.version and self.text == other.text):
+            return True
+        return self.version == other.version and defining(self) == defining(other)
 
     def as_data(self) -> PatternProcessor:
         """The processor as it is after it has been written as JSON and read again: each condition is a single SQL string.
@@ -197,11 +269,17 @@ class PatternProcessor:
             found["timedOut"] = True
         if self.max_partial_matches is not None:
             found["maxPartialMatches"] = self.max_partial_matches
+        if self.suppress is not None:
+            found["suppress"] = {"for": _duration_text(self.suppress)}
+        if self.expires is not None:
+            found["expires"] = _in_utc(self.expires).isoformat()
+        if self.labels:
+            found["labels"] = dict(self.labels)
         return found
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Create a processor from its JSON form, which is not trusted.
+        """Create a processor from its JSON form, which is not trusted. Its tests are checked, but are not part of it.
 
         :raises PatternProcessorError: a field is missing, unknown or of another type
         :raises PatternError: the pattern is invalid
@@ -218,6 +296,7 @@ class PatternProcessor:
         for name, (kind, what) in _KINDS.items():
             if fields.get(name) is not None and not isinstance(fields[name], kind):
                 raise PatternProcessorError(f"{name} must be {what}")
+        read_tests(fields.get("tests"))
         pattern, sql = fields.get("pattern"), fields.get("sql")
         if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
@@ -226,13 +305,16 @@ class PatternProcessor:
             id=fields["id"],
             version=fields["version"],
             pattern=None if pattern is None else Pattern.from_json(pattern),
-            timestamp=_timestamp(fields.get("timestamp")),
+            timestamp=_timestamp(fields.get("timestamp"), "timestamp"),
             key=None if key is None else tuple(key),
             select=tuple(fields.get("select") or ()),
             function=fields.get("function"),
             timed_out=bool(fields.get("timedOut")),
             max_partial_matches=fields.get("maxPartialMatches"),
             sql=sql,
+            suppress=_suppress(fields.get("suppress")),
+            labels=fields.get("labels") or {},
+            expires=_timestamp(fields.get("expires"), "expires"),
         )
         return _read(found)
 
@@ -281,6 +363,11 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     return found
 
 
+def defining(processor: PatternProcessor) -> PatternProcessor:
+    """*processor* without what can change while the version stays the same."""
+    return replace(processor, labels={}, expires=None)
+
+
 def missing_fields(fields: Mapping[str, Any]) -> list[str]:
     """The required fields of the JSON form that are missing, as they are named in messages."""
     missing = [repr(name) for name in ("id", "version") if name not in fields]
@@ -302,6 +389,66 @@ def _is_string(value: Any, limit: int = MAX_STRING) -> bool:
         return False
 
 
+def _check_suppress(span: Any) -> None:
+    expect(PatternProcessorError, span, timedelta, "suppress must be a timedelta", "timedelta(hours=1)")
+    if span <= timedelta(0) or span > MAX_SUPPRESS or span % timedelta(milliseconds=1):
+        raise PatternProcessorError(
+            f"the time to suppress matches must be whole milliseconds, more than 0 and up to {MAX_SUPPRESS.days:,} days, not "
+            f"{span}"
+        )
+
+
+def _suppress(value: Any) -> timedelta | None:
+    """Parse ``{"for": "1 hour"}``."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise PatternProcessorError("suppress must be an object", hint=_SUPPRESS_HINT)
+    for name in value:
+        if name not in ("for", "by"):
+            raise PatternProcessorError(f"suppress has no field {name!r:.60}", "Fields: for, by", _SUPPRESS_HINT)
+    if value.get("by") not in (None, "key"):
+        raise PatternProcessorError(
+            "suppress: by must be 'key'",
+            "Matches are suppressed by the key of the rule, not by measures or other columns.",
+            "remove it, and give the rule the key by which matches are to be suppressed",
+        )
+    text = value.get("for")
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        problem = "suppress needs 'for'" if text is None else f"suppress: for is not a duration: {text!r:.60}"
+        raise PatternProcessorError(
+            problem, f"A duration is a whole number and a unit: {', '.join(map('{}s'.format, _UNITS))}.", _SUPPRESS_HINT
+        )
+    try:
+        return int(found[1]) * _UNITS[found[2]]
+    except OverflowError:
+        raise PatternProcessorError(f"suppress: for is out of range: {text!r:.60}") from None
+
+
+def _duration_text(value: timedelta) -> str:
+    name, unit = next((name, unit) for name, unit in _UNITS.items() if not value % unit)
+    number = value // unit
+    return f"{number} {name}{'s' * (number != 1)}"
+
+
+def _checked_labels(labels: Any) -> dict[str, str]:
+    """A copy in the order of the names, so that equal labels are written equally."""
+    expect(PatternProcessorError, labels, Mapping, "labels must be a map of strings", '{"owner": "payments"}')
+    if len(labels) > MAX_LABELS:
+        raise PatternProcessorError(f"there are {len(labels)} labels (limit {MAX_LABELS})")
+    for name, value in labels.items():
+        if not _is_string(name, MAX_LABEL_NAME) or not name.isprintable():
+            raise PatternProcessorError(
+                f"the name of a label must be a string of 1 to {MAX_LABEL_NAME} printable characters, not {name!r:.60}"
+            )
+        if value != "" and not _is_string(value, MAX_LABEL):
+            problem = f"the label {name!r:.60} must be a string of up to {MAX_LABEL:,} characters"
+            hint = "write numbers and true or false in quotation marks" if isinstance(value, int | float) else None
+            raise PatternProcessorError(problem, hint=hint)
+    return dict(sorted(labels.items()))
+
+
 def _in_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
@@ -309,7 +456,7 @@ def _in_utc(time: datetime) -> datetime:
         return time
 
 
-def _timestamp(value: Any) -> datetime | None:
+def _timestamp(value: Any, name: str) -> datetime | None:
     """Parse ISO 8601 or milliseconds since the epoch. The lowest number of FLIP-200 means that there is no timestamp."""
     if value is None or (isinstance(value, int) and value <= -(2**63)):
         return None
@@ -321,5 +468,5 @@ def _timestamp(value: Any) -> datetime | None:
     except (ValueError, OverflowError):
         pass
     raise PatternProcessorError(
-        f"timestamp is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'
+        f"{name} is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'
     )

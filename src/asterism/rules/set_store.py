@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from asterism.arguments import expect_string
+from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules import kill_list
 from asterism.rules.discovery_status import Status
 from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
 from asterism.rules.kill_list import KillList, is_named
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
 from asterism.rules.used_versions import UsedVersions
 
@@ -52,10 +54,11 @@ class FolderStore:
     * ``versions.json``: the digest of each version
     * ``killed.json``: the kill list
     * ``status.json``: the status of discovery
+    * ``counts.json``: the counts of processors
 
     One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
-    ``replaced.json``, and people change ``killed.json``. Files are replaced as a whole. On a local path, a new file survives
-    a power failure; elsewhere, that depends on the file system.
+    ``replaced.json``, the program that started the query writes ``counts.json``, and people change ``killed.json``. Files are
+    replaced as a whole. On a local path, a new file survives a power failure; elsewhere, that depends on the file system.
     """
 
     def __init__(self, location: str) -> None:
@@ -217,6 +220,18 @@ class FolderStore:
         with suppress(OSError, NotWrittenError):  # more sets than needed are then retained
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
+    def expired(self, time: int) -> None:
+        with suppress(OSError, NotWrittenError):  # the log then says nothing
+            self._write("expired.json", json.dumps({"time": time}).encode())
+
+    def expired_until(self) -> int:
+        """The last event time (microseconds) at which key groups have found that a processor has expired."""
+        value = self._read("expired.json")
+        if value is not None:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # an unreadable file is ignored
+                return int(json.loads(value)["time"])
+        return BEFORE_TIME
+
     def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
         """The sets with a processor that a later one replaces at a time, unless key groups have reported that it is not in
         force any more, or a set up to *committed* has killed it. (Key groups of an earlier micro-batch did not know the later
@@ -281,8 +296,18 @@ class FolderStore:
     def write_killed(self, killed: KillList) -> None:
         self._write("killed.json", kill_list.to_bytes(killed))
 
+    def counts(self) -> RuleCounts:
+        """The counts of processors; none if they cannot be read, because they can be counted again."""
+        with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
+            value = self._read("counts.json")
+            return RuleCounts() if value is None else RuleCounts.from_bytes(value)
+        return RuleCounts()
+
+    def write_counts(self, counts: RuleCounts) -> None:
+        self._write("counts.json", counts.to_bytes())
+
     def read_status(self) -> Status:
-        """The last status of discovery; it is ``stale`` if it has not been written for too long.
+        """The last status, with counts; it is ``stale`` if it has not been written for too long.
 
         :raises StateError: it cannot be read
         """
@@ -290,7 +315,8 @@ class FolderStore:
         if value is None:
             return Status()
         hint = "a running query rewrites it within seconds"
-        return self._decoded("status.json", value, Status.from_bytes, hint).seen_at(datetime.now(UTC))
+        status = self._decoded("status.json", value, Status.from_bytes, hint)
+        return status.seen_at(datetime.now(UTC)).with_counts(self.counts())
 
     def write_status(self, status: Status) -> None:
         self._write("status.json", status.to_bytes())
@@ -330,11 +356,20 @@ class SingleSetStore(FolderStore):
     def killed(self) -> KillList:
         return {}
 
+    def counts(self) -> RuleCounts:
+        return RuleCounts()
+
+    def read_status(self) -> Status:
+        return Status()
+
     def write_status(self, status: Status) -> None:
         """Do nothing, since the status is never read."""
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Do nothing, since no set is ever removed."""
+
+    def expired(self, time: int) -> None:
+        """Do nothing, since there is no log."""
 
 
 def store_at(place: str) -> FolderStore:
@@ -358,7 +393,7 @@ def store_at(place: str) -> FolderStore:
 
 
 def status_of(place: str) -> Status:
-    """The status of a query's discovery, from any process. *place* is its checkpoint or its ``store``.
+    """The status of a query's rules and their discovery, from any process. *place* is its checkpoint or its ``store``.
 
     :raises StateError: there is no such query, or its status cannot be read
     """

@@ -6,10 +6,12 @@ the event times for which it is in force. Given the sets in order, the entries a
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +20,8 @@ from asterism.rules.kill_list import is_named
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at, from_text
 
 MAX_SETS = 64
+OBJECTS = 100_000
+"""After how many new objects Python looks for reference cycles while rules are read or bound."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -51,7 +55,8 @@ class ProcessorSet:
     @classmethod
     def _read(cls, value: bytes) -> ProcessorSet:
         found = json.loads(value)
-        processors = tuple(processor_of(text) for text in found["processors"])
+        with rarely_collected():
+            processors = tuple(processor_of(text) for text in found["processors"])
         return cls(found["version"], processors, tuple(found.get("killed", ())))
 
 
@@ -84,6 +89,21 @@ def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
         return cache.setdefault(key, value)
 
 
+@contextmanager
+def rarely_collected() -> Iterator[None]:
+    """Look for reference cycles less often, because that takes a quarter of the time to read or bind a thousand rules.
+
+    It is not switched off, because the syntax trees of rules are cycles.
+    """
+    before = gc.get_threshold()
+    if 0 < before[0] < OBJECTS:
+        gc.set_threshold(OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 _LOCK = threading.Lock()
 _PROCESSORS: dict[str, PatternProcessor] = {}
 _SETS: dict[bytes, ProcessorSet] = {}
@@ -102,6 +122,9 @@ class ProcessorSource(Protocol):
         *version*, these (id, version) are in force until the time of their successor. Every key group reports it, and again
         if a micro-batch is repeated.
         """
+
+    def expired(self, time: int) -> None:
+        """Report, from the same place, the event time (microseconds) at which a processor was found to have expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +156,10 @@ class Entry:
 
     @property
     def end_time(self) -> int:
-        """The first time at which it is not in force any more."""
-        return END_OF_TIME if self.until is None else self.until
+        """The first time at which it is not in force any more, because of a successor or because it expires."""
+        until = END_OF_TIME if self.until is None else self.until
+        expires = self.processor.effective_until
+        return until if expires is None else min(until, expires)
 
     def to_dict(self) -> dict[str, Any]:
         found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
@@ -159,10 +184,12 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
     a successor that it contains.
 
-    * A processor that is in force, or whose time is in the future, is kept with its partial matches.
+    * A processor that is in force, or whose time is in the future, is kept with its partial matches, with its new labels and
+      *expires*.
     * A processor without a timestamp, or whose time has passed, immediately replaces the processor with its id.
     * A processor whose time is in the future is added, and the one in force stays until then.
     * A processor whose time is in the future and that is not in the set any more is removed; it was never in force.
+    * A processor that has expired is removed. If it is later extended, it begins anew.
     """
     chains: dict[str, list[Entry]] = {}
     for entry in passed(entries, horizon):
@@ -171,29 +198,41 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     for processor in new.processors:
         chain = chains.get(processor.id, [])
         in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
-        if in_force is not None and _same(in_force.processor, processor):
-            found.append(_until(None, in_force))
+        if in_force is not None and in_force.processor.has_definition_of(processor):
+            found.append(_until(None, _as_now(processor, in_force)))
             continue
-        waiting = next((entry for entry in chain if entry is not in_force and _same(entry.processor, processor)), None)
-        newest = Entry(processor, new.version, processor.effective_from) if waiting is None else waiting
+        others = (entry for entry in chain if entry is not in_force)
+        waiting = next((entry for entry in others if entry.processor.has_definition_of(processor)), None)
+        if waiting is None:
+            newest = Entry(processor, new.version, processor.effective_from)
+        else:
+            newest = _as_now(processor, waiting)
         if in_force is not None and newest.first_time > horizon:
             found.append(_until(newest.begins, in_force))
         found.append(_until(None, newest))
-    return found
+    return passed(found, horizon)
 
 
 def _until(time: int | None, entry: Entry) -> Entry:
     return entry if entry.until == time else replace(entry, until=time)
 
 
-def _same(one: PatternProcessor, other: PatternProcessor) -> bool:
-    # Processors of equal texts are the same object, and comparing patterns takes time.
-    return one is other or (one.version == other.version and one == other)
+def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
+    """The entry with the processor as the newest set has it: with its labels and *expires*."""
+    return entry if entry.processor is processor else replace(entry, processor=processor)
 
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that have not ended at the event time *time*."""
-    return [entry for entry in entries if entry.until is None or entry.until > time]
+    return [
+        entry for entry in entries if (entry.until is None and entry.processor.expires is None) or entry.end_time > time
+    ]
+
+
+def has_expired(entry: Entry, time: int) -> bool:
+    """Whether an entry has ended at the event time *time* because it has expired."""
+    expires = entry.processor.effective_until
+    return expires is not None and expires == entry.end_time and expires <= time
 
 
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import offsets_of
+from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
@@ -74,19 +74,30 @@ class Shares:
         return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls(bound))
 
     def advance(
-        self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int
+        self,
+        page: Page,
+        copies: pa.Table,
+        spans: Sequence[Span],
+        horizon: int,
+        *,
+        common_positions: bool = False,
     ) -> Iterator[Step | list[RuleFailure]]:
         """Match *copies* (in arrival order) with the partial matches of *page*, and advance to *horizon* or to the end of the
         span of a processor. Partial matches that remain at the end of a span are dropped.
 
         The result is a sequence of slices. If processors fail, the last element is the first failure of each of them, and the
         previous slices must be discarded.
+
+        :param common_positions: whether the position of an event counts all copies of its selector, key and time, and so is the
+            same for all processors; otherwise, those that the processor sees
         """
-        shown = self._shown(page, copies, spans, horizon)
+        shown = self._shown(page, copies, spans, horizon, common_positions=common_positions)
         for made in self.matcher.advance(page, shown, go_on=True):
             yield made if isinstance(made, Step) else [_failure(failure, shown.keys) for failure in made]
 
-    def _shown(self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int) -> KeyedEvents:
+    def _shown(
+        self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int, *, common_positions: bool
+    ) -> KeyedEvents:
         copies = copies.take(pa.array(np.argsort(copies.column(TIME).to_numpy(), kind="stable")))
         times = copies.column(TIME).to_numpy()
         texts = pc.dictionary_encode(
@@ -96,15 +107,15 @@ class Shares:
         n_codes = max(len(texts.dictionary), 1)
         state_codes, new_codes = codes[: page.keys.num_rows], codes[page.keys.num_rows :]
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
-        seen = self._seen(copies, new_codes, times, spans, np.sort(state_keys), n_codes)
+        until = np.array([span.until for span in spans], np.int64)
+        ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
+        seen = self._seen(copies, new_codes, times, spans, ends, np.sort(state_keys), n_codes)
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
         known = _places(state_keys, seen.keys)
         others = np.setdiff1d(np.arange(len(state_keys)), known)
         keys = np.concatenate([seen.keys, state_keys[others]])
         entry_of_key, code_of_key = keys // n_codes, keys % n_codes
-        until = np.array([span.until for span in spans], np.int64)
-        ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
         return KeyedEvents(
             keys=pa.table([entry_of_key.astype(np.int32), texts.dictionary.take(pa.array(code_of_key))], schema=KEYS),
             stored=np.concatenate([known, others]),
@@ -115,18 +126,26 @@ class Shares:
             table=copies,
             rows=seen.rows,
             bits=seen.bits,
-            positions=seen.positions,
+            positions=_common_positions(copies, new_codes, times)[seen.rows] if common_positions else seen.positions,
         )
 
     def _seen(
-        self, copies: pa.Table, codes: Ints, times: Ints, spans: Sequence[Span], state_keys: Ints, n_codes: int
+        self,
+        copies: pa.Table,
+        codes: Ints,
+        times: Ints,
+        spans: Sequence[Span],
+        ends: Ints,
+        state_keys: Ints,
+        n_codes: int,
     ) -> _Seen:
         """The events that may matter to each processor and key.
 
         :param codes: of the keys of *copies*
+        :param ends: for each processor the time to which it advances
         :param state_keys: the keys that have partial matches, ascending: the index of the processor times *n_codes* plus the code
         """
-        from asterism.rules.kernels import BEGINS, SINCE_SET, UNTIL, shares
+        from asterism.rules.kernels import BEGINS, HORIZON, SINCE_SET, UNTIL, shares
 
         limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
         selectors = copies.column(SELECTOR).to_numpy()
@@ -140,7 +159,7 @@ class Shares:
             rows = np.flatnonzero(selectors == selector)
             rows = rows[np.argsort(codes[rows], kind="stable")]
             at, positions = selected.conditions.by_condition(copies.take(pa.array(rows)))
-            patterns[:, [SINCE_SET, BEGINS, UNTIL]] = limits[mine]
+            patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[mine], ends[mine]
             state_at = np.searchsorted(state_keys, [mine * n_codes, (mine + 1) * n_codes])
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
             own_at = offsets_of(np.diff(state_at, axis=0)[0])
@@ -183,8 +202,8 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _OfSelector:
-    """The processors of a selector, by index, the tables *patterns* (without their spans) and *uses* of :func:`shares`, and the
-    conditions of these processors.
+    """The processors of a selector, by index, the tables *patterns* (without their spans and ends) and *uses* of :func:`shares`,
+    and the conditions of these processors.
     """
 
     processors: Ints
@@ -199,15 +218,17 @@ class _OfSelector:
         processors = [number for number, one in enumerate(bound) if one.number == selector]
         conditions = RuleConditions.of([bound[number] for number in processors])
         places = {number: place for place, number in enumerate(conditions.numbers.tolist())}
-        uses: list[tuple[int, int, int]] = []
+        uses: list[tuple[int, int, int, int]] = []
         patterns = []
         for one in (bound[number] for number in processors):
             tables = one.pattern.tables
             starting = int(tables.states[tables.automata[0, START_STATE], RELEVANT])
-            always = starting < 0 or one.pattern.semantics is Semantics.FLINK
+            always = starting < 0 or one.pattern.semantics is Semantics.FLINK or one.pattern.depends_on_all_events
             first_use = len(uses)
+            most_in_vain, at_once, completing = one.completing
             uses += [
-                (places[condition], bit, starting >> (bit % BITS) & 1) for bit, condition in enumerate(one.conditions)
+                (places[condition], bit, starting >> (bit % BITS) & 1, int(bit in completing))
+                for bit, condition in enumerate(one.conditions)
             ]
             most = one.pattern.longest_match
             patterns.append(
@@ -218,15 +239,15 @@ class _OfSelector:
                     int(always),
                     END_OF_TIME if most is None else most,
                     int(tables.automata[0, WINDOW]),
-                    0,
-                    0,
-                    0,
+                    most_in_vain,
+                    int(at_once),
+                    *(0, 0, 0, 0),  # set for each call
                 )
             )
         return cls(
             np.array(processors, np.int64),
             np.array(patterns, np.int64),
-            np.array(uses, np.int64).reshape(-1, 3),
+            np.array(uses, np.int64).reshape(-1, 4),
             conditions,
         )
 
@@ -240,6 +261,16 @@ def _failure(failure: PatternFailure, keys: pa.Table) -> RuleFailure:
     return RuleFailure(
         failure.number, failure.time, error, limit=isinstance(error, LimitExceededError | MalformedPatternError)
     )
+
+
+def _common_positions(copies: pa.Table, codes: Ints, times: Ints) -> Ints:
+    """The position of each copy among all those of its selector, key (by its code) and time."""
+    _, selectors = np.unique(copies.column(SELECTOR).to_numpy(), return_inverse=True)
+    groups = selectors * (int(codes.max(initial=0)) + 1) + codes
+    order = np.lexsort((times, groups))
+    positions = np.empty(len(order), np.int64)
+    positions[order] = positions_among_equals(groups[order], times[order], np.ones(len(order), np.bool_))
+    return positions
 
 
 def _places(values: Ints, wanted: Ints) -> Ints:

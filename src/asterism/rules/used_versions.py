@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import PatternProcessor, canonical_text
+from asterism.rules.processor import PatternProcessor, canonical_text, defining
 
 MAX_VERSIONS = 100_000
 """The maximum number of remembered versions, of all ids together. The versions that were accepted first are removed first,
@@ -38,7 +38,7 @@ class UsedVersions:
         """Return the error if the version of *new* was used for another definition."""
         known = self._digests.get((new.id, new.version))
         # The earlier text is written only if the digest differs, because it is not cached.
-        if known is None or known == _digest(new.text) or known == _digest(_earlier_text_of(new)):
+        if known is None or known == _digest(new.definition) or known == _digest(_earlier_text_of(new)):
             return None
         return PatternProcessorError(
             f"version {new.version} of {new.id!r} already had another definition",
@@ -52,7 +52,7 @@ class UsedVersions:
         :param in_use: id and version of other processors that must not be removed
         """
         keys = {(one.id, one.version): one for one in accepted}
-        new = {key: _digest(one.text) for key, one in keys.items() if key not in self._digests}
+        new = {key: _digest(one.definition) for key, one in keys.items() if key not in self._digests}
         if not new:
             return self
         found = self._digests | new
@@ -88,7 +88,7 @@ def _digest(text: str) -> str:
 
 def _earlier_text_of(processor: PatternProcessor) -> str:
     """The text that earlier releases wrote: the timestamp keeps its time zone."""
-    found = processor.to_dict()
+    found = defining(processor).to_dict()
     if processor.timestamp is not None:
         found["timestamp"] = processor.timestamp.isoformat()
     return canonical_text(found)

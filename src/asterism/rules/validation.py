@@ -17,7 +17,7 @@ from asterism.errors import (
     PatternProcessorError,
     printable,
 )
-from asterism.expressions.aggregates import FUNCTIONS, check_measure
+from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.matching.binding import BoundPattern
@@ -26,9 +26,9 @@ from asterism.patterns.json_graph import Reading, read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
-from asterism.patterns.warnings import diagnose
+from asterism.patterns.warnings import costs, diagnose
+from asterism.row_patterns import wording
 from asterism.row_patterns.checking import check_without_columns
-from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.clauses import ANY_TIME
@@ -69,7 +69,9 @@ class Checked:
     more: int = 0
     """The number of further problems."""
     warnings: Sequence[Problem] = ()
-    """Places where the pattern certainly does not do what it seems to do; the pattern can still be used."""
+    """Places where the pattern certainly does not do what it seems to do, and what it costs on a stream without a bound; the
+    pattern can still be used.
+    """
 
 
 def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Semantics = Semantics.DEFAULT) -> Checked:
@@ -167,19 +169,13 @@ def summary(pattern: Pattern) -> str:
 def summary_of(processor: PatternProcessor) -> str:
     """Summarize the pattern of a processor.
 
-    >>> summary_of(PatternProcessor("rise", 1, sql="PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS x > PREV(x)"))
-    "MATCH_RECOGNIZE, PATTERN (A B+), WITHIN INTERVAL '1' HOUR"
+    >>> summary_of(PatternProcessor("rise", 1, sql="PATTERN (A B+) DEFINE B AS x > PREV(x)"))
+    'MATCH_RECOGNIZE, PATTERN (A B+), ONE ROW PER MATCH, SKIP PAST LAST ROW'
     """
     if processor.pattern is not None:
         return summary(processor.pattern)
     assert processor.sql is not None
-    clause = read(processor.sql)
-    words = ["MATCH_RECOGNIZE", f"PATTERN ({one_line(str(clause.pattern), 80)})"]
-    if clause.within is not None:
-        words.append(f"WITHIN {one_line(clause.within.text, 80)}")
-    if clause.rows is not RowsPerMatch.ONE:
-        words.append(clause.rows.value)
-    return ", ".join(words)
+    return f"MATCH_RECOGNIZE, {wording.summary(read(processor.sql))}"
 
 
 def check_clause(text: str) -> None:
@@ -216,19 +212,20 @@ def _in_pattern(
     if reading.pattern is not None and not found:
         diagnostics = [
             (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
-            for each in diagnose(reading.pattern)
+            for each in (*diagnose(reading.pattern), *costs(reading.pattern))
         ]
     return reading.pattern, found, diagnostics
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The pattern of a processor. *stages* may be known even if the pattern is invalid."""
+    """The pattern of a processor. *stages* and *subsets* may be known even if the pattern is invalid."""
 
     pattern: Pattern | None
     found: list[Found]
     diagnostics: list[Found]
-    stages: tuple[str, ...] | None
+    stages: tuple[str, ...] | None = None
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
     def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics) -> _Graph:
@@ -237,9 +234,11 @@ class _Graph:
             document = decode(text_of(graph)) if isinstance(graph, str) else graph
         except DocumentSyntaxError as error:
             detail = ": ".join(part for part in (error.detail, error.place) if part) or None
-            return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [], None)
+            return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [])
         pattern, found, diagnostics = _in_pattern(document, schema, semantics)
-        return cls(pattern, found, diagnostics, None if pattern is None else tuple(s.name for s in pattern.atoms()))
+        if pattern is None:
+            return cls(None, found, diagnostics)
+        return cls(pattern, found, diagnostics, tuple(s.name for s in pattern.atoms()), pattern.subsets)
 
 
 def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
@@ -263,6 +262,12 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
         both = PatternProcessorError("a processor can have measures (select) or a function, not both")
         found.append(("/function", "", both))
         del kept["function"]
+    if {"timestamp", "expires"} <= kept.keys():
+        try:
+            PatternProcessor.from_dict({**good, **{name: kept[name] for name in ("timestamp", "expires")}})
+        except AsterismError as error:
+            found.append(("/expires", "", error))
+            del kept["expires"]
     found += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
     return PatternProcessor.from_dict({**good, **kept}), found
 
@@ -290,10 +295,12 @@ def _in_expressions(
                 tree = parse_sql(text, name)
                 stages = () if name == "key" else graph.stages
                 if stages is not None and schema is None:
-                    (check_measure if name == "select" else check_names)(tree, stages, text)
+                    names = stages if name == "key" else (*stages, *(subset for subset, _ in graph.subsets))
+                    (check_measure if name == "select" else check_names)(tree, names, text)
                 if schema is not None and (name == "key" or graph.stages is not None):
                     # The conditions of the stages do not affect the types of keys and measures.
-                    pattern = Pattern(tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",)))
+                    chain = tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",))
+                    pattern = Pattern(chain, subsets=graph.subsets)
                     alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
                     _compiler(schema, semantics).compile(
                         replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
@@ -320,11 +327,14 @@ def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
 
 def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
     # The stages are known only if all of them could be read.
-    stages = None if reading.pattern is None else [stage.name for stage in reading.pattern.atoms()]
+    pattern = reading.pattern
+    names = None
+    if pattern is not None:
+        names = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
     found: list[Found] = []
     for condition in reading.conditions:
         try:
-            _check_condition(condition.text, stages, schema)
+            _check_condition(condition.text, names, schema)
         except AsterismError as error:
             found.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
     return found
@@ -336,7 +346,7 @@ def parse_sql(text: str, what: str) -> exp.Expr:
     :param what: the kind of expression: ``condition``, ``key`` or ``select``
     :raises AsterismError: the text is not an expression, or it has an alias and is not a measure
     """
-    tree = parse(text, FUNCTIONS if what == "select" else ())
+    tree = parse_measure(text) if what == "select" else parse(text)
     if not isinstance(tree, exp.Alias):
         return tree
     if what != "select":
@@ -346,6 +356,7 @@ def parse_sql(text: str, what: str) -> exp.Expr:
 
 
 def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+    """:param stages: all stages and subsets, if they are known"""
     tree = parse_sql(text, "condition")
     mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
     if schema is None:

@@ -47,11 +47,13 @@ def run(
     name: str | None,
     spark: SparkSession,
     key_groups: int,
+    started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
     """Write the outputs of *results* to their *sinks*. They are computed only once.
 
     :param streams: the streams that the inputs are connected to
     :param ends_by_itself: whether the trigger *available now* ends the query
+    :param started: called with each query that was started, and the name of its observation
     """
     streams = list(streams)
 
@@ -77,7 +79,10 @@ def run(
             rows = results(Use(ending, observation=unique, run=end))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark)}):
-                return (writer if name is None else writer.queryName(name)).trigger(**how).start()
+                query = (writer if name is None else writer.queryName(name)).trigger(**how).start()
+            if started is not None:
+                started(query, unique)
+            return query
         except AnalysisException as error:
             # There is an upstream operator, whose mark was lost.
             if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
@@ -93,7 +98,8 @@ def run(
                 query = start(False, end=end.place if drain and not follows else None, availableNow=True)
             with _ending_after_last_data(query, end):
                 query.awaitTermination()
-        if not drain or any(_ends(query.lastProgress).values()):
+        # An upstream operator may have ended its input by itself; only the end of all of them is that of the query.
+        if not drain or _all_end(_ends(query.lastProgress)):
             return None
         if len(_operators(query)) > 1 and not signals.is_seen():
             raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
@@ -107,10 +113,10 @@ def run(
         with signals.ending():
             query = start(True, availableNow=True)
             query.awaitTermination()
-            if not any(_operators(query).values()):  # its only micro-batch was one that had failed before
+            if not _all_end(_operators(query)):  # its only micro-batch may be one that had failed before
                 query = start(True, availableNow=True)
                 query.awaitTermination()
-        if not all(_operators(query).values()):
+        if not _all_end(_operators(query)):
             raise _not_reached("The last operator has ended its input; those before it have not.")
     return None
 
@@ -217,6 +223,10 @@ def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
         if "definition" in end:
             found[place] = end["messages"] > start.get("messages", 0)
     return found
+
+
+def _all_end(operators: Mapping[int, bool]) -> bool:
+    return bool(operators) and all(operators.values())
 
 
 def _offset(text: str) -> dict[str, Any]:

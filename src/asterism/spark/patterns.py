@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from asterism.patterns.warnings import warn
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.spark import RESULTS
+from asterism.spark.backtest import Backtest, backtest
 from asterism.spark.batch import run_sorted
 from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
@@ -36,18 +36,15 @@ from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
     check_key_groups,
+    filtered,
     hashed,
     mapped,
-    may_be_watched,
     output_of,
     packed,
     stateful,
 )
-from asterism.spark.times import event_micros
-from asterism.spark.upstream import has_watermark
 from asterism.text.printable import quoted_name
 
-_EVENT_TIME = "__event_time"
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
 
@@ -149,6 +146,42 @@ class CEP:
         return PatternProcessorStream(
             stream, factory, store, semantics, {} if functions is None else functions, key_groups, on_error == "disable", drain,
             max_partial_matches, on_limit == "disable",
+        )  # fmt: skip
+
+    @staticmethod
+    def backtest(
+        stream: KeyedStream,
+        rules: Any,
+        against: Any = None,
+        *,
+        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        semantics: Semantics = Semantics.DEFAULT,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
+        examples: int = 3,
+    ) -> Backtest:
+        """Run rules over a table of history, and compare what they find with what other rules find.
+
+        The result is that of a bounded job with ``on_error="disable"``: a rule that fails is disabled in its key group, and all
+        others continue. Timestamps of rules are ignored.
+
+        :param stream: a table, whose key applies to rules without a key of their own
+        :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
+            :class:`~asterism.PatternProcessor`
+        :param against: the rules to compare with, for example those in force. Rules are compared by id.
+        :param functions, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
+        :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
+            that were removed
+        :raises PatternProcessorError: the rules cannot be read
+        :raises StreamDefinitionError: an argument is invalid
+
+        docs/rules.md has a runnable example.
+        """
+        check_key_groups(key_groups)
+        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
+        return backtest(
+            stream, rules, against, functions={} if functions is None else functions, semantics=semantics,
+            key_groups=key_groups, max_partial_matches=max_partial_matches, examples=examples,
         )  # fmt: skip
 
 
@@ -302,41 +335,19 @@ class PatternStream:
         """Results as chunks, with the names of their outputs."""
         return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator)
 
-    def _relevant(self, df: DataFrame, operator: CepOperator) -> DataFrame:
-        """Filter out events that cannot affect the result, before the exchange. Late events are kept if the output ``late``
-        is requested, and events without a time are always kept, since without that output the query fails on them.
+    def _relevance(self, operator: CepOperator) -> str | None:
+        """A condition for the events that can affect the result, which filters them before the exchange. Late events are kept if
+        the output ``late`` is requested.
         """
-        condition = operator.pattern.relevance_sql()
-        if condition is None or operator.wants_late:
-            return df
-        # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every
-        # event.
-        time = self.stream.time
-        return df.where(condition if time is None else f"({condition}) OR {quoted_name(time)} IS NULL")
+        return None if operator.wants_late else operator.pattern.relevance_sql()
 
     def _inputs(self, df: DataFrame, operator: CepOperator) -> DataFrame:
         return hashed(df, self.stream.keys, operator.inputs[EVENTS].schema.names)
 
     def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
-        stream, df = self.stream, self.stream.df
-        relevant = self._relevant(df, operator)
-        time_mode = NO_TIME if stream.time is not None else PROCESSING_TIME
-        # If Spark cannot have a watermark for these events, the operator must see the times of all of them: no filter.
-        if stream.time is not None and not has_watermark(df) and not may_be_watched(df, use):
-            relevant = df
-        watched = stream.time is not None and relevant is not df and not has_watermark(df)
-        if watched:
-            assert stream.time is not None
-            # The operator sees only the times of the remaining events. Spark's watermark covers all events, one micro-batch
-            # later.
-            time_mode = EVENT_TIME
-            column = stream.time
-            kind = df.schema[column].dataType
-            if not isinstance(kind, T.TimestampType):
-                time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
-                df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
-            delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
-            relevant = self._relevant(df.withWatermark(quoted_name(column), f"{delay} milliseconds"), operator)
+        stream = self.stream
+        relevant, watched = filtered(stream, self._relevance(operator), use)
+        time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
         chunks = packed(
             stream, operator, EVENTS, self._inputs(relevant, operator),
             key_groups=self.key_groups, use=use, watched=watched,
@@ -349,7 +360,8 @@ class PatternStream:
 
     def _batch(self, operator: CepOperator) -> DataFrame:
         stream = self.stream
-        df = self._inputs(self._relevant(stream.df, operator), operator)
+        relevant, _ = filtered(stream, self._relevance(operator), Use(drain=True))
+        df = self._inputs(relevant, operator)
         order = [F.col(quoted_name(key)) for key in stream.keys]
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
         # bucketing.

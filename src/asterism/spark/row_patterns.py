@@ -18,9 +18,11 @@ from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
-from asterism.row_patterns.batch import match_parts
+from asterism.row_patterns.automaton import AT_END, compiled_pattern
+from asterism.row_patterns.batch import TableMatcher, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Clause, ClauseDialect, DialectName, dialect_of
+from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import (
     LATE_ROWS,
@@ -35,13 +37,14 @@ from asterism.spark import RESULTS
 from asterism.spark.batch import answered, whole_keys
 from asterism.spark.exchange import Batches
 from asterism.spark.execution import Sink, check_run, run
-from asterism.spark.host import NO_TIME
+from asterism.spark.host import EVENT_TIME, NO_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema, zone_if_used
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
     check_key_groups,
+    filtered,
     hashed,
     mapped,
     output_of,
@@ -51,6 +54,8 @@ from asterism.spark.stateful import (
 from asterism.spark.worker import settle_memory
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
+_PROCESSING_TIME = "__processing_time"
+"""A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
 
 def match_recognize(
@@ -189,8 +194,9 @@ class RowPatternStream:
             return mapped(self._by_key(), _matcher(self._checked), spark_schema(self._checked.output))
         use = Use.as_dataframe(self.drain)
         return output_of(
-            self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use
-        )
+            self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
+            takes=_longest_wait(self._checked) if output == MATCHES else 0,
+        )  # fmt: skip
 
     @property
     def _output_schemas(self) -> Mapping[str, pa.Schema]:
@@ -206,25 +212,48 @@ class RowPatternStream:
         if not stream.df.isStreaming:
             return mapped(self._by_key(), _matcher(self._checked, chunks=True), RESULTS)
         operator = self._operator(outputs, self.schema)
-        rows = self._hashed(operator.inputs[EVENTS].schema.names)
-        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use)
+        # With the output for late rows, no row is dropped before it is known whether it is late.
+        matter = None if operator.wants_late else operator.current_row.matter_sql
+        df, watched = filtered(stream, matter, use)
+        rows = self._hashed(df, operator.inputs[EVENTS].schema.names)
+        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use, watched=watched)
         zone = zone_if_used(partial(self._operator, outputs), self.schema)
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, key_groups=self.key_groups,
-            time_mode=NO_TIME,
+            time_mode=EVENT_TIME if watched else NO_TIME,
         )  # fmt: skip
 
-    def _hashed(self, columns: Collection[str]) -> DataFrame:
+    def _hashed(self, df: DataFrame, columns: Collection[str]) -> DataFrame:
         keys = [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
-        return hashed(self.stream.df, keys, list(columns))
+        return hashed(df, keys, list(columns))
 
     def _by_key(self) -> DataFrame:
         """The rows of a table, those of a partition of the clause one after the other."""
-        needed = columns_read(self._checked)
-        df = self._hashed([name for name in self.schema.names if name in needed])
-        if not self._checked.partition_by:
-            return df.coalesce(1)
-        return df.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH)
+        checked, df = self._checked, self.stream.df
+        matter = CurrentRow(checked, compiled_pattern(checked.clause)).matter_sql
+        if matter is not None:
+            condition = F.expr(matter)
+            if checked.within is not None:  # which fails without a time
+                condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
+            df = df.where(condition)
+        needed = columns_read(checked)
+        df = self._hashed(df, [name for name in self.schema.names if name in needed])
+        if checked.partition_by:
+            df = df.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH)
+        else:
+            df = df.coalesce(1)
+        if checked.uses_processing_time:
+            df = df.withColumn(_PROCESSING_TIME, F.unix_micros(F.current_timestamp()))
+        return df
+
+
+def _longest_wait(clause: CheckedClause) -> int | None:
+    """How far the times of the rows of a match may lie behind the watermark when it is given out, in microseconds; None: any
+    time.
+    """
+    waits_for_rows = reach_of_conditions(clause)[1] or reach_of_measures(clause)[1]
+    waits_for_end = (compiled_pattern(clause.clause).edges[:, 1] & AT_END).any()
+    return None if waits_for_rows or waits_for_end or reach_of_measures(clause)[0] else clause.within
 
 
 def _matcher(clause: CheckedClause, *, chunks: bool = False) -> Any:
@@ -233,8 +262,10 @@ def _matcher(clause: CheckedClause, *, chunks: bool = False) -> Any:
 
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
         settle_memory()
+        matched = TableMatcher(clause)
         for rows in whole_keys(batches):
-            for found in match_parts(clause, complete(rows, schema)):
+            now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
+            for found in matched.match(complete(rows, schema), now):
                 yield from answered([Result({MATCHES: found})]) if chunks else found.to_batches()
 
     return matcher

@@ -26,15 +26,17 @@ from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
-from asterism.rules.operator import BY_PROCESSOR, EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.set_store import STORE, FolderStore, SingleSetStore, is_path
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema
+from asterism.spark.rule_progress import CountsListener, counts_of
 from asterism.spark.rule_source import Payload
-from asterism.spark.stateful import Use, bounded, hashed, mapped, observed, output_of, packed, stateful
+from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
 from asterism.text.printable import quoted_name
 
 
@@ -45,7 +47,8 @@ class PatternProcessorStream:
     A match has ``processor_id``, ``processor_version``, ``key`` (the values of the key, as strings), ``start_time``,
     ``end_time``, ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same each time this match is found) and,
     depending on the processor: ``events``, in order, each with its stage; ``measures``, by name, as strings; or ``result``,
-    the result of its function, as JSON.
+    the result of its function, as JSON. ``labels`` are those of the processor when the match is emitted, and
+    ``suppressed`` (only of matches) is the number of matches that it has suppressed before this one.
     """
 
     stream: KeyedStream
@@ -72,17 +75,7 @@ class PatternProcessorStream:
             )
         if self.store is not None and not isinstance(self.store, str):
             raise StreamDefinitionError(f"store must be the path of a folder, not {self.store!r:.60}")
-        if not isinstance(self.functions, Mapping):
-            raise StreamDefinitionError(
-                f"functions must be a dict by name, not a {type(self.functions).__name__}",
-                hint="functions={name: function}",
-            )
-        for name, function in self.functions.items():
-            if not isinstance(name, str) or not callable(function):
-                raise StreamDefinitionError(
-                    f"functions must map names to functions, not {name!r:.60} to {function!r:.60}",
-                    hint="functions={name: function}",
-                )
+        check_functions(self.functions)
 
     @property
     def spark(self) -> SparkSession:
@@ -138,7 +131,15 @@ class PatternProcessorStream:
             check_checkpoint(checkpoint)
         operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
         self._check(sinks, operator)
-        return run(
+        listeners: list[CountsListener] = []
+
+        def started(query: StreamingQuery, observation: str) -> None:
+            assert isinstance(operator.source, FolderStore)
+            for listener in listeners:  # another query of this run, which has ended
+                listener.wait()
+            listeners.append(CountsListener(self.spark, query, observation, operator.source))
+
+        query = run(
             partial(self._results, operator, names),
             operator.output_schemas,
             sinks,
@@ -150,10 +151,22 @@ class PatternProcessorStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            started=started,
         )
+        if query is None:
+            for listener in listeners:
+                listener.wait()
+        return query
+
+    def check(self, processor: PatternProcessor) -> None:
+        """Check a processor against the stream.
+
+        :raises AsterismError: it would be refused
+        """
+        self._operator(SingleSetStore()).compiler.try_out(found_at(processor, processor.place).as_data())
 
     def status(self, checkpoint: str | None = None) -> Status:
-        """The status of the discovery and the rules in force. In another process, use
+        """The status of the rules, with their counts, and of their discovery. In another process, use
         :func:`asterism.rules.set_store.status_of`.
         """
         return self._store(checkpoint).read_status()
@@ -162,11 +175,9 @@ class PatternProcessorStream:
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
         """The number of matches per processor in a micro-batch, from the query's progress."""
         found: dict[str, int] = {}
-        rows = [row for row in observed(progress) if BY_PROCESSOR in row]
-        for counts in [counts for row in rows for counts in json.loads(row[BY_PROCESSOR])]:
-            for name, count in counts.items():
-                processor = name.removeprefix(BY_PROCESSOR + "/")
-                found[processor] = found.get(processor, 0) + count
+        for (name, _), counts in counts_of(progress).versions.items():
+            if counts.matches:
+                found[name] = found.get(name, 0) + counts.matches
         return found
 
     @staticmethod
@@ -236,11 +247,11 @@ class PatternProcessorStream:
         )
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
-        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         store = operator.source
         if isinstance(store, SingleSetStore):
-            return self._batch(operator, store, events)
+            return bounded_results(self.stream, operator, store, self.key_groups)
         assert isinstance(store, FolderStore)
+        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         return stateful(
             self.spark,
             operator,
@@ -253,14 +264,41 @@ class PatternProcessorStream:
             source=Payload(self.factory, operator.compiler, store, without).source(),
         )
 
-    def _batch(self, operator: DynamicCepOperator, store: SingleSetStore, events: DataFrame) -> DataFrame:
-        """Run on the copies of the events, by key group and in time order. Spark sorts them, and spills if necessary."""
-        schema = operator.inputs[EVENTS].prepared
-        copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
-        copies = mapped(events, copied(operator, EVENTS), copied_schema)
-        group = F.pmod(F.col(KEY_HASH), F.lit(self.key_groups)).alias(BATCH_GROUP)
-        rows = copies.select(group, *map(quoted_name, schema.names))
-        first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
-        return bounded(
-            rows, [TIME], operator, lambda rows: sorted_arrival(EVENTS, rows.select(schema.names).cast(schema)), first
+
+def check_functions(functions: Any) -> None:
+    """:raises StreamDefinitionError: these are not functions by name"""
+    if not isinstance(functions, Mapping):
+        raise StreamDefinitionError(
+            f"functions must be a dict by name, not a {type(functions).__name__}", hint="functions={name: function}"
         )
+    for name, function in functions.items():
+        if not isinstance(name, str) or not callable(function):
+            raise StreamDefinitionError(
+                f"functions must map names to functions, not {name!r:.60} to {function!r:.60}",
+                hint="functions={name: function}",
+            )
+
+
+def bounded_results(
+    stream: KeyedStream,
+    operator: DynamicCepOperator,
+    store: SingleSetStore,
+    key_groups: int,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Results over a table: the operator runs on the copies of the events, by key group and in time order.
+
+    :param partitions: as for :func:`asterism.spark.stateful.bounded`
+    """
+    events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
+    schema = operator.inputs[EVENTS].prepared
+    copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
+    copies = mapped(events, copied(operator, EVENTS), copied_schema)
+    group = F.pmod(F.col(KEY_HASH), F.lit(key_groups)).alias(BATCH_GROUP)
+    rows = copies.select(group, *map(quoted_name, schema.names))
+    first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
+
+    def sent(rows: pa.Table) -> list[Arrival]:
+        return sorted_arrival(EVENTS, rows.select(schema.names).cast(schema))
+
+    return bounded(rows, [TIME], operator, sent, first, partitions=partitions)

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import reduce
 from typing import Any
 
@@ -30,7 +31,8 @@ from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHo
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store, warn_of_tasks
-from asterism.spark.upstream import OTHER, OURS, goes_on, has_watermark, is_watermarked, marked
+from asterism.spark.times import event_micros
+from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32
@@ -42,6 +44,7 @@ WATERMARKS = "spark.asterism.watermarks"
 true.
 """
 _numbers = itertools.count(1)
+_EVENT_TIME = "__event_time"
 _MARKED_TIME = "__marked_time"
 
 
@@ -114,13 +117,17 @@ def bounded(
     operator: Operator,
     sent: Callable[[pa.Table], list[Arrival]],
     first: Sequence[Arrival] = (),
+    *,
+    partitions: int | None = None,
 ) -> DataFrame:
     """Run the operator in batch on *rows*, by BATCH_GROUP and in *order*, to RESULTS. Spark sorts them, and spills if
     necessary.
 
     :param sent, first: as for :func:`asterism.spark.batch.run_groups`
+    :param partitions: the number of partitions of the result; None: that of the session
     """
-    rows = rows.repartition(BATCH_GROUP).sortWithinPartitions(BATCH_GROUP, *order)
+    rows = rows.repartition(BATCH_GROUP) if partitions is None else rows.repartition(partitions, BATCH_GROUP)
+    rows = rows.sortWithinPartitions(BATCH_GROUP, *order)
     return mapped(rows, run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
 
 
@@ -140,7 +147,7 @@ def packed(
     """
     if has_watermark(stream.df):  # the output of an operator has the watermark of that operator
         return mapped(rows, pack(operator, key_groups, name, None), CHUNKS)
-    chunks = mapped(rows, pack(operator, key_groups, name, micros(stream.max_out_of_orderness)), CHUNKS)
+    chunks = mapped(rows, pack(operator, key_groups, name, _delay(stream)), CHUNKS)
     if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
         return chunks
     # For downstream operators. There are few chunks; those without a watermark do not affect Spark's watermark either.
@@ -148,10 +155,43 @@ def packed(
     return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
 
 
+def _delay(stream: KeyedStream | BroadcastStream) -> int:
+    """How far the watermark of an input lies behind that of the stream, in microseconds."""
+    return micros(stream.max_out_of_orderness) + (0 if stream.time is None else behind(stream.df))
+
+
 def may_be_watched(df: DataFrame, use: Use) -> bool:
     """Whether a Spark watermark may be defined on this stream. Spark accepts only one, which the user may need downstream."""
     wanted = use.final or df.sparkSession.conf.get(WATERMARKS, "true") == "true"
     return wanted and df.isStreaming and not is_watermarked(df)
+
+
+def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[DataFrame, bool]:
+    """(the rows that satisfy *condition* or have no event time, whether they have a Spark watermark for it). Rows without a time
+    are kept, because a query that has no output for them fails.
+
+    :param condition: Spark SQL that is TRUE or FALSE for each row; None: all rows
+    """
+    df, column = stream.df, stream.time
+    if condition is None:
+        return df, False
+    if column is None:
+        return df.where(condition), False
+    watched = df.isStreaming and not has_watermark(df)
+    # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every row.
+    condition = f"({condition}) OR {quoted_name(column)} IS NULL"
+    if watched:
+        # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
+        if not may_be_watched(df, use):
+            return df, False
+        # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later.
+        kind = df.schema[column].dataType
+        if not isinstance(kind, T.TimestampType):
+            time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
+            df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
+        delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
+        df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
+    return df.where(condition), watched
 
 
 def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
@@ -196,9 +236,7 @@ def stateful(
             "The deadlines of that operator would not fire, and the rest of its results would be lost.",
             "use drain=True for that operator, too; or run(..., drain=True), which drains all operators of the query",
         )
-    upstream = {
-        name: micros(stream.max_out_of_orderness) for name, stream in streams.items() if has_watermark(stream.df)
-    }
+    upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
     configure_state_store(spark)
@@ -255,12 +293,17 @@ def output_of(
     *,
     streams: Iterable[KeyedStream | BroadcastStream],
     use: Use,
+    takes: int | None = 0,
 ) -> DataFrame:
     """The rows of one output, which may be the input of another operator.
 
     :param streams: the streams that the inputs of the operator are connected to
+    :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
+        microseconds; None: any time
     """
     rows, streams = unpacked(results, output, schema), list(streams)
     if not any(stream.df.isStreaming for stream in streams):
         return rows
-    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain)
+    inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
+    late = None if takes is None else inputs + takes
+    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain, behind=late)

@@ -188,6 +188,10 @@ class _Statement(StatementTokens):
                 before.pop()
             first = before[-1][0] if before and before[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
+        if inside[:1] == ["TABLE"] and inside[1:2] != ["("]:
+            problem = f"{clause.word} follows the name of the table, without TABLE"
+            hint = f"SELECT * FROM trades {clause.word} (...)"
+            raise ExpressionSyntaxError.at(problem, self.source, self.tokens[first].start, hint)
         if not inside or any(word in _NOT_IN_A_TABLE for word in inside):
             problem = f"{clause.word} must follow a table, a view or a subquery in parentheses"
             hint = f"SELECT * FROM trades {clause.word} (...)"

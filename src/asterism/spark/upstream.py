@@ -12,11 +12,12 @@ import uuid
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from asterism.errors import StreamDefinitionError
 from asterism.text.printable import quoted_name
 
 MARK = "asterism"
 """The key in a column's metadata."""
-DRAINS, WATERMARK = "drains", "watermark"
+DRAINS, WATERMARK, BEHIND = "drains", "watermark", "behind"
 OURS, OTHER = "ours", "other"
 """The kind of Spark's watermark: that of the operator's inputs, or another one, defined by the user."""
 _DELAY = "spark.watermarkDelayMs"
@@ -25,13 +26,14 @@ _PROCESS = uuid.uuid4().hex
 """Part of the mark, since a table can be written with the metadata and read as a stream later, without an operator."""
 
 
-def marked(df: DataFrame, *, watermark: str | None, drains: bool) -> DataFrame:
+def marked(df: DataFrame, *, watermark: str | None, drains: bool, behind: int | None = 0) -> DataFrame:
     """*df*, a streaming output of an operator, with the mark.
 
     :param watermark: the kind of Spark's watermark, if there is one
     :param drains: whether the operator ends its input by itself
+    :param behind: how far the time of a row may lie behind that watermark, in microseconds; None: any time
     """
-    mark = {MARK: {"process": _PROCESS, WATERMARK: watermark, DRAINS: drains}}
+    mark = {MARK: {"process": _PROCESS, WATERMARK: watermark, DRAINS: drains, BEHIND: behind}}
     return df.select(*[F.col(quoted_name(name)).alias(name, metadata=mark) for name in df.columns])
 
 
@@ -51,6 +53,22 @@ def has_watermark(df: DataFrame) -> bool:
     """Whether this stream is the output of an operator, and Spark's watermark is that of its rows."""
     marks = _marks(df)
     return bool(marks) and all(mark.get(WATERMARK) == OURS for mark in marks)
+
+
+def behind(df: DataFrame) -> int:
+    """How far the times of rows may lie behind Spark's watermark, in microseconds, if this stream is the output of an operator.
+
+    :raises StreamDefinitionError: any time
+    """
+    found = [mark.get(BEHIND, 0) for mark in _marks(df)]
+    if any(not isinstance(one, int) for one in found):
+        raise StreamDefinitionError(
+            "the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them without WITHIN",
+            "A match is given out when it is decided. Its rows can be from long before that, and would be dropped.",
+            "WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table, and read"
+            " that as a stream",
+        )
+    return max((one for one in found if isinstance(one, int)), default=0)
 
 
 def is_watermarked(df: DataFrame) -> bool:

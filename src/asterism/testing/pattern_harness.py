@@ -210,7 +210,8 @@ class PatternHarness(EventHarness):
                 events = python_rows(
                     page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names])
                 )
-                for node in getattr(page, rows)[:, 1]:
+                found = getattr(page, rows)
+                for node in found[found[:, 2] >= 0, 1]:
                     taken: list[tuple[int, str]] = []
                     while node >= 0:
                         event, stage, node = page.nodes[node]

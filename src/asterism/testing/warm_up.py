@@ -99,6 +99,9 @@ class _OneSet:
     def retained(self) -> Sequence[ProcessorSet]:
         return [self.set]
 
+    def expired(self, time: int) -> None:
+        """Do nothing, since there is no log."""
+
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Nothing is replaced."""
 

@@ -21,15 +21,24 @@ from sqlglot import exp
 from asterism.arguments import described
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
+from asterism.columns.time import micros
 from asterism.errors import AsterismError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, aggregate_of, has_aggregate
+from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
 from asterism.expressions.types import aggregate_type, spark_type
 from asterism.matching.binding import python_mask
 from asterism.matching.python_conditions import moment_of, unknown_stage
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
-from asterism.patterns.conditions import Condition, Event, IterativeCondition, PythonCondition, SqlCondition
+from asterism.patterns.conditions import (
+    AbsentBeforeCondition,
+    Condition,
+    Event,
+    FirstEventCondition,
+    IterativeCondition,
+    PythonCondition,
+    SqlCondition,
+)
 from asterism.patterns.wording import condition_text
 from asterism.text.printable import one_line
 from asterism.trace.steps import Check, Partial
@@ -42,11 +51,13 @@ AT_ONCE = 2**26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StageAggregate:
-    """An aggregate over the events of a stage; *values* is its argument for all events, None for ``COUNT(a.*)``."""
+    """An aggregate over the events of *stages*, or of the key before the current one if there are none; *values* is its argument
+    for all events, None for ``COUNT(a.*)``.
+    """
 
     label: str
     function: str
-    stage: str
+    stages: tuple[str, ...]
     values: pa.ChunkedArray | None
     offset: int
     type: pa.DataType
@@ -55,13 +66,14 @@ class _StageAggregate:
 @dataclass(frozen=True, slots=True, eq=False)
 class _ConditionQuestion:
     """A condition of the automaton, or one of its conjuncts: a mask of the events, an expression over the event and its
-    aggregates (by index), or both, which must both hold; or a function.
+    aggregates (by index), or both, which must both hold; or a function; or a condition on the earlier events of the key.
     """
 
     text: str
     mask: Mask | None = None
     of_match: int | None = None
     function: IterativeCondition | None = None
+    of_key: FirstEventCondition | AbsentBeforeCondition | None = None
     columns: tuple[str, ...] = ()
     aggregates: tuple[_StageAggregate, ...] = ()
 
@@ -78,6 +90,12 @@ class Conditions:
     ) -> None:
         self.events, self.times, self.zone, self.allows_unknown_stages = events, times, zone, allows_unknown_stages
         self.stages = nfa.stages
+        self._scope = Scope(events.schema, nfa.stages, nfa.subsets)
+        self._absences = {absence.stage: absence for absence in nfa.absences}
+        self._last_forbidden: dict[str, int] = {}
+        """for the stage of an absence the last event before the current one that satisfies its condition"""
+        self._earlier: list[int] = []
+        """the events before the current one, in processing order"""
         self.now = datetime.now(UTC)
         self._aggregates: dict[str, _StageAggregate] = {}
         """by their SQL"""
@@ -92,8 +110,8 @@ class Conditions:
         self._known: dict[tuple[int | _ConditionQuestion, Partial], bool] = {}
         """cached results for the current event"""
         read = {name for question in self._whole for name in question.columns}
-        is_sql = all(isinstance(condition, SqlCondition) for condition in nfa.conditions)
-        self.columns = [name for name in events.column_names if name in read or not is_sql]
+        is_any = any(isinstance(condition, PythonCondition | IterativeCondition) for condition in nfa.conditions)
+        self.columns = [name for name in events.column_names if name in read or is_any]
         """the columns that conditions read; a function may read any"""
 
     # ------------------------------------------------------------------ binding
@@ -104,7 +122,7 @@ class Conditions:
             return []
         tree = parse(condition.text)
         texts = [part.sql(dialect="spark", comments=False) for part in conjuncts(tree)]
-        resolved = Scope(self.events.schema, self.stages).resolve(tree, condition.text)
+        resolved = self._scope.resolve(tree, condition.text)
         for node in resolved.find_all(*AGGREGATES):
             if node.sql() not in self._aggregates:
                 self._aggregates[node.sql()] = self._aggregate(node, condition.text)
@@ -112,15 +130,26 @@ class Conditions:
 
     def _aggregate(self, node: exp.Expr, text: str) -> _StageAggregate:
         function, stage, argument, offset = aggregate_of(node)
+        of_stage = stage not in (EVERY_STAGE, PREVIOUS)
+        stages = dict(self._scope.subsets).get(stage, (stage,))
+        if stage == EVERY_STAGE:
+            stages = self.stages
+        elif stage == PREVIOUS:
+            stages = ()
         if argument is None:
-            return _StageAggregate(f"COUNT({stage}.*)", function, stage, None, 0, pa.int64())
-        inner = argument.sql(dialect="spark", identify=False).replace("`", "") + (f", {offset}" if offset else "")
-        label = (
-            f"{function}({stage}.{inner})" if isinstance(argument, exp.Column) else f"{function}({inner}) over {stage}"
-        )
+            return _StageAggregate(
+                f"COUNT({stage}.*)" if of_stage else "COUNT(*)", function, stages, None, 0, pa.int64()
+            )
+        name, shown_offset = ("PREV", offset + 1 if offset else 0) if stage == PREVIOUS else (function, offset)
+        inner = argument.sql(dialect="spark", identify=False).replace("`", "")
+        inner += f", {shown_offset}" if shown_offset else ""
+        if of_stage and isinstance(argument, exp.Column):
+            label = f"{name}({stage}.{inner})"
+        else:
+            label = f"{name}({inner})" + (f" over {stage}" if of_stage else "")
         values = self._values(argument, text)
         return _StageAggregate(
-            label, function, stage, values, offset, aggregate_type(function, values.type) or values.type
+            label, function, stages, values, offset, aggregate_type(function, values.type) or values.type
         )
 
     def _question(
@@ -131,6 +160,8 @@ class Conditions:
             return _ConditionQuestion(text, python_mask(condition, self.events))
         if isinstance(condition, IterativeCondition):
             return _ConditionQuestion(text, function=condition)
+        if isinstance(condition, FirstEventCondition | AbsentBeforeCondition):
+            return _ConditionQuestion(text, of_key=condition)
         assert isinstance(condition, SqlCondition)
         pure = [tree for _, tree in parts if not has_aggregate(tree)]
         iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
@@ -169,7 +200,14 @@ class Conditions:
     # ------------------------------------------------------------------ answers
 
     def meet(self, row: int, partials: Sequence[Partial]) -> None:
-        """Set the current event; compute the conditions for all *partials* together if that succeeds."""
+        """Set the current event, which follows the one before; compute the conditions for all *partials* together if that
+        succeeds.
+        """
+        if self._row >= 0:
+            self._earlier.append(self._row)
+            for stage, absence in self._absences.items():
+                if self.holds(absence.guard, Partial.none()):
+                    self._last_forbidden[stage] = self._row
         self._row, self._known = row, {}
         at_once = 1 + AT_ONCE // (1 + self.events.slice(row, 1).nbytes)
         for begin in range(0, len(partials) if self._of_match.texts else 0, at_once):
@@ -209,6 +247,8 @@ class Conditions:
         return False
 
     def _answer(self, question: _ConditionQuestion, partial: Partial) -> bool:
+        if question.of_key is not None:
+            return self.blocking(question.of_key) is None
         if question.mask is not None and not question.mask[self._row]:
             return False
         if question.function is None and question.of_match is None:
@@ -222,6 +262,19 @@ class Conditions:
                 [column] = self._of_match.alone(question.of_match).evaluate(self._beside_aggregates([partial]))
                 self._known[key] = bool(mask_of(column)[0])
         return self._known[key]
+
+    def blocking(self, condition: FirstEventCondition | AbsentBeforeCondition) -> int | None:
+        """The earlier event because of which a condition on the earlier events of the key does not hold; None: it holds."""
+        if isinstance(condition, FirstEventCondition):
+            return self._earlier[0] if self._earlier else None
+        row, window = self._last_forbidden.get(condition.stage), self._absences[condition.stage].window
+        if row is None or (window is not None and self.times[self._row] - self.times[row] >= micros(window)):
+            return None
+        return row
+
+    def of_key(self, guard: Guard) -> FirstEventCondition | AbsentBeforeCondition | None:
+        """The condition on the earlier events of the key that a guard is, if it is one."""
+        return self._whole[guard.condition].of_key if isinstance(guard, Test) else None
 
     def _call_condition(self, condition: IterativeCondition, partial: Partial) -> bool:
         name = getattr(condition.function, "__qualname__", repr(condition.function))
@@ -242,7 +295,7 @@ class Conditions:
     def _beside_aggregates(self, partials: Sequence[Partial]) -> pa.Table:
         """A row for each partial match: the event, and the aggregates over the partial match."""
         event = self.events.take(pa.array([self._row] * len(partials)))
-        aggregates = [_values_of(aggregate, partials) for aggregate in self._aggregates.values()]
+        aggregates = [self._values_of(aggregate, partials) for aggregate in self._aggregates.values()]
         return pa.table([*event.columns, *aggregates], schema=self._of_match.schema)
 
     # ------------------------------------------------------------------ explanations
@@ -277,13 +330,20 @@ class Conditions:
 
     def _check(self, question: _ConditionQuestion, partial: Partial) -> Check:
         values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
-        values += [(one.label, _values_of(one, [partial])[0].as_py()) for one in question.aggregates]
+        values += [(one.label, self._values_of(one, [partial])[0].as_py()) for one in question.aggregates]
+        if question.of_key is not None and (row := self.blocking(question.of_key)) is not None:
+            values.append(("event", row + 1))
         return Check(question.text, self.tried(question, partial), tuple(values))
 
+    def _values_of(self, aggregate: _StageAggregate, partials: Sequence[Partial]) -> Any:
+        """The value of an aggregate over the events of each partial match."""
+        if aggregate.stages:
+            return _aggregated(aggregate, [partial.rows(*aggregate.stages) for partial in partials])
+        return _aggregated(aggregate, [self._earlier] * len(partials))
 
-def _values_of(aggregate: _StageAggregate, partials: Sequence[Partial]) -> Any:
-    """The value of an aggregate over the events of each partial match."""
-    rows = [partial.rows(aggregate.stage) for partial in partials]
+
+def _aggregated(aggregate: _StageAggregate, rows: Sequence[Sequence[int]]) -> Any:
+    """The value of an aggregate over each of some lists of events."""
     function, values, offset = aggregate.function, aggregate.values, aggregate.offset
     if values is None:
         return pa.array([len(taken) for taken in rows], pa.int64())

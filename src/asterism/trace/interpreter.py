@@ -17,7 +17,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
 from asterism.trace.conditions import Conditions
 from asterism.trace.recorder import Recorder
-from asterism.trace.steps import Expired, Partial, Run, StateEvaluation, Why
+from asterism.trace.steps import NO_EVENT, Expired, Partial, Run, StateEvaluation, Why
 
 MAX_PARTIALS = 20_000
 """The number of simultaneous partial matches above which a trace stops: it would be too long to read, and the next event may
@@ -49,6 +49,13 @@ class Heap(list[Run]):
         if self:
             self._sink(last, 0)
         return first
+
+    def remove_one(self, run: Run) -> None:
+        """Remove one run, which is the first or the only one that began with its first event."""
+        if run is self[0]:
+            self.take_first()
+        else:
+            self.discard(run.first, run.first)
 
     def discard(self, least: int, most: int) -> list[Run]:
         """Remove the runs whose first event is in [least, most]."""
@@ -91,7 +98,7 @@ class Interpreter:
         self.times: list[int] = times.tolist()
         self.flink = semantics is Semantics.FLINK
         # SKIP_TO_NEXT discards nothing that began earlier, so its matches need not wait for earlier partial matches.
-        at_once = (SkipKind.NO_SKIP,) if self.flink else (SkipKind.NO_SKIP, SkipKind.SKIP_TO_NEXT)
+        at_once = {SkipKind.NO_SKIP, SkipKind.FIRST_MATCH_ONLY, *([] if self.flink else [SkipKind.SKIP_TO_NEXT])}
         self.holds_back = skip.kind not in at_once
         self.window = micros(nfa.window)
         self.is_timed = bool(self.window) or any(state.gap for state in nfa.states)
@@ -152,10 +159,17 @@ class Interpreter:
             self._pass_time(watermark, None)
         self.timers = {timer for timer in self.timers if timer > watermark}
         if watermark == END_OF_TIME and not self.flink:
-            # No more events can arrive: partial matches end, and the matches that they held back are emitted.
-            self.recorder.end(self.runs)
+            # No more events can arrive: partial matches that waited only for the end are complete, at the time of their last
+            # event; the others end, and the matches that they held back are emitted.
+            done, ended = Heap(), Heap()
+            for run in self.runs:
+                if run.partial and run.state.kind in (NfaStateKind.PENDING, NfaStateKind.LAST):
+                    done.push(run._replace(time=self.times[run.partial.row], why=Why.END))
+                else:
+                    ended.push(run)
             self.runs = Heap()
-            self._settle(Heap(), None)
+            self.recorder.end(ended, done)
+            self._settle(done, None)
 
     # ------------------------------------------------------------------ one event
 
@@ -245,11 +259,13 @@ class Interpreter:
                 return
 
     def _bounds(self, run: Run) -> Iterator[Expired]:
-        """The deadlines of a partial match, with their reasons."""
+        """The deadlines of a partial match, with their reasons. One that waits only for the end of the input has none."""
         partial, gap = run.partial, run.state.gap
-        if partial and gap is not None:
+        if not partial or run.state.kind is NfaStateKind.LAST:
+            return
+        if gap is not None:
             yield Expired(run, Why.GAP, partial.row, self.times[partial.row] + micros(gap))
-        if partial and self.window:
+        if self.window:
             yield Expired(run, Why.WINDOW, partial.origin.row, self.times[partial.origin.row] + self.window)
 
     def _expire(self, moment: int, next_row: int | None) -> None:
@@ -262,7 +278,7 @@ class Interpreter:
             if passed is None:
                 runs.push(run)
             elif run.state.kind is NfaStateKind.PENDING:
-                done.push(run._replace(time=moment))
+                done.push(run._replace(time=moment, why=passed.why))
             else:
                 expired.append(passed)
         self.runs = runs
@@ -277,16 +293,54 @@ class Interpreter:
         :param time: the emission time; None: the time of completion
         """
         for run in done:
-            self.complete.push(run)
             run.partial.complete = True
+            if not self._compare(run):
+                self.complete.push(run)
         emitted: set[Partial] = set()
-        while self.complete and not (self.holds_back and self.runs and self.runs[0].first < self.complete[0].first):
-            match = self.complete.take_first()
+        while (match := self._next_match()) is not None:
+            self.complete.remove_one(match)
             emitted.add(match.partial)
             discards = self._discards(match.partial)
-            gone = {run.partial for run in self.runs.discard(*discards) + self.complete.discard(*discards)}
+            gone = {
+                run.partial for run in self.runs.discard(*discards) + self.complete.discard(*discards) if run.partial
+            }
             self.recorder.matched(match, match.time if time is None else time, gone - emitted)
         self.recorder.held({run.partial for run in done if run in self.complete}, self.runs)
+
+    def _compare(self, run: Run) -> bool:
+        """Keep only the preferred one of a match and a complete match that began with the same event. Returns whether there is
+        such a match.
+        """
+        for at, other in enumerate(self.complete if self.nfa.preferred else ()):
+            if other.first == run.first:
+                better, worse, stage = other, run, self._more(other.partial, run.partial)
+                if stage is None and (stage := self._more(run.partial, other.partial)) is not None:
+                    better, worse = run, other
+                self.complete[at] = better
+                if better.partial is not worse.partial:
+                    self.recorder.discarded(worse.partial, better.partial, stage)
+                return True
+        return False
+
+    def _more(self, partial: Partial, other: Partial) -> str | None:
+        """The stage that decides that *partial* is preferred to *other*, because it took more events; None: it is not."""
+        for stage in self.nfa.preferred:
+            more = len(partial.rows(stage)) - len(other.rows(stage))
+            if more:
+                return stage if more > 0 else None
+        return None
+
+    def _next_match(self) -> Run | None:
+        """The complete match to emit next. With preferred stages, a match waits as long as there is a partial match that began
+        with the same event.
+        """
+        if not self.nfa.preferred:
+            is_held = self.holds_back and self.runs and self.complete and self.runs[0].first < self.complete[0].first
+            return None if is_held or not self.complete else self.complete[0]
+        begun = {run.first for run in self.runs}
+        earliest = min(begun, default=NO_EVENT) if self.holds_back else NO_EVENT
+        decided = (run for run in self.complete if run.first not in begun and earliest >= run.first)
+        return min(decided, key=lambda run: run.first, default=None)
 
     def _discards(self, match: Partial) -> tuple[int, int]:
         """The range of the first events of the partial matches that a match discards."""
@@ -297,6 +351,8 @@ class Interpreter:
                 return match.origin.order, match.origin.order
             case SkipKind.SKIP_PAST_LAST_EVENT:
                 return 0, match.order
+            case SkipKind.FIRST_MATCH_ONLY:
+                return 0, NO_EVENT  # the start state as well: no further match can begin
         places = [one.order for one in match.path() if one.stage == self.skip.stage]
         goal = places[0 if self.skip.kind is SkipKind.SKIP_TO_FIRST else -1] if places else -1
         if self.skip.throw_on_miss and goal in (-1, match.origin.order):

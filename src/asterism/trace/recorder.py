@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -13,8 +13,10 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn
 from asterism.errors import printable
 from asterism.patterns.automaton import Action, Both, Guard, Nfa, NfaState, NfaStateKind, Not
+from asterism.patterns.conditions import FirstEventCondition
 from asterism.patterns.pattern import Pattern
-from asterism.patterns.wording import CONTIGUITY, count_text
+from asterism.patterns.sequence import Combining, PatternSequence, SkipKind, Stage, Taking
+from asterism.patterns.wording import CONTIGUITY, count_text, repeats
 from asterism.text.printable import duration, either
 from asterism.trace.conditions import Conditions
 from asterism.trace.steps import (
@@ -37,8 +39,11 @@ MAX_NAMED = 8
 """The maximum number of partial matches that are listed in one step."""
 
 
+END_OF_INPUT = "the end of the input"
+
+
 class _Reason(NamedTuple):
-    why: Why
+    why: Why | None
     text: str
     checks: tuple[Check, ...] = ()
 
@@ -60,10 +65,16 @@ class Recorder:
         limit: int = MAX_STEPS,
     ) -> None:
         self.times, self.time_column, self.conditions, self.limit = times, time_column, conditions, limit
-        self.skip = pattern.skip.kind.value
+        self.skip = pattern.skip.kind
         self.stages = nfa.stages
         self.atoms = {stage.name: stage for stage in pattern.atoms()}
-        self.positive = [name for name, stage in self.atoms.items() if not stage.contiguity.negated]
+        self.prefers = bool(nfa.preferred)
+        self.choices = list(_choices(pattern))
+        """for each group of alternatives, or of elements in any order, the stages with which they begin"""
+        self.places = _places(pattern)
+        """for each stage that accepts events its place in the pattern; alternatives have the same one"""
+        takings = {stage.quantifier.taking for stage in self.atoms.values()}
+        self.may_pass_over = bool(self.choices or takings & {Taking.GREEDY, Taking.LONGEST, Taking.RELUCTANT})
         self.waits: dict[frozenset[NfaState], tuple[str, ...]] = {}
         """a cache of the stages that a set of states waits for"""
         self.row: int | None = None
@@ -74,6 +85,8 @@ class Recorder:
         """the number of steps beyond the limit"""
         self.matches: list[TraceMatch] = []
         self.timeouts: list[TraceMatch] = []
+        self.ends: dict[Partial, _Reason] = {}
+        """what made partial matches complete without a further event"""
         self.late_events: list[int] = []
         self.waiting: list[TraceStep] = []
         self.closest: TraceStep | None = None
@@ -113,15 +126,24 @@ class Recorder:
         nothing = _Reason(
             Why.FORBIDDEN, "a forbidden event arrived before any event was taken; in Flink, nothing can match after it"
         )
+        if self.skip is SkipKind.FIRST_MATCH_ONLY and self.matches:
+            nothing = _Reason(Why.SKIPPED, "only the first match of a key is a match, and match 1 was the first")
         is_used = bool(made)
+        own_of_none: list[StateEvaluation] = []
         for partial in sorted(evaluations):
             own, left = evaluations[partial], after.get(partial, [])
             if not partial:
+                own_of_none = own
                 nothing = nothing if made else self._reason(partial, own)
                 continue
+            passed_over = self._passed_over(partial, own, children.get(partial, ()))
             for child in children.get(partial, ()):
-                self._add(What.ADVANCED, child, parent=partial, waits_for=self._awaited(after.get(child, ())))
+                waits = self._awaited(after.get(child, ()))
+                self._add(What.ADVANCED, child, passed_over, parent=partial, waits_for=waits)
+                passed_over = None
             is_complete = any(map(_completes, own))
+            if is_complete:
+                self.ends[partial] = self._end_of_loop(partial, own)
             is_used |= is_complete
             if partial in children or is_complete:
                 continue
@@ -137,9 +159,11 @@ class Recorder:
                 self._gone(partial, left, reasons[case])
         for (waits, _), (reason, (first, *others)) in waiting.items():
             self._add(What.WAITED, first, reason, waits_for=waits, others=[one.number for one in others])
-        for child in made:
-            if not child.parent:
-                self._add(What.BEGAN, child, waits_for=self._awaited(after.get(child, ())))
+        began = [child for child in made if not child.parent]
+        passed_over = self._passed_over(Partial.none(), own_of_none, began) if began else None
+        for child in began:
+            self._add(What.BEGAN, child, passed_over, waits_for=self._awaited(after.get(child, ())))
+            passed_over = None
         if not is_used:
             self._add(What.NOTHING, None, nothing)
 
@@ -157,30 +181,49 @@ class Recorder:
             self._gone(partial, left.get(partial, ()), _Reason(why, text))
         self.timeouts += [TraceMatch(self.shown_time(one.deadline), self._taken(one.run.partial)) for one in expired]
 
-    def end(self, runs: Iterable[Run]) -> None:
-        """Record that the input has ended, which ends *runs*."""
+    def end(self, runs: Iterable[Run], done: Iterable[Run]) -> None:
+        """Record that the input has ended, which ends *runs* and completes *done*."""
         self.row = self.moment = None
+        completed = {run.partial for run in done}
         for partial, states in _by_partial(runs).items():
-            text = f"the input ends while it still waits for {either(self._awaited(states))}"
-            self._add(What.DROPPED, partial, _Reason(Why.END, text))
+            if partial not in completed:
+                text = f"the input ends while it still waits for {either(self._awaited(states))}"
+                self._add(What.DROPPED, partial, _Reason(Why.END, text))
+
+    def discarded(self, partial: Partial, preferred: Partial, stage: str | None) -> None:
+        """Record a complete match of which *preferred* is preferred, because it has more events in *stage*; None: because it was
+        complete before.
+        """
+        text = f"#{preferred.number} began with the same event and is preferred: "
+        if stage is None:
+            names = " and ".join(
+                name for name, atom in self.atoms.items() if atom.quantifier.taking is Taking.GIVING_BACK
+            )
+            text += f"it has as many events in {printable(names)} and was complete first"
+        else:
+            text += f"{len(preferred.rows(stage))} events in {printable(stage)} instead of {len(partial.rows(stage))}"
+        self._add(What.DISCARDED, partial, _Reason(Why.PREFERRED, text))
 
     def matched(self, run: Run, time: int, discarded: Iterable[Partial]) -> None:
         """Record a match that is emitted with this time and discards overlapping partial matches."""
         self.matches.append(TraceMatch(self.shown_time(time), self._taken(run.partial)))
         name = f"match {len(self.matches)}"
-        absence = (
-            f", because no {printable(run.state.stage)} occurred" if run.state.kind is NfaStateKind.PENDING else ""
-        )
-        self._add(What.MATCHED, run.partial, _Reason(Why.CONDITION, name + absence))
+        because = self._why_complete(run)
+        self._add(What.MATCHED, run.partial, because._replace(text=name + because.text))
         for partial in sorted(discarded):
-            self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip})"))
+            self._add(What.DROPPED, partial, _Reason(Why.SKIPPED, f"skipped after {name} ({self.skip.value})"))
 
     def held(self, partials: Iterable[Partial], runs: Iterable[Run]) -> None:
         """Record complete matches that one of *runs* could still discard."""
         for partial in sorted(partials):
-            first = min((run.first, run.partial) for run in runs)[1].number
-            reason = f"held back: #{first} began earlier and could still discard it"
-            self._add(What.HELD, partial, _Reason(Why.SKIPPED, reason))
+            rivals = sorted({run.partial for run in runs if run.partial and run.partial.origin is partial.origin})
+            if rivals and self.prefers:
+                text = f"held back: {_named(rivals)} began with the same event and could still be preferred"
+                reason = _Reason(Why.PREFERRED, text)
+            else:
+                first = min((run.first, run.partial) for run in runs)[1].number
+                reason = _Reason(Why.SKIPPED, f"held back: #{first} began earlier and could still discard it")
+            self._add(What.HELD, partial, reason)
 
     def finish(self, runs: Iterable[Run], complete: Iterable[Run]) -> None:
         """Record the partial matches that still wait when no more events follow; each is compared with the closest so far."""
@@ -244,6 +287,55 @@ class Recorder:
 
     # ------------------------------------------------------------------ why
 
+    def _why_complete(self, run: Run) -> _Reason:
+        """Why a match is complete without a further event; no text if its last event completed it."""
+        stage = printable(run.state.stage)
+        if run.state.kind is NfaStateKind.LAST:
+            return _Reason(Why.END, f", because event {run.partial.row + 1} is the last one")
+        if run.state.kind is not NfaStateKind.PENDING:
+            return self.ends.get(run.partial, _Reason(Why.CONDITION, ""))
+        if self.atoms[run.state.stage].contiguity.negated:
+            return _Reason(Why.CONDITION, f", because no {stage} occurred")
+        what = {Why.WINDOW: "window", Why.GAP: "window between its events", Why.END: "input"}[run.why]
+        return _Reason(run.why, f", because the end of the {what} ends the loop {stage}")
+
+    def _end_of_loop(self, partial: Partial, evaluations: Sequence[StateEvaluation]) -> _Reason:
+        """Why a loop that takes as many events as it can has ended with the current event; no text if there is none."""
+        assert self.row is not None
+        ended = [one for one in evaluations if one.state.kind is NfaStateKind.PENDING and _completes(one)]
+        if not ended:
+            return _Reason(Why.CONDITION, "")
+        why, _, checks = self._reason(partial, ended)
+        return _Reason(why, f", because event {self.row + 1} ends the loop {printable(ended[0].state.stage)}", checks)
+
+    def _not_allowed(self, evaluations: Sequence[StateEvaluation]) -> _Reason | None:
+        """Why no match may begin with the current event, although a first stage accepts it; None: nothing forbids it."""
+        none = Partial.none()
+        for edge in (edge for evaluation in evaluations for _, edge in evaluation.refused):
+            for guard in _conjuncts(edge.guard):
+                condition = self.conditions.of_key(guard)
+                row = None if condition is None else self.conditions.blocking(condition)
+                if condition is None or row is None:
+                    continue
+                takes = [e.guard for at in proceeding(edge.target) for e in at.edges if e.action is Action.TAKE]
+                if not any(self.conditions.tried(take, none) for take in takes):
+                    checks = self.conditions.checks(takes, none)
+                    return _Reason(Why.CONDITION, _joined(checks), checks)
+                checks = self.conditions.checks([guard], none)
+                if isinstance(condition, FirstEventCondition):
+                    text = f"it is not the first event of the key, which is event {row + 1}"
+                    return _Reason(Why.NOT_FIRST, text, checks)
+                assert self.row is not None
+                before = _span(int(self.times[self.row] - self.times[row]))
+                text = (
+                    f'forbidden event, without "{printable(condition.stage)}": event {row + 1} occurred {before} before'
+                )
+                atom = self.atoms[condition.stage]
+                if atom.window is not None:
+                    text += f"; {'up to' if atom.inclusive else 'less than'} {duration(atom.window)} is forbidden"
+                return _Reason(Why.BEFORE, text, checks)
+        return None
+
     def _reason(
         self, partial: Partial, evaluations: Sequence[StateEvaluation], lost: Sequence[str] | None = None
     ) -> _Reason:
@@ -257,6 +349,9 @@ class Recorder:
             description = _joined(checks) or "it forbids every event"
             text = f'forbidden event, {CONTIGUITY[forbidden.contiguity]} "{printable(forbidden.name)}": {description}'
             return _Reason(Why.FORBIDDEN, text, checks)
+        not_allowed = None if partial else self._not_allowed(evaluations)
+        if not_allowed is not None:
+            return not_allowed
         refusals = self._refusals(partial, evaluations)
         if lost:
             refusals = {key: guards for key, guards in refusals.items() if key[0] in lost} or refusals
@@ -272,20 +367,57 @@ class Recorder:
             (f"{printable(stage)}: " if len(stages) > 1 else "") + _refusal(why, loop, checks)
             for (stage, why, loop), checks in checked.items()
         ]
-        text, every = "; ".join(texts), tuple(check for checks in checked.values() for check in checks)
+        text, every = _listed(texts), tuple(check for checks in checked.values() for check in checks)
+        if lost is not None and END_OF_INPUT in lost:
+            followed = (
+                f"event {self.row + 1} follows event {partial.row + 1}, so that was not the last event of the key"
+            )
+            return _Reason(Why.NOT_LAST, f"{followed}; {text}" if text else followed, every)
         kinds = {why for _, why, _ in checked}
-        for why in (Why.UNTIL, Why.GREEDY):
+        for why in (Why.UNTIL, Why.GREEDY, Why.RELUCTANT):
             if why in kinds:
                 return _Reason(why, text, every)
-        gap = next((edge.gap for evaluation in evaluations for _, edge in evaluation.too_late), None)
-        if gap is not None:
+        too_late = next((late for evaluation in evaluations for late in evaluation.too_late), None)
+        if too_late is not None and (gap := too_late[1].gap) is not None:
             late = _span(int(self.times[self.row] - self.times[partial.row]))
             bound = f"less than {duration(gap)} after event {partial.row + 1}"
-            return _Reason(Why.GAP, f"a repetition must occur {bound}, this event is {late} after it", every)
+            stage = too_late[0].stage
+            what = "a repetition" if repeats(self.atoms[stage].quantifier) else printable(stage)
+            return _Reason(Why.GAP, f"{what} must occur {bound}, this event is {late} after it", every)
         if lost is not None and Why.STRICT in kinds:
             text = f"strict contiguity: the very next event had to be {either(stages)}: {text}"
             return _Reason(Why.STRICT, text, every)
+        for combination, heads in self.choices if len(stages) > 1 else ():
+            if heads.issuperset(stages):
+                what = "alternatives" if combination is Combining.ANY_OF else "elements"
+                return _Reason(Why.CONDITION, f"the event begins none of the {what}: {text}", every)
         return _Reason(Why.CONDITION, text, every)
+
+    def _passed_over(
+        self, partial: Partial, evaluations: Sequence[StateEvaluation], children: Sequence[Partial]
+    ) -> _Reason | None:
+        """Why the current event, which *children* took, was not taken for other stages as well: for further alternatives, or
+        because of a greedy or reluctant loop; None: there are none.
+        """
+        if not (self.may_pass_over and children):
+            return None
+        taken = {child.stage for child in children}
+        alternatives = [heads for combination, heads in self.choices if combination is Combining.ANY_OF]
+        siblings = {stage for heads in alternatives if heads & taken for stage in heads} - taken
+        refusals = self._refusals(partial, evaluations)
+        shared = Counter(stage for stage, _, _ in refusals)
+        checked = {
+            key: self.conditions.checks(guards, partial)
+            for key, guards in refusals.items()
+            if key[0] in siblings
+            or (key[0] not in taken and key[1] in (Why.GREEDY, Why.RELUCTANT) and shared[key[0]] == 1)
+        }
+        texts = [
+            f"not {printable(stage)}: {_refusal(why, loop, checks)}" for (stage, why, loop), checks in checked.items()
+        ]
+        if not texts:
+            return None
+        return _Reason(None, _listed(texts), tuple(check for checks in checked.values() for check in checks))
 
     def _refusals(
         self, partial: Partial, evaluations: Iterable[StateEvaluation]
@@ -296,15 +428,20 @@ class Recorder:
         found: dict[tuple[str, Why, str], list[Guard]] = {}
         for state, edge in (refused for evaluation in evaluations for refused in evaluation.refused):
             is_absence = state.kind is NfaStateKind.PENDING and edge.target.kind is NfaStateKind.STOP
-            if edge.action is not Action.TAKE and not is_absence:
+            # A group is not entered because of a loop before or around it, or for want of a condition of its stages.
+            stages = [at.stage for at in proceeding(edge.target) if any(e.action is Action.TAKE for e in at.edges)]
+            is_entry = edge.action is Action.PROCEED and edge.target.kind is not NfaStateKind.STOP
+            if edge.action is not Action.TAKE and not is_absence and not is_entry:
                 continue
             is_strict = bool(partial) and all(other.action is not Action.IGNORE for other in state.edges)
             for guard in _conjuncts(edge.guard):
                 if self.conditions.tried(guard, partial) is False:
                     why, loop = Why.STRICT if is_strict else Why.CONDITION, ""
-                    if isinstance(guard, Not) and (guard.until or guard.greedy):
-                        why, loop = Why.UNTIL if guard.until else Why.GREEDY, guard.until or guard.greedy
-                    found.setdefault((state.stage, why, loop), []).append(guard)
+                    if isinstance(guard, Not):
+                        demands = (Why.UNTIL, guard.until), (Why.GREEDY, guard.greedy), (Why.RELUCTANT, guard.reluctant)
+                        why, loop = next((demand for demand in demands if demand[1]), (why, loop))
+                    for stage in (stages if loop else ()) if is_entry else (state.stage,):
+                        found.setdefault((stage, why, loop), []).append(guard)
         return found
 
     # ------------------------------------------------------------------ how far
@@ -316,12 +453,17 @@ class Recorder:
             names: set[str] = set()
             other: dict[str, None] = {}
             for at in (at for state in sorted(these, key=lambda state: state.number) for at in proceeding(state)):
-                if at.kind is NfaStateKind.PENDING:
+                is_loop = at.kind is NfaStateKind.PENDING and not self.atoms[at.stage].contiguity.negated
+                if is_loop:
+                    other[f"the end of the loop {at.stage}"] = None
+                elif at.kind is NfaStateKind.PENDING:
                     other[f"the end of the window without {at.stage}"] = None
+                elif at.kind is NfaStateKind.LAST:
+                    other[END_OF_INPUT] = None
                 for edge in at.edges:
                     if edge.action is Action.TAKE:
                         names.add(at.stage)
-                    elif edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL:
+                    elif edge.action is Action.IGNORE and edge.target.kind is NfaStateKind.FINAL and not is_loop:
                         other[f"an event that is not {at.stage}"] = None
             self.waits[these] = (*(stage for stage in self.stages if stage in names), *other)
         return self.waits[these]
@@ -334,15 +476,15 @@ class Recorder:
             self.closest, self.progress = step, "was complete" if partial.complete else self._reached(step.took)
 
     def _far(self, took: Taken) -> tuple[int, int]:
-        """The index of the last stage that took an event, and the number of events taken."""
-        return max(self.positive.index(stage) for stage, _ in took), sum(len(events) for _, events in took)
+        """The place of the last stage that took an event, and the number of events taken."""
+        return max(self.places[stage] for stage, _ in took), sum(len(events) for _, events in took)
 
     def _reached(self, took: Taken) -> str:
         at, _ = self._far(took)
-        name = self.positive[at]
+        name = max((events[-1], stage) for stage, events in took if self.places[stage] == at)[1]
         often, events = count_text(self.atoms[name].quantifier), len(dict(took)[name])
         times = f" {events} times ({often} required)" if often not in ("", "?") else ""
-        return f"reached {printable(name)}{times}, stage {at + 1} of {len(self.positive)}"
+        return f"reached {printable(name)}{times}, stage {at + 1} of {1 + max(self.places.values())}"
 
 
 def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
@@ -355,6 +497,53 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
     """The states of each partial match, by number."""
     return _grouped((run.partial, run.state) for run in sorted(runs, key=lambda run: run.partial) if run.partial)
+
+
+def _named(partials: Sequence[Partial]) -> str:
+    more = len(partials) - MAX_NAMED
+    return ", ".join(f"#{one.number}" for one in partials[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - MAX_NAMED
+    return "; ".join(texts if more <= 0 else [*texts[:MAX_NAMED], f"and {more} more"])
+
+
+def _places(pattern: PatternSequence) -> dict[str, int]:
+    places: dict[str, int] = {}
+
+    def visit(chain: PatternSequence, at: int) -> int:
+        """Number the stages of a chain from *at* on. Returns the next number."""
+        for stage in chain.stages:
+            if stage.group is not None and stage.group.combination is Combining.SEQUENCE:
+                at = visit(stage.group, at)
+            elif not stage.contiguity.negated:
+                atoms = [stage] if stage.group is None else stage.group.atoms()
+                places.update({atom.name: at for atom in atoms if not atom.contiguity.negated})
+                at += 1
+        return at
+
+    visit(pattern, 0)
+    return places
+
+
+def _choices(pattern: PatternSequence) -> Iterator[tuple[Combining, frozenset[str]]]:
+    """For each group of alternatives, or of elements in any order, the stages with which an element begins."""
+    for stage in pattern.stages:
+        if stage.group is not None:
+            if stage.group.combination is not Combining.SEQUENCE:
+                heads = frozenset(name for element in stage.group.stages for name in _heads(element))
+                yield stage.group.combination, heads
+            yield from _choices(stage.group)
+
+
+def _heads(stage: Stage) -> Iterator[str]:
+    if stage.group is None:
+        yield stage.name
+    else:
+        is_sequence = stage.group.combination is Combining.SEQUENCE
+        for first in stage.group.stages[:1] if is_sequence else stage.group.stages:
+            yield from _heads(first)
 
 
 def _completes(evaluation: StateEvaluation) -> bool:
@@ -370,10 +559,13 @@ def _conjuncts(guard: Guard) -> list[Guard]:
 
 def _refusal(why: Why, loop: str, checks: Sequence[Check]) -> str:
     description = _joined(checks)
+    because = f", {description}" if description else ""
     if why is Why.UNTIL:
         return f"the until condition of {printable(loop)} holds, {description}"
     if why is Why.GREEDY:
-        return f"the greedy loop {printable(loop)} takes the event" + (f", {description}" if description else "")
+        return f"the greedy loop {printable(loop)} takes the event{because}"
+    if why is Why.RELUCTANT:
+        return f"the reluctant stage {printable(loop)} leaves the event to the next stage{because}"
     return description
 
 

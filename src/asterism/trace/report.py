@@ -37,7 +37,7 @@ shown.
 """
 MAX_COMPARED = 1_000
 """The maximum number of keys that are searched for one similar to an unknown key."""
-ENDS = {What.DROPPED, What.MATCHED, What.HELD, What.LATE}
+ENDS = {What.DROPPED, What.MATCHED, What.HELD, What.DISCARDED, What.LATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +169,18 @@ def _lines(steps: Sequence[TraceStep]) -> Iterator[tuple[What, str]]:
 def _line(group: Sequence[TraceStep]) -> str:
     step = group[0]
     waits = f"; waits for {either(step.waits_for)}" if step.waits_for else ""
+    others = f"; {step.reason}" if step.reason else ""
     match step.what:
         case What.BEGAN:
-            return f"{_partial(step)} begins{waits}"
+            return f"{_partial(step)} begins{waits}{others}"
         case What.ADVANCED:
-            return f"#{step.parent} becomes {_partial(step)}{waits}"
+            return f"#{step.parent} becomes {_partial(step)}{waits}{others}"
         case What.MATCHED:
-            return f"{step.reason}: {_partial(step)}"
+            return f"{step.reason}: {_partial(step)}" + "".join(f"; {check}" for check in step.checks)
         case What.HELD:
             return f"{_partial(step)} is complete, but {step.reason}"
+        case What.DISCARDED:
+            return f"{_partial(step)} is complete, but no match: {step.reason}"
         case What.NOTHING:
             return f"begins no match: {step.reason}"
         case What.LATE:

@@ -22,7 +22,11 @@ class What(enum.Enum):
     """The partial match no longer waits for some of its stages."""
     DROPPED = "dropped"
     HELD = "held"
-    """The match is complete, but a partial match that began earlier could still discard it."""
+    """The match is complete, but a partial match that began earlier could still discard it, or one that began with the same
+    event could become preferred.
+    """
+    DISCARDED = "discarded"
+    """The match was complete, but another one that began with the same event is preferred."""
     MATCHED = "matched"
     NOTHING = "nothing"
     """No partial match took the event, and none began with it."""
@@ -35,8 +39,13 @@ class Why(enum.Enum):
     CONDITION = "condition"
     STRICT = "strict contiguity"
     GREEDY = "greedy"
+    RELUCTANT = "reluctant"
     UNTIL = "until"
     FORBIDDEN = "forbidden event"
+    BEFORE = "forbidden event before the match"
+    NOT_FIRST = "not the first event of the key"
+    NOT_LAST = "not the last event of the key"
+    PREFERRED = "another match is preferred"
     GAP = "window between neighbouring events"
     WINDOW = "window"
     SKIPPED = "skipped after a match"
@@ -82,7 +91,7 @@ class TraceStep:
     :ivar parent: the number of the partial match that advanced
     :ivar took: the events of the partial match after the step
     :ivar waits_for: the stages that the partial match waits for
-    :ivar reason: the reason as text
+    :ivar reason: the reason as text; of a step that took the event, why further alternatives or a loop did not take it
     :ivar checks: the conditions that led to the step
     :ivar others: further partial matches that wait for the same reason; *more* is how many others are not listed
     """
@@ -109,6 +118,10 @@ class TraceMatch:
     took: Taken
 
 
+NO_EVENT = 2**62
+"""The first event of the empty partial match, in processing order."""
+
+
 class Partial:
     """A partial match, stored as its last event and the partial match without that event (*parent*).
 
@@ -128,7 +141,7 @@ class Partial:
     @classmethod
     def none(cls) -> Partial:
         """The empty partial match of the start state. It sorts last by first event."""
-        return cls(0, None, -1, "", 2**62)
+        return cls(0, None, -1, "", NO_EVENT)
 
     def __bool__(self) -> bool:
         return self.parent is not None
@@ -144,19 +157,20 @@ class Partial:
             at = at.parent
         return found[::-1]
 
-    def rows(self, stage: str) -> list[int]:
-        """The events that *stage* took, in order."""
-        return [one.row for one in self.path() if one.stage == stage]
+    def rows(self, *stages: str) -> list[int]:
+        """The events that *stages* took, in order."""
+        return [one.row for one in self.path() if one.stage in stages]
 
 
 class Run(NamedTuple):
     """A partial match in a state. A partial match that waits for several stages has several runs. *time* is when it was
-    completed.
+    completed, and *why* what completed it: CONDITION (an event), WINDOW, GAP or END.
     """
 
     partial: Partial
     state: NfaState
     time: int = 0
+    why: Why = Why.CONDITION
 
     @property
     def first(self) -> int:

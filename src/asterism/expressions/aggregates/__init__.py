@@ -4,7 +4,27 @@
 ``accumulators`` and ``hyperloglog`` define the partial aggregates that are kept of a group between its elements.
 """
 
-from asterism.expressions.aggregates.calls import Aggregates, Call, Calls, Measures, call_of, check_measure
+from asterism.expressions.aggregates.calls import (
+    OF_MATCH,
+    Aggregates,
+    Call,
+    Calls,
+    Measures,
+    call_of,
+    check_measure,
+    parse_measure,
+)
 from asterism.expressions.aggregates.functions import FUNCTIONS, AggregateFunction
 
-__all__ = ["FUNCTIONS", "AggregateFunction", "Aggregates", "Call", "Calls", "Measures", "call_of", "check_measure"]
+__all__ = [
+    "FUNCTIONS",
+    "OF_MATCH",
+    "AggregateFunction",
+    "Aggregates",
+    "Call",
+    "Calls",
+    "Measures",
+    "call_of",
+    "check_measure",
+    "parse_measure",
+]

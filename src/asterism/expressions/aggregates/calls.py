@@ -160,12 +160,36 @@ def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
             scope.stage_of(call.parts, call.name.upper(), text, call.start)
 
 
+OF_MATCH = {"classifier": ":classifier", "match_number": ":match_number"}
+"""Functions of a match without arguments, and the columns in their place."""
+
+
+def parse_measure(text: str) -> exp.Expr:
+    """Parse a measure of matches, with columns in place of the functions in :data:`OF_MATCH`.
+
+    :raises ExpressionSyntaxError: it cannot be parsed
+    """
+    holder = exp.Paren(this=parse(text, (*FUNCTIONS, *OF_MATCH)))
+    for node in list(holder.find_all(exp.Anonymous)):
+        name = node.name.lower()
+        if name in OF_MATCH:
+            if node.expressions:
+                problem = f"{name.upper()} takes no arguments"
+                raise ExpressionSyntaxError.at(problem, text, position_of(node), f"{name.upper()}()")
+            column = exp.column(OF_MATCH[name], quoted=True)
+            column.this.meta["start"] = position_of(node) or 0
+            node.replace(column)
+    tree: exp.Expr = holder.this
+    return tree
+
+
 class Measures:
     """SQL over the results of calls and over given columns.
 
     :param base: the given columns
     :param add: gets a call and its measure; returns an identifier of the call, for :attr:`calls`, and its type
     :param outside: resolves a column outside of calls: to a call, or to the name of a column of *base*
+    :param read: parses a measure
     """
 
     def __init__(
@@ -174,6 +198,7 @@ class Measures:
         base: pa.Schema,
         add: Callable[[Call, str], tuple[Any, pa.DataType]],
         outside: Callable[[exp.Column, str], Call | str],
+        read: Callable[[str], exp.Expr] = lambda text: parse(text, FUNCTIONS),
     ) -> None:
         self.calls: list[Any] = []
         """the calls whose results are needed, after the columns of *base*"""
@@ -192,7 +217,7 @@ class Measures:
 
         for text in texts:
             with ExpressionSyntaxError.if_too_deep(text):
-                tree = parse(text, FUNCTIONS)
+                tree = read(text)
                 name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
                 holder = exp.Paren(this=body)
                 for node, call in _found(body, text):

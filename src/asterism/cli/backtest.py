@@ -1,0 +1,122 @@
+"""The command ``asterism rules backtest``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from asterism.cli.local_spark import local_spark
+from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
+from asterism.cli.terminal import errors_explained, semantics_option, status_line, time_option
+from asterism.patterns.semantics import Semantics
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MAX_NAMES = 20
+"""The maximum number of rules that a message names."""
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--input",
+    "inputs",
+    required=True,
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Events: files as for `asterism match`; can be repeated.",
+)
+@click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
+@time_option
+@click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
+@click.option(
+    "--table",
+    default="pattern_processors",
+    show_default=True,
+    help="With a database: the table, as table or schema.table.",
+)
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    help="A condition on the result of a rule, such as 'matches > 1000' or 'removed > 0'; can be repeated.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0, max=1000),
+    default=3,
+    show_default=True,
+    help="The maximum number of matches to show of each rule: of those added, and of those removed.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of rules to show."
+)
+@semantics_option("The semantics: those of the library, or exactly those of Flink.")
+def backtest(
+    source: str,
+    inputs: Sequence[Path],
+    keys: Sequence[str],
+    time: str | None,
+    against: str | None,
+    table: str,
+    conditions: Sequence[str],
+    examples: int,
+    limit: int,
+    semantics: str,
+) -> None:
+    """Run rules over files of events, and compare what they find with what other rules find.
+
+    A rule that fails is disabled, and the others continue. Timestamps of rules are ignored. The exit status is 1 if a rule of
+    SOURCE is refused, or if the condition of a --fail-if is true for a rule.
+
+    The columns in conditions are id, version, refused, matches, keys, matches_per_day, most_in_a_day, timed_out, errors and
+    error; with --against also added, removed, kept, old_version, old_refused, old_matches, old_keys, old_timed_out and
+    old_errors.
+
+    \b
+    asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
+      --fail-if "removed > 0" --fail-if "matches > 2 * old_matches"
+    """
+    with errors_explained():
+        from asterism.discovery.sources import factory_of
+        from asterism.rules.backtest import check_where
+
+        for condition in conditions:
+            check_where(condition, compared=against is not None)
+        rules = factory_of(source, table)
+        others = None if against is None else factory_of(against, table)
+        files = [files_to_read(path) for path in inputs]
+        with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
+            from asterism.spark.keyed_stream import KeyedStream
+            from asterism.spark.patterns import CEP
+
+            events = with_event_time(reduce(_both, (read_batch(spark, one) for one in files)), time)
+            report = CEP.backtest(
+                KeyedStream(events, key=keys, time=time),
+                rules,
+                others,
+                semantics=Semantics(semantics),
+                examples=examples,
+            )
+        click.echo(report.text(limit=limit) if report.rules else "no rules")
+        failures = [(condition, report.where(condition)) for condition in conditions]
+        failures.append(("refused", list(report.refused)))
+        failed = [(what, ids) for what, ids in failures if ids]
+        if failed:
+            click.echo()
+        for what, ids in failed:
+            more = f" and {len(ids) - _MAX_NAMES:,} more" if len(ids) > _MAX_NAMES else ""
+            click.echo(f"failed: {one_line(what, 200)}: {', '.join(one_line(id, 60) for id in ids[:_MAX_NAMES])}{more}")
+    if failed:
+        sys.exit(1)
+
+
+def _both(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other, allowMissingColumns=True)

@@ -1,0 +1,98 @@
+"""The status of a query's rules in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from asterism.rules.discovery_status import (
+    DISABLED,
+    EXPIRED,
+    IN_FORCE,
+    INITIALIZING,
+    INTERRUPTED,
+    KILLED,
+    OFF,
+    PENDING,
+    REFUSED,
+    STALE,
+    VALID,
+    WAITING,
+    RuleState,
+    Status,
+)
+
+MAX_VERSIONS = 1000
+"""The maximum number of versions of rules that have series of their own, the first in the set. All others are summed."""
+OTHERS = ("(others)", "")
+"""The labels of this sum, which no rule has, because a version is a number."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ("rule", "version")
+
+
+def text_of(status: Status) -> bytes:
+    """The metrics. The library escapes the ids of rules."""
+    registry = CollectorRegistry()
+    registry.register(_Metrics(status))
+    return bytes(generate_latest(registry))
+
+
+class _Metrics(Collector):
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self.status
+        discovery = GaugeMetricFamily("asterism_discovery", "1 for the state of the discovery.", labels=["state"])
+        for state in (INITIALIZING, VALID, INTERRUPTED, STALE, OFF):
+            discovery.add_metric([state], float(status.state == state))
+        yield discovery
+        if status.last_poll:
+            polled = _seconds(status.last_poll)
+            yield GaugeMetricFamily("asterism_last_poll_timestamp_seconds", "The last successful poll.", value=polled)
+        yield GaugeMetricFamily("asterism_rule_set", "The number of the newest set.", value=status.version)
+        states = GaugeMetricFamily("asterism_rules", "The number of versions of rules.", labels=["state"])
+        counts = Counter(rule.state for rule in status.rules)
+        for state in (PENDING, WAITING, IN_FORCE, DISABLED, EXPIRED, KILLED, REFUSED):
+            states.add_metric([state], counts[state])
+        yield states
+        rules = [rule for rule in status.rules if rule.state not in (PENDING, REFUSED)]
+        for name, text, value in (
+            ("matches", "Matches.", lambda rule: rule.matches),
+            ("timed_out", "Timed-out partial matches.", lambda rule: rule.timed_out),
+            ("errors", "Errors, at most one in each key group.", lambda rule: rule.errors),
+        ):
+            yield _summed(CounterMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)
+        for name, text, value in (
+            ("partial_matches", "Partial matches; of rules in SQL, they are not counted.", lambda r: r.partial_matches),
+            ("disabled_key_groups", "Key groups in which it is disabled.", lambda rule: rule.disabled_groups),
+        ):
+            yield _summed(GaugeMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)
+        last = GaugeMetricFamily("asterism_rule_last_match_timestamp_seconds", "The latest match_time.", labels=_LABELS)
+        for rule in rules[:MAX_VERSIONS]:
+            if rule.last_match:
+                last.add_metric(_labels(rule), _seconds(rule.last_match))
+        yield last
+
+
+def _summed(
+    family: CounterMetricFamily | GaugeMetricFamily, rules: list[RuleState], value: Callable[[RuleState], int]
+) -> Metric:
+    for rule in rules[:MAX_VERSIONS]:
+        family.add_metric(_labels(rule), value(rule))
+    if len(rules) > MAX_VERSIONS:
+        family.add_metric(OTHERS, sum(map(value, rules[MAX_VERSIONS:])))
+    return family
+
+
+def _labels(rule: RuleState) -> tuple[str, str]:
+    return rule.id, str(rule.version)
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()

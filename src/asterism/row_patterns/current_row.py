@@ -1,0 +1,296 @@
+"""What the current row alone tells of the conditions of a clause, and which rows therefore do not matter.
+
+It is known before the rows are in order: on Spark, before the exchange. A condition is a conjunction. A conjunct that reads only
+the current row, and cannot fail, is a *bit* of the row; of a disjunction, such disjuncts are. So a row may tell that a condition
+does not hold, whatever the match is, or that it does.
+
+A row is *neutral* if the answer is the same without it: no match can begin with it, and wherever a match is, it can only go on by
+taking this row in a state from which the same edges lead on. In ``A X* B``, these are the rows that satisfy X, but neither A nor
+B. Nothing may show that the row is gone: no expression reads the rows of X, or neighbours of rows.
+See ``docs/decisions/0045-what-a-row-tells-of-itself.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.groups import mask_of
+from asterism.errors import ExpressionError
+from asterism.expressions.evaluation import Vectorized, tried_before
+from asterism.expressions.names import plain_column
+from asterism.expressions.parsing import conjuncts
+from asterism.expressions.types import TIME_ZONE
+from asterism.expressions.values import UnsupportedError
+from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
+from asterism.row_patterns.checking import CheckedClause, VariableCondition
+from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
+
+MAX_BITS = 63
+"""How many expressions are computed in advance; what has no bit is computed later."""
+MAX_TERMS = 200
+"""Of the expression that tells which rows are neutral; if it has more, none is."""
+MAX_SQL = 50_000
+"""Its length in characters for Spark; if it is longer, Spark does not evaluate it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionBits:
+    """What bits tell of a condition.
+
+    :ivar possible: the condition holds only where all of these bits are set
+    :ivar certain: it holds where of each of these at least one bit is set
+    :ivar parts: the numbers of the conjuncts that are bits
+    :ivar whole: whether the bits are the condition
+    """
+
+    possible: tuple[int, ...] = ()
+    certain: tuple[tuple[int, ...], ...] = ()
+    parts: frozenset[int] = frozenset()
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A way to take a neutral row: it satisfies one variable, and none of the others that could take it, too."""
+
+    taken: str
+    others: frozenset[str]
+
+
+class CurrentRow:
+    """The bits of a clause.
+
+    :ivar bits: for each variable with a condition
+    """
+
+    def __init__(self, clause: CheckedClause, automaton: RowAutomaton) -> None:
+        self._clause = clause
+        # Leaves have the numbers of columns of the input.
+        schema = pa.schema(
+            [field.with_name(f"leaf_{number}") for number, field in enumerate(clause.rows.schema)],
+            metadata={TIME_ZONE: clause.rows.values.zone},
+        )
+        self._expressions = Vectorized(schema)
+        self._trees: list[exp.Expr] = []
+        self.bits: Mapping[str, ConditionBits] = {
+            name: self._bits_of(condition) for name, condition in clause.conditions.items()
+        }
+        self._starts, self._loops = _neutral_rows(clause, automaton)
+        of_one = max((_terms(one) for one in self.bits.values()), default=0)
+        if of_one * (len(self._starts) + sum(1 + len(way.others) for ways in self._loops for way in ways)) > MAX_TERMS:
+            self._loops = ()
+
+    # ------------------------------------------------------------------------------------------------ bits
+
+    def _bits_of(self, condition: VariableCondition) -> ConditionBits:
+        whole = self._add(condition.resolved.tree, condition)
+        if whole is not None:
+            return ConditionBits((whole,), ((whole,),))
+        possible: list[int] = []
+        certain: list[tuple[int, ...]] = []
+        parts = []
+        for number, part in enumerate(conjuncts(condition.resolved.tree)):
+            bit = self._add(part, condition)
+            if bit is not None:
+                possible.append(bit)
+                certain.append((bit,))
+                parts.append(number)
+                continue
+            choices = part.flatten() if isinstance(part, exp.Or) else ()
+            found = (self._add(choice.unnest(), condition) for choice in choices)
+            certain.append(tuple(bit for bit in found if bit is not None))
+        return ConditionBits(tuple(possible), tuple(certain), frozenset(parts), whole=False)
+
+    def _add(self, tree: exp.Expr, condition: VariableCondition) -> int | None:
+        """The bit of an expression over the leaves of a condition; None if it has none."""
+        leaves, values = condition.resolved.leaves, self._clause.rows.values
+        holder = exp.Paren(this=tree.copy())
+        for column in list(holder.find_all(exp.Column)):
+            leaf = leaves[int(column.name.removeprefix("leaf_"))]
+            if not is_near(leaf, condition.own) or leaf.place.steps:
+                return None
+            place = plain_column(values.texts[leaf.number])
+            if place is None:
+                return None
+            column.set("this", exp.to_identifier(f"leaf_{place}", quoted=True))
+        text, expressions = condition.resolved.source.text, self._expressions
+        try:
+            with tried_before():
+                value = expressions.translate(holder.this, text)
+                if value.raises or value.cost.growth or value.type != pa.bool_():
+                    return None
+                if value.text not in expressions.texts and len(expressions.texts) == MAX_BITS:
+                    return None
+                number = expressions.add_value(value, text)
+        except (ExpressionError, UnsupportedError):
+            return None
+        if number == len(self._trees):
+            self._trees.append(holder.this)
+        return number
+
+    @property
+    def word_type(self) -> pa.DataType:
+        """The type of a column of words, in which a bit is a bit."""
+        limits = ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
+        return next(kind for limit, kind in limits if len(self._expressions.texts) <= limit)
+
+    def words(self, rows: pa.Table) -> pa.Array:
+        """The bits of *rows*, which have the columns of the input."""
+        found = np.zeros(rows.num_rows, self.word_type.to_pandas_dtype())
+        if self._expressions.texts:
+            for number, values in enumerate(self._expressions.evaluate(rows)):
+                found |= mask_of(values).astype(found.dtype) << found.dtype.type(number)
+        return pa.array(found)
+
+    # ------------------------------------------------------------------------------------------------ rows
+
+    def possible(self, name: str, words: Ints) -> Mask:
+        """Where a condition may hold."""
+        wanted = sum(1 << bit for bit in self._of(name).possible)
+        return np.asarray(words & words.dtype.type(wanted) == words.dtype.type(wanted))
+
+    def certain(self, name: str, words: Ints) -> Mask:
+        """Where a condition holds, whatever the match is."""
+        found = np.ones(len(words), np.bool_)
+        for choices in self._of(name).certain:
+            found &= words & words.dtype.type(sum(1 << bit for bit in choices)) != 0
+        return found
+
+    def _of(self, name: str) -> ConditionBits:
+        return self.bits.get(name, _ANY_ROW)
+
+    @property
+    def has_neutral(self) -> bool:
+        """Whether any row may be neutral."""
+        return bool(self._loops)
+
+    def neutral(self, words: Ints) -> Mask:
+        """Which rows are neutral."""
+        if not self._loops:
+            return np.zeros(len(words), np.bool_)
+        found = np.ones(len(words), np.bool_)
+        for name in self._starts:
+            found &= ~self.possible(name, words)
+        for ways in self._loops:
+            one = np.zeros(len(words), np.bool_)
+            for way in ways:
+                taken = self.certain(way.taken, words)
+                for other in way.others:
+                    taken &= ~self.possible(other, words)
+                one |= taken
+            found &= one
+        return found
+
+    @cached_property
+    def matter_sql(self) -> str | None:
+        """A condition of Spark SQL that is TRUE or FALSE for each row: whether it is not neutral. None if all rows matter, or
+        if the condition would be too long.
+        """
+        if not self._loops:
+            return None
+        terms: list[exp.Expr] = [exp.not_(self._possible_sql(name)) for name in sorted(self._starts)]
+        for ways in self._loops:
+            taken = [
+                _all([self._certain_sql(way.taken), *(exp.not_(self._possible_sql(one)) for one in sorted(way.others))])
+                for way in ways
+            ]
+            terms.append(_any(taken))
+        text = exp.not_(_all(terms)).sql(dialect="spark", comments=False)
+        return text if len(text) <= MAX_SQL else None
+
+    def _possible_sql(self, name: str) -> exp.Expr:
+        return _all([self._bit_sql(bit) for bit in self._of(name).possible])
+
+    def _certain_sql(self, name: str) -> exp.Expr:
+        return _all([_any([self._bit_sql(bit) for bit in some]) for some in self._of(name).certain])
+
+    def _bit_sql(self, bit: int) -> exp.Expr:
+        holder = exp.Paren(this=self._trees[bit].copy())
+        for column in list(holder.find_all(exp.Column)):
+            name = self._clause.rows.schema.names[int(column.name.removeprefix("leaf_"))]
+            column.set("this", exp.to_identifier(name, quoted=True))
+        return exp.Coalesce(this=holder.this, expressions=[exp.false()])
+
+
+_ANY_ROW = ConditionBits()
+
+
+def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
+    return exp.and_(*dict.fromkeys(parts)) if parts else exp.true()
+
+
+def _any(parts: Sequence[exp.Expr]) -> exp.Expr:
+    return exp.or_(*dict.fromkeys(parts)) if parts else exp.false()
+
+
+def _terms(bits: ConditionBits) -> int:
+    return 1 + len(bits.possible) + sum(map(len, bits.certain))
+
+
+# ---------------------------------------------------------------------------------------------------- neutral rows
+
+
+def _neutral_rows(
+    clause: CheckedClause, automaton: RowAutomaton
+) -> tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]]:
+    """(the variables that a match can begin with, for each state the ways to take a neutral row); none if no row is neutral."""
+    nothing: tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]] = frozenset(), ()
+    seen = _variables_seen(clause)
+    if seen is None or clause.clause.rows is not RowsPerMatch.ONE or automaton.edges[:, 1].any():
+        return nothing
+    if (automaton.edges[:, 2] >= 0).any():
+        return nothing
+
+    def variable(state: int) -> str:
+        return automaton.names[int(automaton.variables[state])]
+
+    targets = [[target for target, _, _ in automaton.edges_of(state)] for state in range(automaton.start + 1)]
+    if ACCEPT in targets[automaton.start]:
+        return nothing
+    begins = frozenset(map(variable, targets[automaton.start]))
+    found: dict[tuple[_Loop, ...], None] = {}
+    for leading in map(list, dict.fromkeys(map(tuple, targets[: automaton.start]))):
+        if leading == [ACCEPT]:
+            continue
+        if ACCEPT in leading:  # a match that ends here would be longer, or the next row would be another one
+            return nothing
+        ways = [
+            _Loop(variable(target), frozenset(variable(other) for other in leading if other != target))
+            for target in dict.fromkeys(leading)
+            if targets[target] == leading and variable(target) not in seen
+        ]
+        ways = [way for way in ways if way.taken not in way.others and way.taken not in begins]
+        if not ways:
+            return nothing
+        found[tuple(ways)] = None
+    return begins, tuple(found)
+
+
+def _variables_seen(clause: CheckedClause) -> frozenset[str] | None:
+    """The variables whose rows an expression reads, apart from the first and the last row of a match, and from the current row of
+    a condition; None if it may be any row.
+    """
+    read: list[Leaf] = [leaf for one in clause.measures for leaf in one.leaves]
+    for condition in clause.conditions.values():
+        leaves = condition.resolved.leaves
+        read += [leaf for leaf in leaves if not is_near(leaf, condition.own) or leaf.place.steps]
+    names = [] if clause.clause.skip.variable is None else [clause.clause.skip.variable]
+    for leaf in read:
+        if isinstance(leaf, RowValue):
+            place = leaf.place
+            if place.steps or (place.variable is None and place.skip):
+                return None
+            names += [] if place.variable is None else [place.variable]
+        elif isinstance(leaf, AggregateValue):
+            if leaf.variable is None:
+                return None
+            names.append(leaf.variable)
+    return frozenset(variable for name in names for variable in clause.names[name])

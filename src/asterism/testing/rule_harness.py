@@ -1,0 +1,292 @@
+"""Runs the tests that are written beside a rule, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.schemas import type_of
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn
+from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
+from asterism.operators.operator import Arrival, Now
+from asterism.operators.state_store import MemoryStore
+from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.reading import read
+from asterism.rules.operator import EVENTS as EVENTS_INPUT
+from asterism.rules.operator import MATCHES, PROCESSORS, TIMED_OUT, DynamicCepOperator, prepared_set
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
+from asterism.rules.set_store import SingleSetStore
+from asterism.rules.sets import ProcessorSet
+from asterism.testing.literals import EVENTS, WORDS, Literals, Part, Row, table_of
+from asterism.text.printable import one_line
+
+MAX_LINES = 20
+"""The maximum number of missing, and of unexpected matches that a failure shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTestResult:
+    """:ivar failure: what differs, as lines of text; empty if the test has passed"""
+
+    test: RuleTest
+    failure: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.failure
+
+
+def run_rule_test(
+    processor: PatternProcessor, test: RuleTest, semantics: Semantics = Semantics.DEFAULT
+) -> RuleTestResult:
+    """Run one test of a rule: all of its events, then the end of the input.
+
+    >>> from asterism import Pattern
+    >>> rule = PatternProcessor("pair", 1, Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'"))
+    >>> run_rule_test(rule, RuleTest("pair", "a1 x2 b3", ((1, 3),))).passed
+    True
+    >>> run_rule_test(rule, RuleTest("pair", "a1 x2 b3", ("a1 b2",))).failure
+    ('expected, not found: a1 b2', 'found, not expected: a1 b3 [1, 3]', 'events: a1 x2 b3')
+    """
+    try:
+        return RuleTestResult(test, tuple(_failure(replace(processor, timestamp=None, expires=None), test, semantics)))
+    except AsterismError as error:
+        return RuleTestResult(test, tuple(line.strip() for line in str(error).splitlines()))
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundMatch:
+    """A match, with what the output of the rule has: its events, its measures, or both."""
+
+    numbers: tuple[int, ...] | None
+    text: str | None
+    stages: Mapping[str, tuple[tuple[int, ...], str]]
+    measures: Mapping[str, str | None] | None
+
+    def fits(self, expected: ExpectedMatch) -> bool:
+        if isinstance(expected, str):
+            return self.text == " ".join(expected.split())
+        if isinstance(expected, tuple):
+            return self.numbers == expected
+        if self.measures is not None:
+            return all(name in self.measures and _equal(value, self.measures[name]) for name, value in expected.items())
+        return self.stages.keys() == expected.keys() and all(
+            self.stages[stage][1] == " ".join(value.split())
+            if isinstance(value, str)
+            else self.stages[stage][0] == (tuple(value) if isinstance(value, list | tuple) else value)
+            for stage, value in expected.items()
+        )
+
+    def __str__(self) -> str:
+        words = [] if self.text is None else [f"{self.text} {list(self.numbers or ())}"]
+        if self.measures is not None:
+            words.append(_object_text(self.measures))
+        return one_line(" ".join(words), 500)
+
+
+def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics) -> Iterator[str]:
+    _check_expectations(rule, test)
+    events = _TestEvents.of(test)
+    differs = False
+    for output, expected in ((MATCHES, test.matches), (TIMED_OUT, test.timed_out)):
+        if expected is None:
+            continue
+        found = _found(rule, events, semantics, output)
+        missing = []
+        # Those that say more come first, because an object may say less than a match has.
+        for one in sorted(expected, key=lambda one: -len(one) if isinstance(one, Mapping) else 0):
+            place = next((n for n, match in enumerate(found) if match.fits(one)), None)
+            if place is None:
+                missing.append(one)
+            else:
+                del found[place]
+        prefix = "" if output == MATCHES else "timed out: "
+        for what, some in (("expected, not found", missing), ("found, not expected", found)):
+            yield from (f"{prefix}{what}: {_expected_text(one)}" for one in some[:MAX_LINES])
+            if len(some) > MAX_LINES:
+                yield f"{prefix}{what}: {len(some) - MAX_LINES:,} more"
+        differs |= bool(missing or found)
+    if differs:
+        words = test.events if isinstance(test.events, str) else ", ".join(map(_object_text, test.events))
+        yield f"events: {one_line(words, 1000)}"
+
+
+def _check_expectations(rule: PatternProcessor, test: RuleTest) -> None:
+    """Refuse expectations that no match can fulfil, whatever the events are."""
+    expected = [*test.matches, *(test.timed_out or ())]
+    if rule.sql is None:
+        return
+    if test.timed_out is not None:
+        raise StreamDefinitionError("a rule in SQL has no timed-out partial matches")
+    clause = read(rule.sql)
+    if clause.rows is RowsPerMatch.ONE and any(not isinstance(one, Mapping) for one in expected):
+        raise StreamDefinitionError(
+            "the matches of a rule in SQL have no events, except with ALL ROWS PER MATCH",
+            hint='an object with its measures: {"failures": 3}',
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _TestEvents:
+    """:param number: the column with the number of an event, from 1"""
+
+    schema: pa.Schema
+    parts: Sequence[Part]
+    literals: Literals
+    number: str
+
+    @classmethod
+    def of(cls, test: RuleTest) -> _TestEvents:
+        kind, value, key, time = (test.literals.get(name, getattr(WORDS, name)) for name in COLUMNS_OF_LITERALS)
+        literals = Literals(kind, value, key, time)
+        types = {name: type_of(text) for name, text in test.columns.items()}
+        if isinstance(test.events, str):
+            names = dict(zip(EVENTS.names, (literals.key, literals.time, literals.kind, literals.value), strict=True))
+            usual = {names[field.name]: field.type for field in EVENTS}
+            schema = pa.schema(list((usual | types).items()))
+            parts = literals.parse(test.events, schema)
+        else:
+            rows = [_typed(row, types, literals) for row in test.events]
+            schema = _schema_of(rows, types)
+            parts = [table_of(rows, schema)] if rows else []
+        number = "__event"
+        while number in schema.names:
+            number = "_" + number
+        numbered: list[Part] = []
+        count = 0
+        for part in parts:
+            if isinstance(part, pa.Table):
+                numbers = np.arange(count + 1, count + part.num_rows + 1)
+                part = part.append_column(number, pa.array(numbers))
+                count += part.num_rows
+            numbered.append(part)
+        return cls(schema.append(pa.field(number, pa.int64())), numbered, literals, number)
+
+
+def _typed(row: Mapping[str, Any], types: Mapping[str, pa.DataType], literals: Literals) -> Row:
+    """The values of an event. Strings become values of the types of their columns, and the event time."""
+    found = dict(row)
+    for name, value in row.items():
+        kind = types.get(name)
+        if not isinstance(value, str) or (kind is not None and pa.types.is_string(kind)):
+            continue
+        if name == literals.time and (kind is None or pa.types.is_timestamp(kind)):
+            column = TimeColumn.of(name, pa.schema([(name, kind or EVENTS.field("ts").type)]))
+            found[name] = column.from_micros(np.array([literals.micros(value)]))[0].as_py()
+        elif kind is not None:
+            try:
+                found[name] = pa.scalar(value, pa.string()).cast(kind).as_py()
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise InvalidEventError(f"{value!r:.60} is not a value of {name:.60}: {kind}") from None
+    return found
+
+
+def _schema_of(rows: Sequence[Row], types: Mapping[str, pa.DataType]) -> pa.Schema:
+    names = dict.fromkeys(name for row in rows for name in row)
+    others = [{name: row.get(name) for name in names if name not in types} for row in rows]
+    inferred = table_of(others).schema
+    fields = {field.name: pa.string() if pa.types.is_null(field.type) else field.type for field in inferred}
+    return pa.schema(list((fields | dict(types)).items()))
+
+
+def _found(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[_FoundMatch]:
+    """The matches with their events and, if the rule has any, their measures."""
+    if rule.sql is not None:
+        return [_found_match(row, events) for row in _rows(rule, events, semantics, output)]
+    plain = replace(rule, select=(), function=None, timed_out=output == TIMED_OUT)
+    rows = _rows(plain, events, semantics, output)
+    if not rule.select:
+        return [_found_match(row, events) for row in rows]
+    measured = _rows(replace(plain, select=rule.select), events, semantics, output)
+    by_id = {row["match_id"]: row["measures"] for row in measured}
+    return [_found_match(row | {"measures": by_id[row["match_id"]]}, events) for row in rows]
+
+
+def _found_match(row: Row, events: _TestEvents) -> _FoundMatch:
+    measures = row["measures"]
+    if row["events"] is None:
+        return _FoundMatch(None, None, {}, measures if measures is not None else {})
+    taken: dict[str, list[Row]] = {}
+    for one in row["events"]:
+        taken.setdefault(one["stage"], []).append(one["event"])
+
+    def numbers(some: Sequence[Row]) -> tuple[int, ...]:
+        return tuple(event[events.number] for event in some)
+
+    def text(some: Sequence[Row]) -> str:
+        without = ({name: value for name, value in event.items() if name != events.number} for event in some)
+        return " ".join(map(events.literals.text, without))
+
+    every = [one["event"] for one in row["events"]]
+    stages = {stage: (numbers(some), text(some)) for stage, some in taken.items()}
+    return _FoundMatch(numbers(every), text(every), stages, measures)
+
+
+def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[Row]:
+    """The rows of an output, as of a query."""
+    store = SingleSetStore()
+    literals, names = events.literals, events.schema.names
+    operator = DynamicCepOperator(
+        events.schema,
+        keys=[literals.key] if literals.key in names else [],
+        time=literals.time if literals.time in names else None,
+        source=store,
+        semantics=semantics,
+        wants_late=True,
+        disable_on_limit=False,
+    )
+    data = rule.as_data()
+    operator.compiler.try_out(data)
+    store.put(ProcessorSet(1, (data,)))
+    state, tables = MemoryStore(), []
+    latest = BEFORE_TIME
+    calls: list[tuple[list[Arrival], Now]] = [
+        ([Arrival(PROCESSORS, prepared_set(one.to_bytes())) for one in store.retained()], Now())
+    ]
+    for part in events.parts:
+        if isinstance(part, pa.Table):
+            prepared = operator.prepare(EVENTS_INPUT, part)
+            times = prepared.column(TIME).to_numpy()
+            latest = max(latest, int(times.max(initial=BEFORE_TIME)))
+            calls.append(([Arrival(EVENTS_INPUT, prepared)], Now()))
+        else:
+            calls.append(([Arrival(EVENTS_INPUT, None, latest if part is None else part)], Now()))
+    calls.append(([], Now(END_OF_TIME, END_OF_TIME)))
+    for arrivals, now in calls:
+        for result in operator.slices(state, arrivals, now):
+            tables += [table for name, table in result.outputs.items() if name == output]
+    rows: list[Row] = []
+    for table in tables:
+        rows += table.to_pylist(maps_as_pydicts="lossy")
+    return rows
+
+
+def _equal(expected: Any, found: str | None) -> bool:
+    """Whether a value of JSON is that of a measure, which is a string."""
+    if expected is None or found is None or isinstance(expected, str):
+        return bool(expected == found)
+    if isinstance(expected, bool):
+        return found == str(expected).lower()
+    if isinstance(expected, int | float):
+        try:
+            return bool(float(found) == expected)
+        except ValueError:
+            return False
+    return False
+
+
+def _expected_text(one: ExpectedMatch | _FoundMatch) -> str:
+    if isinstance(one, Mapping):
+        return _object_text(one)
+    return one_line(str(list(one)) if isinstance(one, tuple) else str(one), 500)
+
+
+def _object_text(value: Mapping[str, Any]) -> str:
+    words = (f"{one_line(str(name), 60)}={one_line(str(part), 100)}" for name, part in list(value.items())[:MAX_LINES])
+    return "{" + ", ".join(words) + "}"

@@ -1,0 +1,173 @@
+"""Commands on a rule of a file: FILE#ID."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from asterism import MatchRecognize, Pattern
+from asterism.cli.main import main
+
+RULES = """\
+# Logins
+- id: brute-force
+  version: 1
+  key: [ip]
+  timestamp: 2100-01-01T00:00:00Z
+  pattern:
+    type: COMPOSITE
+    nodes:
+    - {name: fails, type: ATOMIC, quantifier: {properties: [TIMES], times: {from: 2, to: 2}},
+       condition: {type: SQL, expression: event = 'failed'}}
+    - {name: login, type: ATOMIC, quantifier: {properties: [SINGLE]},
+       condition: {type: SQL, expression: event = 'accepted'}}
+    edges: [{source: fails, target: login, type: SKIP_TILL_NEXT}]
+    window: {type: FIRST_AND_LAST, time: {unit: MINUTES, size: 10}}
+  select: [LAST(login.user) AS user]
+- id: "burst #2"
+  version: 3
+  enabled: false
+  sql: |
+    PARTITION BY ip
+    MEASURES LAST(S.user) AS user
+    PATTERN (F{2} S)
+    DEFINE F AS event = 'failed', S AS event = 'accepted'
+- {id: upper, version: 1, key: [UPPER(ip)], sql: null, pattern: {type: COMPOSITE, nodes: [
+   {name: a, type: ATOMIC, quantifier: {properties: [SINGLE]}}]}}
+- {id: bad, version: -1, pattern: {}}
+"""
+EVENTS = """\
+ts,ip,event,user
+2026-01-01 00:00:01,1.1.1.1,failed,ann
+2026-01-01 00:00:02,1.1.1.1,failed,ann
+2026-01-01 00:00:03,2.2.2.2,failed,bob
+2026-01-01 00:00:04,1.1.1.1,accepted,ann
+2026-01-01 00:00:05,2.2.2.2,accepted,bob
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.yaml").write_text(RULES)
+    Path("events.csv").write_text(EVENTS)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def clause() -> str:
+    begin = RULES.index("    PARTITION BY")
+    return RULES[begin : RULES.index("- {id: upper")]
+
+
+def test_explain() -> None:
+    result = run("explain", "rules.yaml#brute-force")
+    assert result.exit_code == 0
+    assert "event = 'failed'" in result.output
+    assert run("explain", "rules.yaml#burst #2").output == MatchRecognize(clause()).explain() + "\n"
+    assert run("explain", "rules.yaml#burst #2", "--svg", "a.svg").output == "drawing written to a.svg\n"
+    assert run("explain", ".#upper").output == Pattern.begin("a").explain() + "\n"
+
+
+def test_trace() -> None:
+    options = ["--input", "events.csv", "--time", "ts"]
+    result = run("trace", "rules.yaml#brute-force", *options, "--key", "1.1.1.1")
+    assert result.exit_code == 0
+    assert "match 1: #4 fails=[1 2] login=[3]" in result.output
+    result = run("trace", "rules.yaml#burst #2", *options, "--key", "2.2.2.2")
+    assert "no matches" in result.output
+    assert "closest to a match: F=[1]" in result.output
+    result = run("trace", "rules.yaml#brute-force", *options)
+    assert result.exit_code == 2
+    assert (
+        "1 --key-column and 0 --key: one value is required for each column. The key of the rule is ip." in result.output
+    )
+    result = run("trace", "rules.yaml#upper", *options, "--key", "1.1.1.1")
+    assert (result.exit_code, result.output) == (
+        2,
+        "Error: the key of the rule is not a column: UPPER(ip)\n"
+        "  Hint: choose the events with --key-column and --key\n",
+    )
+    assert run("trace", "rules.yaml#upper", *options, "--key-column", "ip", "--key", "1.1.1.1").exit_code == 0
+
+
+def test_validate() -> None:
+    columns = [f"--column={name}:string" for name in ("ip", "event", "user")]
+    result = run("validate", "rules.yaml#brute-force", "rules.yaml#burst #2", *columns)
+    assert (result.exit_code, len(result.output.splitlines())) == (0, 2), result.output
+    assert "brute-force version 1: ok, 2 stages (fails, login)" in result.output
+    assert "burst #2 version 3: ok, off, MATCH_RECOGNIZE" in result.output
+    result = run("validate", "rules.yaml#bad")
+    assert result.exit_code == 1
+    assert "a version must be an integer" in result.output
+    assert run("validate", "rules.yaml#brute-force", "--column", "ip:string").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("rules.yaml#none", "rules.yaml has no rule 'none'\n  Rules: brute-force, burst #2, upper, bad\n"),
+        ("rules.yaml#bad", "a pattern must be an object of type COMPOSITE"),
+        ("rules.yaml#", "File 'rules.yaml#' does not exist."),
+        ("#brute-force", "File '#brute-force' does not exist."),
+        ("none.yaml#a", "File 'none.yaml#a' does not exist."),
+        (".", "File '.' is a directory."),
+        ("broken.yaml#a", "Error: "),
+        ("twice.yaml#a", "twice.yaml has 2 rules 'a'"),
+        ("rules.yaml#\x1b[2J", "has no rule '\\x1b[2J'"),
+    ],
+)
+def test_what_is_not_there_is_told(rule: str, message: str) -> None:
+    Path("broken.yaml").write_text("- {")
+    Path("twice.yaml").write_text("- {id: a, version: 1, pattern: {}}\n- {id: a, version: 2, pattern: {}}\n")
+    result = run("explain", rule)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_whose_name_has_the_sign() -> None:
+    Path("a#b.json").write_text(Pattern.begin("a").to_json())
+    assert run("explain", "a#b.json").output == Pattern.begin("a").explain() + "\n"
+    Path("rules.yaml").rename("r#1.yaml")
+    assert run("explain", "r#1.yaml#upper").exit_code == 0
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_match(folder: Path) -> None:
+    """As in a query with rules: with the rule's key and measures, over a table and over a stream."""
+    options = ["--input", "events.csv", "--time", "ts"]
+    out = folder / "out.parquet"
+    for rule in ("rules.yaml#brute-force", "rules.yaml#burst #2"):
+        for more in ([], ["--stream"]):
+            result = run("match", rule, *options, "--out", str(out), *more)
+            assert (result.exit_code, result.output) == (0, f"1 match written to {out}\n"), result.output
+            (row,) = pq.read_table(out).to_pylist()
+            assert (row["key"], dict(row["measures"]), row["events"]) == (["1.1.1.1"], {"user": "ann"}, None)
+    result = run("match", "rules.yaml#brute-force", *options)
+    assert "user=ann" in result.output
+    assert "processor_id" not in result.output
+    result = run(
+        "match", "rules.yaml#brute-force", *options, "--select", "COUNT(fails.*) AS n", "--output", "timed_out"
+    )
+    assert result.output.splitlines()[-1] == "2 timed-out partial matches"
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_what_does_not_fit_a_rule() -> None:
+    options = ["--input", "events.csv", "--time", "ts"]
+    for rule, more, message in (
+        ("brute-force", ["--order-by", "user"], "--order-by is for patterns"),
+        ("burst #2", ["--select", "COUNT(F.*) AS n"], "--select is for patterns"),
+        ("burst #2", ["--output", "timed_out"], "no timed-out partial matches"),
+        ("brute-force", ["--select", "LAST(login.nosuch) AS n"], "unknown column 'nosuch'"),
+    ):
+        result = run("match", f"rules.yaml#{rule}", *options, *more)
+        assert (result.exit_code, message in result.output) == (2, True), result.output

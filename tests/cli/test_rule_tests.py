@@ -1,0 +1,76 @@
+"""``asterism rules test``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from asterism import Pattern, PatternProcessor
+from asterism.cli.main import main
+
+PAIR = PatternProcessor("pair", 1, Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'"))
+GOOD = {"name": "good", "events": "a1 x2 b3", "matches": ["a1 b3"]}
+WRONG = {"name": "<b>wrong</b>", "events": "a1 x2", "matches": ["a1 b3"]}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(command: str, *arguments: str, rules: list[dict[str, Any]]) -> Result:
+    Path("rules.json").write_text(json.dumps(rules))
+    return CliRunner().invoke(main, ["rules", command, "rules.json", *arguments])
+
+
+def rule(**more: Any) -> dict[str, Any]:
+    return PAIR.to_dict() | more
+
+
+def test_tests_that_pass() -> None:
+    rules = [rule(tests=[GOOD]), rule(id="other", enabled=False, tests=[GOOD]), rule(id="none")]
+    result = run("test", rules=rules)
+    assert (result.exit_code, result.output) == (0, "2 passed, 1 without tests\n")
+    assert run("test", "none", rules=rules).output == "1 without tests\n"
+    result = run("test", "nosuch", rules=rules)
+    assert (result.exit_code, result.output) == (2, "Error: there is no processor 'nosuch'\n")
+    assert run("test", rules=[]).output == "no rules\n"
+
+
+def test_the_tests_in_the_documentation_pass() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    text = "".join(page.split(f"\n{name} = ")[1].split('"""\n')[1].split('"""')[0] for name in ("burst", "tested"))
+    Path("rules.yaml").write_text(text)
+    result = CliRunner().invoke(main, ["rules", "test", "rules.yaml"])
+    assert (result.exit_code, result.output) == (0, "2 passed\n")
+
+
+def test_a_test_that_fails() -> None:
+    result = run("test", rules=[rule(tests=[GOOD, WRONG])])
+    assert (result.exit_code, result.output) == (
+        1,
+        "rules.json: pair: <b>wrong</b>: failed\n"
+        "  expected, not found: a1 b3\n"
+        "  events: a1 x2\n"
+        "  Hint: asterism trace 'rules.json#pair' --input EVENTS shows event by event why there is no match\n"
+        "1 passed, 1 failed\n",
+    )
+
+
+def test_invalid_tests_and_rules() -> None:
+    result = run("test", rules=[rule(tests=[{}]), rule(id="bad", version=-1)])
+    assert result.exit_code == 1
+    assert "rules.json: pair: test 1 needs 'name'" in result.output
+    assert result.output.endswith("2 invalid\n")
+    result = run("validate", rules=[rule(tests=[{}])])
+    assert (result.exit_code, "test 1 needs 'name'" in result.output) == (1, True)
+
+
+def test_validate_counts_tests() -> None:
+    output = run("validate", rules=[rule(tests=[GOOD, WRONG]), rule(id="one", tests=[GOOD]), rule(id="none")]).output
+    assert [line.rpartition(", ")[2] for line in output.splitlines()] == ["2 tests", "1 test", "NO_SKIP"]

@@ -1,0 +1,245 @@
+"""A backtest finds what a bounded job finds, and compares the matches of two sets of rules."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism import CEP, Backtest, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
+from asterism.cli.main import main
+from asterism.errors import AsterismError
+
+pytestmark = pytest.mark.spark
+
+DAY = 86_400
+EVENTS = [
+    (1, "ann", 7, "a"), (2, "bob", 7, "b"), (3, "ann", 8, "c"), (4, "ann", 8, "b"), (5, "cy", 9, "a"), (20, "cy", 9, "b"),
+    (DAY + 21, "bob", 8, "a"), (DAY + 22, "bob", 8, "b"), (DAY + 30, "bob", 8, "a"),
+]  # fmt: skip
+CLAUSE = "PARTITION BY item ORDER BY ts MEASURES LAST(user) AS u PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
+ALL_ROWS = "ALL ROWS PER MATCH " + CLAUSE[CLAUSE.index("PATTERN") :]
+SECOND = timedelta(seconds=1)
+
+
+def chain(*kinds: str, strict: bool = False) -> Pattern:
+    pattern = Pattern.begin(kinds[0]).where(f"kind = '{kinds[0]}'")
+    for kind in kinds[1:]:
+        pattern = (pattern.next(kind) if strict else pattern.followed_by(kind)).where(f"kind = '{kind}'")
+    return pattern.within(10 * SECOND)
+
+
+RULES = [
+    PatternProcessor("by user", 2, chain("a", "b"), timed_out=True),
+    PatternProcessor("by item", 3, chain("a", "b", strict=True), key=("item",), select=("LAST(b.user) AS u",)),
+    PatternProcessor("later", 1, chain("a", "b"), key=(), timestamp=datetime(2100, 1, 1, tzinfo=UTC)),
+    PatternProcessor("in sql", 2, sql=CLAUSE),
+    PatternProcessor("all rows", 1, sql=ALL_ROWS),
+]
+OTHERS = [
+    PatternProcessor("by user", 1, chain("a", "b", strict=True)),
+    RULES[1],
+    PatternProcessor("in sql", 1, chain("a", "b"), key=("item",)),
+    PatternProcessor("all rows", 0, sql=ALL_ROWS),
+    PatternProcessor("gone", 1, chain("a")),
+]
+
+
+def table(spark: SparkSession, events: list[Any] = EVENTS) -> DataFrame:
+    rows = [(None if second is None else datetime.fromtimestamp(second, UTC), *rest) for second, *rest in events]
+    return spark.createDataFrame(rows, "ts TIMESTAMP, user STRING, item BIGINT, kind STRING").coalesce(1)
+
+
+def ran(spark: SparkSession, *sides: Any, events: list[Any] = EVENTS, **options: Any) -> Backtest:
+    return CEP.backtest(KeyedStream(table(spark, events), key="user", time="ts"), *sides, key_groups=4, **options)
+
+
+def keep(to: list[Any], rows: DataFrame, batch: int) -> None:
+    to.extend(rows.collect())
+
+
+def row(report: Backtest, id: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = report.summary.to_pylist()
+    return next(one for one in found if one["id"] == id)
+
+
+@pytest.fixture(scope="module")
+def compared(spark: SparkSession) -> Backtest:
+    return ran(spark, RULES, OTHERS)
+
+
+def test_it_finds_what_a_bounded_job_finds(spark: SparkSession, compared: Backtest, tmp_path: Path) -> None:
+    """Both sides, each as a job of its own; a timestamp does not count."""
+    report = compared
+    for side, rules in (("", RULES), ("old_", OTHERS)):
+        items = [rule.to_dict() | {"timestamp": None} for rule in rules]
+        (tmp_path / "rules.json").write_text(json.dumps(items), encoding="utf-8")
+        stream = KeyedStream(table(spark), key="user", time="ts")
+        factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
+        found: dict[str, list[Any]] = {"matches": [], "timed_out": []}
+        CEP.pattern_processors(stream, factory, key_groups=4).run(
+            {name: partial(keep, rows) for name, rows in found.items()}
+        )
+        counts = {name: Counter(one.processor_id for one in rows) for name, rows in found.items()}
+        for rule in rules:
+            one = row(report, rule.id)
+            assert one[f"{side}version"] == rule.version
+            assert one[f"{side}matches"] == counts["matches"][rule.id]
+            keys = {tuple(match.key) for match in found["matches"] if match.processor_id == rule.id}
+            assert one[f"{side}keys"] == len(keys)
+            assert one[f"{side}timed_out"] == (counts["timed_out"][rule.id] if rule.timed_out else None)
+        if not side:
+            columns = ["processor_version", "key", "start_time", "end_time", "match_time", "events", "measures"]
+            new = report.matches.where("difference != 'removed'")
+            mine = [(one.id, *(one[name] for name in columns)) for one in new.collect()]
+            theirs = [(one.processor_id, *(one[name] for name in columns)) for one in found["matches"]]
+            assert sorted(map(str, mine)) == sorted(map(str, theirs))
+
+
+def test_two_versions_are_compared_match_by_match(compared: Backtest) -> None:
+    report = compared
+    found = {one.id: (one.added, one.removed, one.kept) for one in report.rules}
+    assert found == {
+        "by user": (1, 0, 1),  # without strict contiguity, one more; the other has the same events
+        "by item": (0, 0, 2),  # the same rule on both sides
+        "later": (2, 0, 0),
+        "in sql": (1, 0, 2),  # a graph on the other side: by times
+        "all rows": (0, 0, 4),  # another version of the same clause; each row is a match
+        "gone": (0, 4, 0),
+    }
+    rows = report.matches.select("id", "difference", "processor_version").collect()
+    assert Counter((one.id, one.difference) for one in rows)["by user", "kept"] == 1
+    assert {one.processor_version for one in rows if one.id == "by user"} == {2}
+    (example,) = next(one for one in report.rules if one.id == "by user").examples
+    assert (example.difference, example.key) == ("added", ("ann",))
+    assert [(stage, event["kind"]) for stage, event in example.events] == [("a", "a"), ("b", "b")]
+    gone = next(one for one in report.rules if one.id == "gone")
+    assert [one.difference for one in gone.examples] == ["removed"] * 3
+    assert (report.events, report.days, report.first) == (9, 2, datetime.fromtimestamp(1, UTC))
+    assert (row(report, "in sql")["matches_per_day"], row(report, "in sql")["most_in_a_day"]) == (1.5, 2)
+    assert "by user   1 -> 2" in str(report)
+
+
+def test_stages_do_not_matter_and_events_of_one_time_do(spark: SparkSession) -> None:
+    """Four events at the same time: the match with the second b is not that with the first."""
+    events = [(1, "ann", 0, "a"), (2, "ann", 1, "b"), (2, "ann", 2, "b"), (2, "ann", 3, "x"), (2, "ann", 4, "b")]
+    stages = Pattern.begin("one").where("kind = 'a'").followed_by_any("two").where("kind = 'b'")
+    renamed = Pattern.begin("none").where("kind = 'n'").optional().followed_by("three").where("kind = 'a'")
+    renamed = renamed.followed_by_any("four").where("kind = 'b' AND item > 1")
+    report = ran(spark, [PatternProcessor("r", 2, renamed)], [PatternProcessor("r", 1, stages)], events=events)
+    (one,) = report.rules
+    assert (one.added, one.removed, one.kept) == (0, 1, 2)
+    assert [event["item"] for _, event in one.examples[0].events] == [0, 1]
+
+
+def test_matches_with_the_same_events_count_each(spark: SparkSession) -> None:
+    """a in the first or in the second stage: two matches of the same two events."""
+    twice = Pattern.begin("a").optional().followed_by_any("b").optional().followed_by_any("c").where("kind = 'b'")
+    once = Pattern.begin("a").followed_by_any("c").where("kind = 'b'")
+    events = [(1, "ann", 0, "a"), (2, "ann", 1, "b")]
+    report = ran(spark, [PatternProcessor("r", 2, once)], [PatternProcessor("r", 1, twice)], events=events)
+    (one,) = report.rules
+    assert one.old is not None
+    assert (one.new.matches if one.new else None, one.kept) == (1, 1)
+    assert one.removed == one.old.matches - 1  # type: ignore[operator]
+
+
+def test_a_rule_that_fails_or_is_refused_stays_alone(spark: SparkSession) -> None:
+    rules: list[Any] = [
+        PatternProcessor("good", 1, chain("a", "b")),
+        PatternProcessor("fails", 1, chain("a").where("10 / (item - 8) > 0")),
+        PatternProcessor("column", 1, chain("a").where("nosuch > 1")),
+        {"id": "malformed", "version": 1, "pattern": {}},
+        {"id": "good", "version": 9, "pattern": chain("a").to_json()},
+    ]
+    report = ran(spark, rules, OTHERS[:1])
+    assert (row(report, "good")["matches"], row(report, "good")["version"]) == (2, 1)
+    assert row(report, "good")["refused"].startswith("two processors have the id 'good'")
+    assert row(report, "fails")["errors"] == 1
+    assert "division by zero" in row(report, "fails")["error"]
+    assert sorted(report.refused) == ["column", "good", "malformed"]
+    assert row(report, "column")["matches"] is None
+    assert row(report, "by user")["removed"] == 1
+
+
+def test_events_without_a_time_and_without_rules(spark: SparkSession) -> None:
+    report = ran(spark, RULES[:1], events=[*EVENTS, (None, "ann", 7, "a")])
+    assert (report.events, report.late, report.rules[0].new and report.rules[0].new.matches) == (10, 1, 2)
+    assert ran(spark, []).rules == ()
+    empty = ran(spark, RULES, [], events=[], examples=0)
+    assert [one["matches"] for one in empty.summary.to_pylist()] == [0] * 5
+    assert (empty.days, empty.matches.count()) == (None, 0)
+
+
+def test_processing_time_has_no_days(spark: SparkSession) -> None:
+    report = CEP.backtest(KeyedStream(table(spark), key="user"), RULES[:1], key_groups=4)
+    (one,) = report.summary.to_pylist()
+    assert (one["matches_per_day"], one["most_in_a_day"], report.days) == (None, None, None)
+
+
+def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = KeyedStream(table(spark), time="ts")
+    for arguments, message in (
+        ({"rules": 5}, "these are not rules: 5"),
+        ({"rules": [5]}, "this is not a rule: 5"),
+        ({"rules": tmp_path / "none.json"}, "cannot be read"),
+        ({"rules": [], "examples": 1001}, "examples must be between 0 and 1000"),
+        ({"rules": [], "against": b""}, "these are not rules"),
+    ):
+        with pytest.raises(AsterismError, match=message):
+            CEP.backtest(stream, **arguments)
+    (tmp_path / "events").mkdir()
+    streaming = spark.readStream.schema("ts TIMESTAMP").json(str(tmp_path / "events"))
+    with pytest.raises(AsterismError, match="a backtest needs a table"):
+        CEP.backtest(KeyedStream(streaming, time="ts"), [])
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, rules in (("new", RULES), ("old", OTHERS)):
+        (tmp_path / f"{name}.json").write_text(json.dumps([rule.to_dict() for rule in rules]), encoding="utf-8")
+    for name, events in (("first", EVENTS[:4]), ("second", EVENTS[4:])):
+        lines = [
+            f"{datetime.fromtimestamp(second, UTC).isoformat()},{','.join(map(str, rest))}" for second, *rest in events
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["ts,user,item,kind", *lines]) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def command(files: Path, rules: str, *arguments: object) -> Result:
+    given = ["--input", files / "first.csv", "--input", files / "second.csv", "--key", "user", "--time", "ts"]
+    words = ["rules", "backtest", files / rules, *given, *arguments]
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_compares_and_fails(files: Path) -> None:
+    against = ["--against", files / "old.json", "--examples", 0]
+    good = command(files, "new.json", *against, "--fail-if", "matches > 1000", "--fail-if", "errors > 0")
+    assert (good.exit_code, good.output.splitlines()[0]) == (
+        0, "6 rules over 9 events from 1970-01-01 00:00:01 to 1970-01-02 00:00:30 (2 days)",
+    )  # fmt: skip
+    bad = command(files, "new.json", *against, "--fail-if", "removed > 0", "--fail-if", "added > 1")
+    assert bad.exit_code == 1
+    assert bad.output.splitlines()[-2:] == ["failed: removed > 0: gone", "failed: added > 1: later"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_fails_if_a_rule_is_refused(files: Path) -> None:
+    (files / "bad.yaml").write_text("- {id: a, version: 1, sql: nonsense}\n")
+    result = command(files, "bad.yaml")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (1, "failed: refused: a")
+    result = command(files, "new.json", "--fail-if", "removed > 0")
+    assert result.exit_code == 2
+    assert "unknown column 'removed'" in result.output
+    assert command(files, "none.json").exit_code == 2
