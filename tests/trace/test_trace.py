@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism.cli.event_files import read_events
+from asterism.columns.event_files import read_events
 from asterism.cli.main import main
 from asterism.errors import (
     AsterismError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asterism.cli.event_files import read_events
+from asterism.columns.event_files import read_events
 from asterism.trace.report import trace
 from tests.expressions.test_sql_texts import SCHEMA
 from tests.kit import Golden, Provocation

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.local_spark import local_spark
-from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
+from asterism.cli.spark_files import Files, files_to_read, read_batch, with_event_time
 from asterism.cli.terminal import errors_explained, semantics_option, status_line, time_option
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _MAX_NAMES = 20
 """The maximum number of rules that a message names."""
@@ -97,9 +97,8 @@ def backtest(
             from asterism.spark.keyed_stream import KeyedStream
             from asterism.spark.patterns import CEP
 
-            events = with_event_time(reduce(_both, (read_batch(spark, one) for one in files)), time)
             report = CEP.backtest(
-                KeyedStream(events, key=keys, time=time),
+                KeyedStream(history_frame(spark, files, time), key=keys, time=time),
                 rules,
                 others,
                 semantics=Semantics(semantics),
@@ -116,6 +115,11 @@ def backtest(
             click.echo(f"failed: {one_line(what, 200)}: {', '.join(one_line(id, 60) for id in ids[:_MAX_NAMES])}{more}")
     if failed:
         sys.exit(1)
+
+
+def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:
+    """The events of several files or folders."""
+    return with_event_time(reduce(_both, (read_batch(spark, one) for one in files)), time)
 
 
 def _both(one: DataFrame, other: DataFrame) -> DataFrame:

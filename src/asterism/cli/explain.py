@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from asterism.cli.files import is_sql_file, only_clause, read_clauses, read_pattern_file
-from asterism.cli.rule_files import RuleInFile, clause_of, pattern_or_rule_argument
+from asterism.cli.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.cli.terminal import errors_explained, semantics_option
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.pattern import Pattern
@@ -69,6 +69,8 @@ def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages"
 def _read(source: Path | RuleInFile, semantics: str) -> tuple[list[MatchRecognize], Pattern | None]:
     """The clauses, or the pattern."""
     if isinstance(source, RuleInFile):
+        from asterism.rules.clauses import clause_of
+
         rule = source.processor()
         return ([clause_of(rule)], None) if rule.pattern is None else ([], rule.pattern)
     if is_sql_file(source):

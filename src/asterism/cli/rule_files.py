@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.errors import StreamDefinitionError
-from asterism.text.printable import one_line, quoted_name
+from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from asterism.discovery.editing import Rule
-    from asterism.row_patterns.match_recognize import MatchRecognize
     from asterism.rules.processor import PatternProcessor
 
 _MAX_IDS = 20
@@ -90,19 +89,6 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
 
 
 pattern_or_rule_argument = click.argument("pattern", type=PatternFile())
-
-
-def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchRecognize:
-    """The clause of a rule in SQL. Without an ORDER BY, its rows are in the order of the event time *time*."""
-    from asterism.row_patterns.clause import ExpressionText, OrderKey
-    from asterism.row_patterns.match_recognize import MatchRecognize
-
-    assert processor.sql is not None
-    found = MatchRecognize(processor.sql)
-    if not found.clause.order_by and time is not None:
-        order = (OrderKey(ExpressionText(quoted_name(time))),)
-        found.clause = replace(found.clause, order_by=order)
-    return found
 
 
 def key_columns(processor: PatternProcessor, given: Sequence[str]) -> Sequence[str]:

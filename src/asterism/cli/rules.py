@@ -13,6 +13,7 @@ import click
 
 from asterism.cli.backtest import backtest
 from asterism.cli.rule_tests import run_tests
+from asterism.cli.serve import serve
 from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout
 from asterism.errors import AsterismError, PatternProcessorError, printable
 from asterism.patterns.semantics import Semantics
@@ -44,6 +45,7 @@ def rules() -> None:
 
 rules.add_command(backtest)
 rules.add_command(run_tests)
+rules.add_command(serve)
 
 
 def _at_source(command: Callable[..., None]) -> Callable[..., None]:

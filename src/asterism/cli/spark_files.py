@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.cli.files import FORMATS, files_of
+from asterism.columns.event_files import FORMATS, files_of
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.files import is_sql_file, read_clause, read_pattern_file
-from asterism.cli.rule_files import RuleInFile, clause_of, key_columns, pattern_or_rule_argument
+from asterism.cli.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
@@ -89,7 +89,8 @@ def trace(
     asterism trace rules.yaml#brute-force --input ssh.csv --key 10.0.0.1 --time ts
     """
     with errors_explained():
-        from asterism.cli.event_files import read_events
+        from asterism.columns.event_files import read_events
+        from asterism.rules.clauses import clause_of
         from asterism.trace.report import trace as trace_of
 
         rule = pattern.processor() if isinstance(pattern, RuleInFile) else None

@@ -176,7 +176,12 @@ class FileRules(KeptRules):
         [at] = there
         version = items[at].get("version")
         if version == new.processor.version and new.is_there(items[at]):
-            return f"{new} already exists"
+            if new.item.get("tests") == items[at].get("tests"):
+                return f"{new} already exists"
+            others = {name: value for name, value in items[at].items() if name != "tests"}
+            tests = {"tests": new.item["tests"]} if "tests" in new.item else {}
+            items[at] = {**others, **tests}
+            return f"{new}: tests changed"
         items[at] = new.item
         return f"{new} added, in place of version {version}"
 

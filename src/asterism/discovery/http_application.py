@@ -56,7 +56,7 @@ class AnswerError(Exception):
     def __init__(self, status: int, message: str, hint: str | None = None, **headers: str) -> None:
         super().__init__(status)
         error = {"message": message, "hint": hint} if hint else {"message": message}
-        self.answer = _json({"error": error}, status, **headers)
+        self.answer = json_answer({"error": error}, status, **headers)
 
 
 class Application:
@@ -66,13 +66,15 @@ class Application:
         self.rules, self.manager, self._changed = rules, manager, changed
         self.problem: Exception | None = None
         """The error that prevented the manager from receiving the newest set."""
-        self._token = _hash(token)
+        self._token = hash_of(token)
+
+    def public(self, request: Request) -> Answer | None:
+        return None
 
     def authorize(self, request: Request) -> None:
         """:raises AnswerError: the request does not have the token"""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         # Hashes have the same length, so the duration reveals nothing about the token.
-        if not hmac.compare_digest(_hash(token.strip()), self._token) or scheme.lower() != "bearer":
+        if not hmac.compare_digest(hash_of_token(request), self._token):
             raise AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
 
     def needs_body(self, request: Request) -> bool:
@@ -81,14 +83,9 @@ class Application:
         :raises AnswerError: the request fails regardless of the body
         """
         self._route(request)
-        length = request.headers.get("content-length", "" if request.method == "PUT" else "0")
-        if not length or "transfer-encoding" in request.headers:
-            raise AnswerError(411, "a Content-Length is required")
-        if request.method != "PUT":
+        if not body_follows(request, request.method == "PUT"):
             return False
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise AnswerError(415, "processors must be sent as application/json")
-        if int(length) > MAX_BYTES:
+        if int(request.headers["content-length"]) > MAX_BYTES:
             raise AnswerError(413, f"the body is too large (limit {MAX_BYTES} bytes)")
         return True
 
@@ -100,7 +97,7 @@ class Application:
         except AsterismError as error:
             self._changed.set()  # the new content of a file that was not completely written may count
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 422)
-            return _json({"error": _error_fields(error)}, status)
+            return json_answer({"error": error_fields(error)}, status)
 
     def _route(self, request: Request) -> Callable[[Request, bytes], Answer]:
         """:raises AnswerError: the resource does not exist, or does not support the method"""
@@ -137,16 +134,16 @@ class Application:
         return methods[request.method]
 
     def _get_all(self, request: Request, body: bytes) -> Answer:
-        return _representation(self.rules.text, request)
+        return representation(self.rules.text, request)
 
     def _get(self, id: str, request: Request, body: bytes) -> Answer:
         text = self.rules.get(id)
         if text is None:
             raise AnswerError(404, f"there is no processor {id!r:.60}")
-        return _representation(text, request)
+        return representation(text, request)
 
     def _delete(self, id: str, request: Request, body: bytes) -> Answer:
-        if not self.rules.remove(id, _precondition(request)):
+        if not self.rules.remove(id, precondition(request)):
             raise AnswerError(404, f"there is no processor {id!r:.60}")
         self._changed.set()
         return Answer(HTTPStatus.NO_CONTENT)
@@ -156,9 +153,9 @@ class Application:
         if document.pointers != [""]:
             raise PatternProcessorError("one processor is expected")
         [item] = document.items
-        new = self.rules.put(id, item, _precondition(request))
+        new = self.rules.put(id, item, precondition(request))
         self._changed.set()
-        return _json({"id": id, "version": item["version"]}, 201 if new else 200)
+        return json_answer({"id": id, "version": item["version"]}, 201 if new else 200)
 
     def _put_all(self, request: Request, body: bytes) -> Answer:
         document = read_document(body)
@@ -168,15 +165,15 @@ class Application:
                 "a set is expected, not one processor",
                 hint='use PUT /processors/{id} for one processor; a set is [...] or {"processors": [...]}',
             )
-        report = self.rules.put_all(document.items, _precondition(request))
+        report = self.rules.put_all(document.items, precondition(request))
         self._changed.set()
         for one in report.refused[:MAX_LOGGED]:
             _log.warning("refused: %s", one)
         if len(report.refused) > MAX_LOGGED:
             _log.warning("refused: %d more, listed in the response", len(report.refused) - MAX_LOGGED)
-        refused = [{"id": one.id, "version": one.version, **_error_fields(one.error)} for one in report.refused]
+        refused = [{"id": one.id, "version": one.version, **error_fields(one.error)} for one in report.refused]
         found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
-        return _json(found, 207 if refused else 200)
+        return json_answer(found, 207 if refused else 200)
 
     def _health(self, request: Request, body: bytes) -> Answer:
         found: dict[str, Any] = {"status": "interrupted" if self.problem else "ok", "processors": len(self.rules)}
@@ -191,7 +188,7 @@ class Application:
                 found[state] = {one.id: one.version for one in status.rules if one.state == state}
             found[DISABLED] = {one.id: one.reason for one in status.rules if one.state == DISABLED}
             found |= {KILLED: status.killed, REFUSED: status.refused}
-        return _json(found, 503 if "error" in found else 200)
+        return json_answer(found, 503 if "error" in found else 200)
 
     def _status(self, request: Request, body: bytes) -> Answer:
         return Answer(HTTPStatus.OK, self._known_status().to_bytes())
@@ -210,16 +207,38 @@ class Application:
         return status
 
 
-def _hash(token: str) -> bytes:
+def hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _json(value: Any, status: int, **headers: str) -> Answer:
+def hash_of_token(request: Request) -> bytes:
+    """The SHA-256 hash of the token that a request has sent; of an empty token, if it has none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return hash_of(token.strip() if scheme.lower() == "bearer" else "")
+
+
+def body_follows(request: Request, is_expected: bool) -> bool:
+    """Whether a body in JSON follows.
+
+    :param is_expected: whether the method has a body; otherwise, it is not read
+    :raises AnswerError: its length is unknown, or it is not sent as JSON
+    """
+    length = request.headers.get("content-length", "" if is_expected else "0")
+    if not length or "transfer-encoding" in request.headers:
+        raise AnswerError(411, "a Content-Length is required")
+    if not is_expected:
+        return False
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise AnswerError(415, "the body must be sent as application/json")
+    return True
+
+
+def json_answer(value: Any, status: int, **headers: str) -> Answer:
     body = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
     return Answer(HTTPStatus(status), body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def _error_fields(error: AsterismError) -> dict[str, Any]:
+def error_fields(error: AsterismError) -> dict[str, Any]:
     parts = {"message": error.message, "detail": error.detail, "path": getattr(error, "path", None), "hint": error.hint}
     return {name: value for name, value in parts.items() if value is not None and (value or name != "path")}
 
@@ -227,9 +246,9 @@ def _error_fields(error: AsterismError) -> dict[str, Any]:
 # ---------------------------------------------------------------------- ETags
 
 
-def _representation(text: bytes, request: Request) -> Answer:
+def representation(text: bytes, request: Request) -> Answer:
     """Respond with the content, or that the client already has it."""
-    headers = {"ETag": _tag(text)}
+    headers = {"ETag": etag_of(text)}
     if not _holds("If-Match", request, text):
         raise ChangedError("the current ETag is different", headers["ETag"])
     if not _holds("If-None-Match", request, text):
@@ -237,7 +256,7 @@ def _representation(text: bytes, request: Request) -> Answer:
     return Answer(HTTPStatus.OK, text, headers)
 
 
-def _precondition(request: Request) -> Precondition:
+def precondition(request: Request) -> Precondition:
     return lambda text: _holds("If-Match", request, text) and _holds("If-None-Match", request, text)
 
 
@@ -251,11 +270,11 @@ def _holds(header: str, request: Request, text: bytes | None) -> bool:
     if given != "*" and not _TAGS.fullmatch(given):
         raise AnswerError(400, f"{header} must contain ETags", 'in quotation marks: "..."')
     tags = {"*"} if given == "*" else set(_TAG.findall(given))
-    there = set() if text is None else {"*", _tag(text)}
+    there = set() if text is None else {"*", etag_of(text)}
     if header == "If-Match":
         return not tags.isdisjoint(there)
     return tags.isdisjoint(there | {f"W/{tag}" for tag in there})
 
 
-def _tag(text: bytes) -> str:
+def etag_of(text: bytes) -> str:
     return f'"{hashlib.sha256(text).hexdigest()[:32]}"'

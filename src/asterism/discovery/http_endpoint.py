@@ -83,7 +83,7 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
                 "there is a private key, but no certificate",
                 hint="set certificate= to the file with the certificate chain",
             )
-        if certificate is None and not _is_loopback(host):
+        if certificate is None and not is_loopback(host):
             raise PatternProcessorError(
                 f"on {host}, the token would be sent unencrypted",
                 hint="use a certificate, or listen on 127.0.0.1 behind an HTTPS proxy",
@@ -101,7 +101,8 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         return HttpDiscoverer(self)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address or a name can be reached from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -143,8 +144,8 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
 
         options = self.options
         application = Application(options.token, rules, manager, self._changed)
-        tls = _tls(options)
-        with _listening(options.host, options.port) as listening, ThreadPoolExecutor(MAX_SERVED + 2) as threads:
+        tls = tls_context(options.certificate, options.private_key)
+        with listening_socket(options.host, options.port) as listening, ThreadPoolExecutor(MAX_SERVED + 2) as threads:
             asyncio.get_running_loop().set_default_executor(threads)
             async with await asyncio.start_server(HttpServer(application, tls), sock=listening):
                 host = f"[{options.host}]" if ":" in options.host else options.host
@@ -172,7 +173,8 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
             manager.on_discovery_failed(error)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
+    """:raises PatternProcessorError: the address cannot be used"""
     is_ipv6 = ":" in host
     try:
         return socket.create_server(
@@ -184,12 +186,16 @@ def _listening(host: str, port: int) -> socket.socket:
         raise PatternProcessorError(f"cannot listen on {host}:{port}", str(error)) from None
 
 
-def _tls(options: HttpPatternProcessorDiscovererFactory) -> ssl.SSLContext | None:
-    if options.certificate is None:
+def tls_context(certificate: Path | None, private_key: Path | None) -> ssl.SSLContext | None:
+    """The context of a server with a certificate; None: without one.
+
+    :raises PatternProcessorError: the certificate or its key cannot be used
+    """
+    if certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(options.certificate, options.private_key)
+        context.load_cert_chain(certificate, private_key)
     except OSError as error:
-        raise PatternProcessorError(f"the certificate {options.certificate} cannot be used", str(error)) from None
+        raise PatternProcessorError(f"the certificate {certificate} cannot be used", str(error)) from None
     return context

@@ -14,11 +14,11 @@ import ssl
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 
-from asterism.discovery.http_application import Answer, AnswerError, Application, Request
+from asterism.discovery.http_application import Answer, AnswerError, Request
 from asterism.errors import printable
 
 HEAD_TIMEOUT = 5  # seconds to send the token, and as many for the TLS handshake before
@@ -31,10 +31,30 @@ _CHUNK = 65_536
 _log = logging.getLogger("asterism.discovery")
 
 
+class HttpApplication(Protocol):
+    """A function from requests to responses, in steps, so that the server reads no more of a request than needed. Only the last
+    step may block.
+    """
+
+    def public(self, request: Request) -> Answer | None:
+        """The response, if the request needs no token."""
+
+    def authorize(self, request: Request) -> None:
+        """:raises AnswerError: the request does not have a token"""
+
+    def needs_body(self, request: Request) -> bool:
+        """Whether the body must be read before :meth:`answer`.
+
+        :raises AnswerError: the request fails regardless of the body
+        """
+
+    def answer(self, request: Request, body: bytes) -> Answer: ...
+
+
 class HttpServer:
     """Serves *application* on the connections for which it is called: ``asyncio.start_server(HttpServer(...), ...)``."""
 
-    def __init__(self, application: Application, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, application: HttpApplication, tls: ssl.SSLContext | None) -> None:
         self._application, self._tls = application, tls
         self._tasks: set[asyncio.Task[None]] = set()
         """All connections. The event loop itself keeps only weak references to tasks."""
@@ -75,6 +95,10 @@ class HttpServer:
             async with asyncio.timeout(HEAD_TIMEOUT):
                 request = await connection.request()
             if request is None:
+                return
+            public = self._application.public(request)
+            if public is not None:
+                await connection.send(public)  # it is still among the connections that may be replaced
                 return
             self._application.authorize(request)
             if self._served >= MAX_SERVED:

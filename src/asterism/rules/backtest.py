@@ -101,7 +101,7 @@ class BacktestMatch:
     def __str__(self) -> str:
         """The match in one line."""
         key = ", ".join("NULL" if one is None else one_line(one, 100) for one in self.key)
-        times = " to ".join(dict.fromkeys(_time_text(time) for time in (self.start_time, self.end_time)))
+        times = " to ".join(dict.fromkeys(time_text(time) for time in (self.start_time, self.end_time)))
         words = [f"key {key}" if self.key else "", times]
         words += [
             f"{one_line(name, 60)}={'NULL' if value is None else one_line(value, 100)}"
@@ -235,7 +235,7 @@ class BacktestReport:
         words = [f"{len(self.rules):,} {'rule' if len(self.rules) == 1 else 'rules'} over {self.events:,} events"]
         if self.first is not None and self.last is not None:
             days = f"{self.days:,} {'day' if self.days == 1 else 'days'}"
-            words.append(f"from {_time_text(self.first)} to {_time_text(self.last)} ({days})")
+            words.append(f"from {time_text(self.first)} to {time_text(self.last)} ({days})")
         if self.late:
             words.append(f"{self.late:,} without a time")
         return ", ".join(words) if self.late else " ".join(words)
@@ -303,7 +303,8 @@ def _text(value: float | None) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
-def _time_text(time: Any) -> str:
+def time_text(time: Any) -> str:
+    """An event time as text, without the time zone, which is UTC."""
     if not isinstance(time, datetime):
         return str(time)
     return str(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None))

@@ -34,8 +34,10 @@ from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, comp
 from asterism.row_patterns.batch import reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Clause, ExpressionText, Measure, OrderKey, PartitionKey, RowsPerMatch
+from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
 from asterism.row_patterns.resolution import MatchProcessingTime, RowValue
+from asterism.rules.processor import PatternProcessor
 from asterism.text.printable import quoted_name
 
 MAX_WORK = 10**8
@@ -46,6 +48,16 @@ MAX_HELD = 1_000_000
 """The maximum number of result rows that are kept until it is known that the search does not fail. More are computed again."""
 ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
 """The event-time column of a stream that is not known."""
+
+
+def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchRecognize:
+    """The clause of a rule in SQL. Without an ORDER BY, its rows are in the order of the event time *time*."""
+    assert processor.sql is not None
+    found = MatchRecognize(processor.sql)
+    if not found.clause.order_by and time is not None:
+        order = (OrderKey(ExpressionText(quoted_name(time))),)
+        found.clause = replace(found.clause, order_by=order)
+    return found
 
 
 class ClauseOutcome(NamedTuple):

@@ -230,12 +230,38 @@ def _found_match(row: Row, events: _TestEvents) -> _FoundMatch:
 
 def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[Row]:
     """The rows of an output, as of a query."""
-    store = SingleSetStore()
     literals, names = events.literals, events.schema.names
-    operator = DynamicCepOperator(
+    found = rows_of_rule(
+        rule,
         events.schema,
+        events.parts,
         keys=[literals.key] if literals.key in names else [],
         time=literals.time if literals.time in names else None,
+        semantics=semantics,
+    )
+    return found.get(output, [])
+
+
+def rows_of_rule(
+    rule: PatternProcessor,
+    schema: pa.Schema,
+    parts: Sequence[Part],
+    *,
+    keys: Sequence[str],
+    time: str | None,
+    semantics: Semantics,
+) -> dict[str, list[Row]]:
+    """The rows of all outputs of a query with one rule, at the end of its input.
+
+    :param keys: the key columns of the stream, for a rule without a key
+    :param time: the event-time column
+    :raises AsterismError: the rule cannot be used with these events, fails on one of them, or exceeds a limit
+    """
+    store = SingleSetStore()
+    operator = DynamicCepOperator(
+        schema,
+        keys=keys,
+        time=time,
         source=store,
         semantics=semantics,
         wants_late=True,
@@ -244,12 +270,12 @@ def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, out
     data = rule.as_data()
     operator.compiler.try_out(data)
     store.put(ProcessorSet(1, (data,)))
-    state, tables = MemoryStore(), []
+    state = MemoryStore()
     latest = BEFORE_TIME
     calls: list[tuple[list[Arrival], Now]] = [
         ([Arrival(PROCESSORS, prepared_set(one.to_bytes())) for one in store.retained()], Now())
     ]
-    for part in events.parts:
+    for part in parts:
         if isinstance(part, pa.Table):
             prepared = operator.prepare(EVENTS_INPUT, part)
             times = prepared.column(TIME).to_numpy()
@@ -258,12 +284,11 @@ def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, out
         else:
             calls.append(([Arrival(EVENTS_INPUT, None, latest if part is None else part)], Now()))
     calls.append(([], Now(END_OF_TIME, END_OF_TIME)))
+    rows: dict[str, list[Row]] = {}
     for arrivals, now in calls:
         for result in operator.slices(state, arrivals, now):
-            tables += [table for name, table in result.outputs.items() if name == output]
-    rows: list[Row] = []
-    for table in tables:
-        rows += table.to_pylist(maps_as_pydicts="lossy")
+            for name, table in result.outputs.items():
+                rows.setdefault(name, []).extend(table.to_pylist(maps_as_pydicts="lossy"))
     return rows
 
 

@@ -70,12 +70,22 @@ def written_yaml(value: Any) -> str:
     >>> print(written_yaml([{"id": "a", "answer": "no"}]), end="")
     - id: a
       answer: 'no'
+    >>> print(written_yaml({"sql": "PATTERN (A B)\\nDEFINE A AS x > 1\\n"}), end="")
+    sql: |
+      PATTERN (A B)
+      DEFINE A AS x > 1
     """
 
     class Dumper(yaml.SafeDumper):
         """Puts in quotation marks what is a number here, and text in YAML 1.1."""
 
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        # PyYAML uses this style only if it can, which excludes, for example, spaces at the end of a line.
+        style = "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
     Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    Dumper.add_representer(str, represent)
     readable = "\x85" not in json.dumps(value, ensure_ascii=False)  # a line break of old, which would not be read back
     return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=readable, width=120))
 

@@ -1,0 +1,105 @@
+"""Reads events from files without Spark: CSV with a header, JSON lines and Parquet, with the types that Spark infers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.errors import StreamDefinitionError
+
+FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+"""Formats, by the suffix of the file name."""
+
+
+def files_of(path: Path) -> tuple[str, list[Path]]:
+    """The format of a file, or of the files in a folder, and the list of files in the order of their names.
+
+    :raises StreamDefinitionError: there is no file in a supported format, or there are several formats
+    """
+    files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
+    by_end = {end: [file for file in files if file.name.endswith(end)] for end in FORMATS}
+    ends = sorted(end for end, named in by_end.items() if named)
+    formats = {FORMATS[end] for end in ends}
+    if len(formats) != 1:
+        problem = f"it has files of several formats ({', '.join(ends)})" if formats else "no file in a supported format"
+        raise StreamDefinitionError(f"{path}: {problem}", hint=f"supported formats: {', '.join(FORMATS)}")
+    return formats.pop(), sorted(file for named in by_end.values() for file in named)
+
+
+def read_events(path: Path, time: str | None = None) -> pa.Table:
+    """The events of a file, or of the files in a folder, which must have the same format, in the order of their names.
+
+    :param time: the event-time column, whose strings and dates are converted to timestamps
+    :raises StreamDefinitionError: a file does not exist, cannot be read, or has other columns than the other files
+    """
+    tables = []
+    kind, files = files_of(path)
+    for file in files:
+        try:
+            tables.append(read_table(file, kind))
+        except (pa.ArrowException, OSError) as error:
+            raise StreamDefinitionError(f"{file} cannot be read", str(error).splitlines()[0]) from None
+    try:
+        events = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise StreamDefinitionError(f"the files in {path} do not have the same columns", str(error)) from None
+    return as_in_spark(events, time)
+
+
+def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
+    """The events of one file, with the types of Arrow.
+
+    :param kind: csv, json or parquet
+    :raises pyarrow.ArrowException: it cannot be read
+    """
+    # The command `asterism` imports this module at its start, and these take long.
+    from pyarrow import csv, json, parquet
+
+    match kind:
+        case "csv":
+            # An empty field is null; a quoted empty field is an empty string.
+            options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+            parsing = csv.ParseOptions(newlines_in_values=True)
+            return csv.read_csv(source, convert_options=options, parse_options=parsing)
+        case "json":
+            return json.read_json(source)
+        case _:
+            return parquet.read_table(source)
+
+
+def as_in_spark(events: pa.Table, time: str | None = None) -> pa.Table:
+    """Events with the types that Spark infers.
+
+    :param time: the event-time column, whose strings and dates are converted to timestamps
+    """
+    for number, field in enumerate(events.schema):
+        column = _as_in_spark(events.column(number), is_time=field.name == time)
+        events = events.set_column(number, field.name, column)
+    return events
+
+
+def _as_in_spark(column: pa.ChunkedArray, *, is_time: bool) -> pa.ChunkedArray:
+    kind = column.type
+    if is_time and (pa.types.is_string(kind) or pa.types.is_date(kind)):
+        column = timestamps(column)
+        kind = column.type
+    if is_time and pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_timestamp(kind):
+        # A timestamp without a time zone is in that of the session, which is UTC for this command.
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        return column if kind.tz is not None else pc.assume_timezone(column, "UTC")
+    return column
+
+
+def timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Strings and dates as timestamps, if they are; otherwise the column as it is."""
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # strings without and with a time zone
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column

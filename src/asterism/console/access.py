@@ -1,0 +1,143 @@
+"""Tokens: who may read rules, and who may change them."""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asterism.discovery.documents import YAML, read_file
+from asterism.discovery.http_application import AnswerError, Request, hash_of, hash_of_token
+from asterism.discovery.http_endpoint import MIN_TOKEN
+from asterism.errors import PatternProcessorError
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.text.strict_yaml import read_yaml
+
+MAX_TOKENS = 1_000
+MAX_NAME = 100
+_FIELDS = ("name", "rights", "secret", "sha256")
+_HINT = 'tokens: [{name: ann, rights: [read, write], sha256: "..."}]'
+
+
+class Right(enum.Enum):
+    READ = "read"
+    """See rules, and try them on events."""
+    WRITE = "write"
+    """Change rules, and run backtests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever sends a request: the name of the token, which is the author of changes, and its rights."""
+
+    name: str
+    rights: frozenset[Right]
+
+
+ANYONE = Principal("local", frozenset(Right))
+"""Without tokens: everyone on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """:param digest: the SHA-256 hash of the secret"""
+
+    principal: Principal
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """:param tokens: the known tokens; None: requests need none"""
+
+    tokens: tuple[AccessToken, ...] | None = None
+
+    def principal(self, request: Request) -> Principal:
+        """:raises AnswerError: the request does not have a known token"""
+        if self.tokens is None:
+            return ANYONE
+        digest = hash_of_token(request)
+        found = None
+        # All are compared, so the duration does not depend on which one it is.
+        for token in self.tokens:
+            if hmac.compare_digest(digest, token.digest):
+                found = token.principal
+        if found is None:
+            raise AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
+        return found
+
+    @classmethod
+    def from_file(cls, path: Path) -> Access:
+        """Read a file of tokens, in JSON or YAML.
+
+        :raises PatternProcessorError: it cannot be read, is invalid, or other users may read its secrets or write to it
+        """
+        try:
+            mode = path.stat().st_mode
+            content = read_file(path)
+        except OSError as error:
+            raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+        try:
+            text = text_of(content, language="YAML" if path.suffix in YAML else "JSON")
+            root = read_yaml(text)[0] if path.suffix in YAML else decode(text)
+        except DocumentSyntaxError as error:
+            # The detail could quote a secret.
+            where = f", line {error.line} column {error.column}" if error.offset is not None else ""
+            raise PatternProcessorError(f"{path}{where}: {error.message}", hint=_HINT) from None
+        tokens = _tokens_in(root, path)
+        has_secrets = any("secret" in one for one in root["tokens"])
+        forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRGRP | stat.S_IROTH if has_secrets else 0)
+        if os.name == "posix" and mode & forbidden:
+            what = "read its secrets" if has_secrets else "change it"
+            raise PatternProcessorError(
+                f"other users may {what}: {path} has the permissions {stat.filemode(mode)}", hint=f"chmod 600 {path}"
+            )
+        return cls(tokens)
+
+
+def _tokens_in(root: Any, path: Path) -> tuple[AccessToken, ...]:
+    if not isinstance(root, Mapping) or list(root) != ["tokens"] or not isinstance(root["tokens"], Sequence):
+        raise PatternProcessorError(f"{path} must contain an object with a list of tokens", hint=_HINT)
+    items = root["tokens"]
+    if isinstance(items, str) or not 1 <= len(items) <= MAX_TOKENS:
+        raise PatternProcessorError(f"{path} must have 1 to {MAX_TOKENS:,} tokens", hint=_HINT)
+    found = [_token_from(item, f"{path}: token {number}") for number, item in enumerate(items, 1)]
+    for what, values in (("name", [one.principal.name for one in found]), ("secret", [one.digest for one in found])):
+        if len(set(values)) < len(values):
+            raise PatternProcessorError(f"{path}: two tokens have the same {what}")
+    return tuple(found)
+
+
+def _token_from(item: Any, where: str) -> AccessToken:
+    if not isinstance(item, Mapping):
+        raise PatternProcessorError(f"{where} must be an object", hint=_HINT)
+    unknown = [name for name in item if name not in _FIELDS]
+    if unknown:
+        raise PatternProcessorError(f"{where} has no field {unknown[0]!r:.60}", f"Fields: {', '.join(_FIELDS)}")
+    name = item.get("name")
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise PatternProcessorError(f"{where}: a name must be a string of 1 to {MAX_NAME} printable characters")
+    rights, known = item.get("rights"), [right.value for right in Right]
+    if not isinstance(rights, list) or not rights or any(right not in known for right in rights):
+        raise PatternProcessorError(f"{where}: rights must be a list of {' and '.join(known)}")
+    if "read" not in rights:
+        raise PatternProcessorError(f"{where}: whoever may write must also be allowed to read")
+    secret, digest = item.get("secret"), item.get("sha256")
+    if (secret is None) == (digest is None):
+        raise PatternProcessorError(f"{where} must have either a secret or its hash, sha256")
+    # No message contains the secret.
+    if secret is not None and not (isinstance(secret, str) and re.fullmatch(rf"[!-~]{{{MIN_TOKEN},1000}}", secret)):
+        raise PatternProcessorError(
+            f"{where}: a secret must have at least {MIN_TOKEN} printable ASCII characters",
+            hint='python -c "import secrets; print(secrets.token_urlsafe())"',
+        )
+    if digest is not None and not (isinstance(digest, str) and re.fullmatch(r"[0-9a-fA-F]{64}", digest)):
+        raise PatternProcessorError(f"{where}: sha256 must have 64 hexadecimal digits")
+    hashed = hash_of(secret) if secret is not None else bytes.fromhex(str(digest))
+    return AccessToken(Principal(name, frozenset(Right(right) for right in rights)), hashed)

@@ -1,0 +1,535 @@
+"""The responses of the console, without sockets. ``docs/console.md`` has a table of the paths.
+
+Ids of rules are in paths only below ``/processors``, for programs. The page sends them in bodies, because a browser changes paths
+such as ``/rules/..`` before it sends them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib import resources
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from asterism.console.access import Access, Principal, Right
+from asterism.console.backtests import Backtests
+from asterism.console.counts import WatchedStatus
+from asterism.console.rule_views import InvalidRuleError, RuleSource, drawing_of, explanation_of
+from asterism.console.samples import MAX_EVENTS, MAX_TEXT
+from asterism.console.worker import WorkerError, WorkerProcess
+from asterism.discovery.documents import written
+from asterism.discovery.editing import ON
+from asterism.discovery.http_application import (
+    Answer,
+    AnswerError,
+    Request,
+    body_follows,
+    error_fields,
+    etag_of,
+    json_answer,
+    representation,
+)
+from asterism.discovery.rule_file import ChangedError
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.expressions.types import name_of
+from asterism.rules.discovery_status import Status
+from asterism.rules.processor import PatternProcessor
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+
+MAX_BODY = 3 * MAX_TEXT
+CHECK_TIMEOUT = 10.0
+"""Seconds for which a client waits for the check of a rule. The check itself is bounded by the limits of rules."""
+SAMPLE_TIMEOUT = 30.0
+"""Seconds after which the process that tries a rule is stopped."""
+MAX_CHECKING = 2
+MAX_SAMPLING = 4
+"""Clients that may wait for the process that tries rules."""
+MAX_KEY_VALUE = 1_000
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_T = TypeVar("_T")
+_log = logging.getLogger("asterism.console")
+
+
+class _Call(NamedTuple):
+    """An authorized request."""
+
+    principal: Principal
+    request: Request
+    body: bytes
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """:param right: required for it"""
+
+    right: Right
+    handle: Callable[[_Call], Answer]
+
+
+class ConsoleApplication:
+    """Answers requests for the page, and those of the page and of programs.
+
+    :param source: the rules
+    :param status: the status of a query; None: there is no checkpoint
+    :param sampler: tries rules on events
+    :param backtests: None: there is no history
+    :param facts: further facts about the console that the page shows
+    """
+
+    def __init__(
+        self,
+        source: RuleSource,
+        access: Access,
+        sampler: WorkerProcess,
+        *,
+        status: WatchedStatus | None = None,
+        backtests: Backtests | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.source, self.access, self.sampler = source, access, sampler
+        self.status, self.backtests, self.facts = status, backtests, dict(facts or {})
+        self._assets = _assets()
+        self._checking = ThreadPoolExecutor(MAX_CHECKING, thread_name_prefix="asterism-console-check")
+        self._sampling = threading.BoundedSemaphore(MAX_SAMPLING)
+        read, write = Right.READ, Right.WRITE
+        self.routes: dict[str, dict[str, Route]] = {
+            "/api/session": {"GET": Route(read, self._session)},
+            "/api/rules": {"GET": Route(read, self._rules)},
+            "/api/status": {"GET": Route(read, self._query_status)},
+            "/api/rule": {"POST": Route(read, self._rule)},
+            "/api/check": {"POST": Route(read, self._check)},
+            "/api/sample": {"POST": Route(read, self._sample)},
+            "/api/events": {"POST": Route(read, self._events)},
+            "/api/save": {"POST": Route(write, self._save)},
+            "/api/enable": {"POST": Route(write, self._enable)},
+            "/api/disable": {"POST": Route(write, self._disable)},
+            "/api/remove": {"POST": Route(write, self._remove)},
+            "/api/backtest": {"POST": Route(write, self._backtest)},
+            "/api/backtest/state": {"POST": Route(read, self._backtest_state)},
+            "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel)},
+            "/processors": {"GET": Route(read, self._get_all)},
+            "/processors/{id}": {
+                "GET": Route(read, self._get),
+                "PUT": Route(write, self._put),
+                "DELETE": Route(write, self._delete),
+            },
+            "/health": {"GET": Route(read, self._health)},
+            "/status": {"GET": Route(read, self._status)},
+            "/metrics": {"GET": Route(read, self._metrics)},
+        }
+
+    def close(self) -> None:
+        self._checking.shutdown(wait=False, cancel_futures=True)
+        self.sampler.stop()
+        if self.backtests is not None:
+            self.backtests.close()
+        if self.status is not None:
+            self.status.close()
+
+    # ------------------------------------------------------------------ the steps of a request
+
+    def public(self, request: Request) -> Answer | None:
+        """The page itself, which has no secrets: it asks for the token."""
+        try:
+            self._check_host(request)
+        except AnswerError as error:
+            return _secured(error.answer)
+        found = self._assets.get(request.target)
+        if found is None:
+            return None
+        if request.method != "GET":
+            return _secured(AnswerError(405, "only GET is supported", Allow="GET").answer)
+        if request.headers.get("if-none-match") == found.headers["ETag"]:
+            return Answer(HTTPStatus.NOT_MODIFIED, headers={"ETag": found.headers["ETag"], **HEADERS})
+        return found
+
+    def authorize(self, request: Request) -> None:
+        """:raises AnswerError: the request has no known token, or comes from another site"""
+        try:
+            self.access.principal(request)
+            origin = request.headers.get("origin")
+            if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+                raise AnswerError(403, "the request comes from another site")
+        except AnswerError as error:
+            raise _secured_error(error) from None
+
+    def needs_body(self, request: Request) -> bool:
+        try:
+            self._route(request)
+            if not body_follows(request, request.method in ("POST", "PUT")):
+                return False
+            if int(request.headers["content-length"]) > MAX_BODY:
+                raise AnswerError(413, f"the body is too large (limit {MAX_BODY} bytes)")
+            return True
+        except AnswerError as error:
+            raise _secured_error(error) from None
+
+    def answer(self, request: Request, body: bytes) -> Answer:
+        return _secured(self._answer(request, body))
+
+    def _answer(self, request: Request, body: bytes) -> Answer:
+        try:
+            route, id = self._route(request)
+            return route.handle(_Call(self.access.principal(request), request, body, id))
+        except AnswerError as error:
+            return error.answer
+        except InvalidRuleError as error:
+            return json_answer({"error": {"message": error.message}} | error.checked.to_dict(), 422)
+        except ChangedError as error:
+            return json_answer({"error": error_fields(error)}, 409)
+        except WorkerError as error:
+            return json_answer({"error": error_fields(error)}, 503)
+        except AsterismError as error:
+            return json_answer({"error": error_fields(error)}, 422)
+
+    def _check_host(self, request: Request) -> None:
+        """Without tokens, a page of another site could otherwise reach the console under a name of its own.
+
+        :raises AnswerError: the console is addressed by a name
+        """
+        if self.access.tokens is not None:
+            return
+        host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
+        try:
+            is_known = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            is_known = False
+        if not is_known:
+            raise AnswerError(421, f"this host is not known: {host:.100}", "use http://127.0.0.1")
+
+    def _route(self, request: Request) -> tuple[Route, str]:
+        """The route and the id in the path.
+
+        :raises AnswerError: there is none, or the right for it is missing
+        """
+        if "?" in request.target:
+            raise AnswerError(400, "a query (?) is not supported", "in an id, write %3F for ?")
+        path, id = request.target, ""
+        head, _, rest = path.removeprefix("/").partition("/")
+        if head == "processors" and rest and "/" not in rest:
+            try:
+                path, id = "/processors/{id}", unquote(rest, errors="strict")
+            except UnicodeDecodeError:
+                raise AnswerError(400, "the path is not valid UTF-8") from None
+        methods = self.routes.get(path)
+        if methods is None:
+            raise AnswerError(404, "unknown path", f"the paths are {', '.join(self.routes)}")
+        if request.method not in methods:
+            allowed = ", ".join(methods)
+            raise AnswerError(405, f"only {allowed} are supported", Allow=allowed)
+        route = methods[request.method]
+        principal = self.access.principal(request)
+        if route.right not in principal.rights:
+            raise AnswerError(403, f"the token {principal.name!r:.120} does not have the right to {route.right.value}")
+        return route, id
+
+    # ------------------------------------------------------------------ the page
+
+    def _session(self, call: _Call) -> Answer:
+        schema = self.source.schema()
+        found = {
+            "name": call.principal.name,
+            "isOpen": self.access.tokens is None,
+            "rights": sorted(right.value for right in call.principal.rights),
+            "source": self.source.name,
+            "columns": None if schema is None else [[one.name, name_of(one.type)] for one in schema],
+            "hasStatus": self.status is not None,
+            "hasBacktest": self.backtests is not None,
+            "maxEvents": MAX_EVENTS,
+        }
+        return json_answer(found | self.facts, 200)
+
+    def _rules(self, call: _Call) -> Answer:
+        text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
+        return representation(text, call.request)
+
+    def _query_status(self, call: _Call) -> Answer:
+        if self.status is None:
+            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
+        status, problem = self.status.current()
+        found: dict[str, Any] = {
+            "series": self.status.series(),
+            "error": None if problem is None else error_fields(problem),
+        }
+        if status is not None:
+            found["status"] = json.loads(status.to_bytes())
+        return json_answer(found, 200)
+
+    def _rule(self, call: _Call) -> Answer:
+        return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
+
+    def _check(self, call: _Call) -> Answer:
+        text = _Fields.of(call).text("text")
+        checked = self._limited(lambda: self.source.check(text))
+        found = checked.to_dict()
+        processor = checked.checked.processor
+        if processor is not None:
+            found |= {"id": processor.id, "effect": self.source.effect(checked)}
+            found |= _pictures(processor, self)
+        return json_answer(found, 200)
+
+    def _limited(self, compute: Callable[[], _T]) -> _T:
+        """Compute in one of a few threads.
+
+        :raises AnswerError: it takes too long
+        """
+        future: Future[_T] = self._checking.submit(compute)
+        try:
+            return future.result(CHECK_TIMEOUT)
+        except FutureTimeoutError:
+            future.cancel()
+            raise AnswerError(503, "the rule cannot be checked in time", "try again later", Retry_After="5") from None
+
+    def _valid_item(self, text: str) -> Mapping[str, Any]:
+        """:raises InvalidRuleError: the text is not a valid rule"""
+        checked = self._limited(lambda: self.source.check(text))
+        if checked.checked.processor is None or checked.item is None:
+            raise InvalidRuleError(checked)
+        return checked.item
+
+    def _sample(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        item = self._valid_item(fields.text("text"))
+        request = {"do": "sample", "rule": _plain(item), "events": fields.text("events"), "key": fields.key("key")}
+        return json_answer(self._sampled(request), 200)
+
+    def _events(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        text, key = fields.optional_text("text"), fields.key("key")
+        item = None if text is None or key is None else _plain(self._valid_item(text))
+        limit = fields.number("limit")
+        if not 1 <= limit <= MAX_EVENTS:
+            raise AnswerError(422, f"limit must be a number from 1 to {MAX_EVENTS:,}")
+        return json_answer(self._sampled({"do": "events", "rule": item, "key": key, "limit": limit}), 200)
+
+    def _sampled(self, request: Mapping[str, Any]) -> Any:
+        if not self._sampling.acquire(blocking=False):
+            raise AnswerError(503, "too many rules are being tried", "try again later", Retry_After="5")
+        try:
+            return self.sampler.ask(request, timeout=SAMPLE_TIMEOUT)
+        finally:
+            self._sampling.release()
+
+    # ------------------------------------------------------------------ changes
+
+    def _save(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        text, tag = fields.text("text"), fields.optional_text("tag")
+        return json_answer(self.source.save(text, tag, call.principal.name), 200)
+
+    def _enable(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        done = self.source.enable(
+            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.name
+        )
+        return json_answer({"done": done}, 200)
+
+    def _disable(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        return json_answer(
+            {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.name)}, 200
+        )
+
+    def _remove(self, call: _Call) -> Answer:
+        fields = _Fields.of(call)
+        done = self.source.remove(
+            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.name
+        )
+        return json_answer({"done": done}, 200)
+
+    # ------------------------------------------------------------------ backtests
+
+    def _known_backtests(self) -> Backtests:
+        if self.backtests is None:
+            raise AnswerError(404, "there is no history", "start the console with --history")
+        return self.backtests
+
+    def _backtest(self, call: _Call) -> Answer:
+        backtests = self._known_backtests()
+        item = _plain(self._valid_item(_Fields.of(call).text("text")))
+        against = self.source.used(str(item["id"]))
+        request = {"rule": item, "against": None if against is None else _plain(against)}
+        job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
+        return json_answer(job.to_dict(), 202)
+
+    def _backtest_state(self, call: _Call) -> Answer:
+        return json_answer(self._known_backtests().get(_Fields.of(call).number("job")).to_dict(), 200)
+
+    def _backtest_cancel(self, call: _Call) -> Answer:
+        return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)
+
+    # ------------------------------------------------------------------ programs
+
+    def _get_all(self, call: _Call) -> Answer:
+        return representation(written(self.source.set()), call.request)
+
+    def _get(self, call: _Call) -> Answer:
+        item = self.source.used(call.id)
+        if item is None:
+            raise AnswerError(404, f"there is no rule {call.id!r:.220} in use")
+        return representation(json.dumps(item, ensure_ascii=False).encode(errors="backslashreplace"), call.request)
+
+    def _put(self, call: _Call) -> Answer:
+        """Add a version as it is written, as `asterism rules add` does."""
+        fields = _object(call.body)
+        if fields.setdefault("id", call.id) != call.id:
+            raise AnswerError(
+                422, f"the id of the rule is {fields['id']!r:.220}, but the id in the path is {call.id!r:.220}"
+            )
+        return json_answer(self.source.put(fields, call.principal.name), 200)
+
+    def _delete(self, call: _Call) -> Answer:
+        self.source.delete(call.id, call.principal.name)
+        return Answer(HTTPStatus.NO_CONTENT)
+
+    def _health(self, call: _Call) -> Answer:
+        found: dict[str, Any] = {"status": "ok"}
+        try:
+            found["processors"] = sum(rule.state == ON for rule in self.source.all())
+        except AsterismError as error:
+            found |= {"status": "interrupted", "error": str(error)}
+        if self.status is not None:
+            status, problem = self.status.current()
+            found["query"] = None if status is None else status.state
+            if problem is not None:
+                found["query_error"] = str(problem)
+        return json_answer(found, 503 if "error" in found else 200)
+
+    def _status(self, call: _Call) -> Answer:
+        return Answer(HTTPStatus.OK, self._known_status().to_bytes())
+
+    def _metrics(self, call: _Call) -> Answer:
+        try:
+            from asterism.discovery.prometheus import CONTENT_TYPE
+            from asterism.discovery.prometheus import text_of as metrics_of
+        except ModuleNotFoundError:
+            raise AnswerError(501, "prometheus-client is not installed", "pip install 'asterism[http]'") from None
+        return Answer(HTTPStatus.OK, metrics_of(self._known_status()), {"Content-Type": CONTENT_TYPE})
+
+    def _known_status(self) -> Status:
+        if self.status is None:
+            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
+        status, problem = self.status.current()
+        if status is None:
+            raise AnswerError(503, "the status is not known yet" if problem is None else problem.message)
+        return status
+
+
+# ---------------------------------------------------------------------- requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The JSON object of a request."""
+
+    found: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, call: _Call) -> _Fields:
+        return cls(_object(call.body))
+
+    def text(self, name: str) -> str:
+        value = self.found.get(name)
+        if not isinstance(value, str):
+            raise AnswerError(422, f"{name} must be a string")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self.found.get(name) is None else self.text(name)
+
+    def number(self, name: str) -> int:
+        value = self.found.get(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise AnswerError(422, f"{name} must be an integer")
+        return value
+
+    def optional_number(self, name: str) -> int | None:
+        return None if self.found.get(name) is None else self.number(name)
+
+    def key(self, name: str) -> Sequence[str | None] | None:
+        """The values of a key, each a string or null."""
+        value = self.found.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) > 100:
+            raise AnswerError(422, f"{name} must be a list")
+        for one in value:
+            if one is not None and not (isinstance(one, str) and len(one) <= MAX_KEY_VALUE):
+                raise AnswerError(422, f"{name} must be a list of strings of up to {MAX_KEY_VALUE:,} characters")
+        return value
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = decode(text_of(body, MAX_BODY))
+    except DocumentSyntaxError as error:
+        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+        raise PatternProcessorError(error.message, detail, error.hint) from None
+    if not isinstance(found, dict):
+        raise AnswerError(422, "the body must be an object")
+    return found
+
+
+def _plain(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An item without the flag, as a processor."""
+    return {name: value for name, value in item.items() if name != "enabled"}
+
+
+def _pictures(processor: PatternProcessor, application: ConsoleApplication) -> dict[str, Any]:
+    """The drawing and the explanation of a rule, where they exist."""
+    try:
+        semantics = application.source.semantics
+        return {"drawing": drawing_of(processor), "explanation": explanation_of(processor, semantics)}
+    except AsterismError as error:
+        return {"explanation": str(error)}
+
+
+# ---------------------------------------------------------------------- responses
+
+
+def _secured(answer: Answer) -> Answer:
+    return answer._replace(headers={**HEADERS, **answer.headers})
+
+
+def _secured_error(error: AnswerError) -> AnswerError:
+    error.answer = _secured(error.answer)
+    return error
+
+
+def _assets() -> dict[str, Answer]:
+    """The files of the page, by path. There are no others, so no request chooses a file."""
+    found: dict[str, Answer] = {}
+    for file in resources.files("asterism.console").joinpath("page").iterdir():
+        suffix = "." + file.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            body = file.read_bytes()
+            headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body), **HEADERS}
+            found["/" if file.name == "index.html" else f"/page/{file.name}"] = Answer(HTTPStatus.OK, body, headers)
+    return found

@@ -1,0 +1,132 @@
+"""Backtests as jobs: one runs at a time, in a process of its own that has Spark, and a few wait."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asterism.console.worker import WorkerProcess
+from asterism.discovery.http_application import AnswerError, error_fields
+from asterism.errors import AsterismError, PatternProcessorError
+
+MAX_WAITING = 4
+MAX_KEPT = 20
+"""Results that are kept."""
+TIMEOUT = 900.0
+"""Seconds of a job."""
+IDLE = 600.0
+"""Seconds without a job after which Spark is stopped."""
+WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
+
+
+@dataclass(slots=True)
+class BacktestJob:
+    """:param told: what the job does at the moment"""
+
+    number: int
+    rule: str
+    version: int
+    author: str
+    request: Mapping[str, Any]
+    state: str = WAITING
+    told: Mapping[str, Any] = field(default_factory=dict)
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+    begun: float = 0.0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {
+            name: getattr(self, name) for name in ("rule", "version", "author", "state", "told", "result", "error")
+        }
+        seconds = time.monotonic() - self.begun if self.state == RUNNING else self.seconds
+        return found | {"job": self.number, "seconds": round(seconds, 1)}
+
+
+class Backtests:
+    """:param worker: computes one backtest after the other"""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[int, BacktestJob] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._queue: queue.SimpleQueue[BacktestJob | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, rule: str, version: int, request: Mapping[str, Any], author: str) -> BacktestJob:
+        """:raises AnswerError: too many jobs wait"""
+        with self._lock:
+            if sum(job.state == WAITING for job in self._jobs.values()) >= MAX_WAITING:
+                raise AnswerError(503, "too many backtests wait", "cancel one, or try again later", Retry_After="30")
+            job = BacktestJob(next(self._numbers), rule, version, author, request)
+            self._jobs[job.number] = job
+            finished = [one.number for one in self._jobs.values() if one.state not in (WAITING, RUNNING)]
+            for number in finished[: max(len(self._jobs) - MAX_KEPT, 0)]:
+                del self._jobs[number]
+            self._queue.put(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="asterism-console-backtests", daemon=True)
+                self._thread.start()
+            return job
+
+    def get(self, number: int) -> BacktestJob:
+        """:raises PatternProcessorError: there is no such job"""
+        with self._lock:
+            job = self._jobs.get(number)
+        if job is None:
+            raise PatternProcessorError(
+                f"there is no backtest {number}", hint="its result was not kept; start it again"
+            )
+        return job
+
+    def cancel(self, number: int) -> BacktestJob:
+        job = self.get(number)
+        with self._lock:  # while it is held, the next job cannot begin
+            if job.state == RUNNING:
+                self._worker.stop("it was cancelled")
+            if job.state in (WAITING, RUNNING):
+                job.state = CANCELLED
+        return job
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._worker.stop()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._queue.get(timeout=IDLE)
+            except queue.Empty:
+                self._worker.close()
+                job = self._queue.get()
+            if job is None:
+                return
+            with self._lock:
+                if job.state != WAITING:
+                    continue
+                job.state, job.begun = RUNNING, time.monotonic()
+            self._run(job)
+
+    def _run(self, job: BacktestJob) -> None:
+        def tell(told: Any) -> None:
+            job.told = told
+
+        state, result, error = FAILED, None, None
+        try:
+            result = self._worker.ask(job.request, timeout=TIMEOUT, tell=tell)
+            state = DONE
+        except AsterismError as problem:
+            error = error_fields(problem)
+        except Exception as problem:
+            error = {"message": "this failed because of an internal error", "detail": type(problem).__name__}
+        with self._lock:
+            job.seconds = time.monotonic() - job.begun
+            if job.state == RUNNING:
+                job.state, job.result, job.error = state, result, error

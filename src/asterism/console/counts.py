@@ -1,0 +1,85 @@
+"""The counts of rules over time, which the status of a query does not have: it is read at intervals and remembered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from itertools import pairwise
+from typing import Any
+
+from asterism.errors import AsterismError
+from asterism.rules.discovery_status import Status, now_text
+from asterism.rules.set_store import status_of
+
+INTERVAL = 5.0
+"""Seconds between two looks at the status."""
+MAX_POINTS = 120
+_log = logging.getLogger("asterism.console")
+
+
+class WatchedStatus:
+    """The status of a query, from its checkpoint.
+
+    :param checkpoint: its checkpoint or its store
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        self.checkpoint = checkpoint
+        self._lock = threading.Lock()
+        self._status: Status | None = None
+        self._problem: AsterismError | None = None
+        self._points: deque[tuple[str, dict[str, int]]] = deque(maxlen=MAX_POINTS)
+        """Times, and the matches of each rule until then."""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="asterism-console-status", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while True:
+            begun = time.monotonic()
+            self.look()
+            if self._closed.wait(max(INTERVAL - (time.monotonic() - begun), 0.1)):
+                return
+
+    def look(self) -> None:
+        """Read the status once."""
+        status, problem = None, None
+        try:
+            status = status_of(self.checkpoint)
+        except AsterismError as error:
+            problem = error
+        except OSError as error:
+            problem = AsterismError("the checkpoint cannot be read", str(error))
+        with self._lock:
+            self._problem = problem
+            if status is None:
+                return
+            self._status = status
+            matches: Counter[str] = Counter()
+            for rule in status.rules:
+                matches[rule.id] += rule.matches
+            self._points.append((now_text(), dict(matches)))
+
+    def current(self) -> tuple[Status | None, AsterismError | None]:
+        """The last status, and why the newest cannot be read."""
+        with self._lock:
+            return self._status, self._problem
+
+    def series(self) -> dict[str, Any]:
+        """The times of the looks, and for each rule its matches between each look and the next."""
+        with self._lock:
+            points = list(self._points)
+        names = dict.fromkeys(name for _, matches in points for name in matches)
+        found = {}
+        for name in names:
+            totals = [matches.get(name) for _, matches in points]
+            # Before a rule was there, it had no matches. A query that begins again counts from 0.
+            found[name] = [max((after or 0) - (before or 0), 0) for before, after in pairwise(totals)]
+        return {"times": [moment for moment, _ in points], "matches": {n: v for n, v in found.items() if any(v)}}

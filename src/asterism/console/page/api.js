@@ -1,0 +1,67 @@
+// Requests to the console. The token is kept for this tab only, and is sent in a header, so no other site can use it.
+
+const KEY = "asterism-token";
+let token = null;
+try {
+  token = sessionStorage.getItem(KEY);
+} catch {
+  // Storage may be disabled; the token is then asked for again after a reload.
+}
+
+export class RequestError extends Error {
+  constructor(status, answer) {
+    super(answer?.error?.message ?? `the console answered with status ${status}`);
+    this.status = status;
+    this.detail = answer?.error?.detail;
+    this.hint = answer?.error?.hint;
+    this.answer = answer;
+  }
+}
+
+export function setToken(value) {
+  token = value;
+  try {
+    if (value === null) sessionStorage.removeItem(KEY);
+    else sessionStorage.setItem(KEY, value);
+  } catch {
+    // See above.
+  }
+}
+
+async function request(method, path, body, etag, signal) {
+  const headers = {};
+  if (token !== null) headers.Authorization = `Bearer ${token}`;
+  if (etag) headers["If-None-Match"] = etag;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, {
+      method, headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new RequestError(0, { error: { message: "the console cannot be reached", hint: "is `asterism rules serve` still running?" } });
+  }
+  if (response.status === 304) return { answer: null, etag };
+  let answer = null;
+  try {
+    answer = await response.json();
+  } catch {
+    // The status says enough.
+  }
+  if (!response.ok) throw new RequestError(response.status, answer);
+  return { answer, etag: response.headers.get("ETag") };
+}
+
+export async function get(path) {
+  return (await request("GET", path)).answer;
+}
+
+export function getIfChanged(path, etag) {
+  return request("GET", path, undefined, etag);
+}
+
+export async function post(path, body, signal) {
+  return (await request("POST", path, body, null, signal)).answer;
+}

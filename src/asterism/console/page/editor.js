@@ -1,0 +1,127 @@
+// A text area with line numbers, coloured YAML, and the places of problems. The colours are in a layer behind the text area, which
+// is hidden from screen readers; problems are also a list below.
+
+import { foreign, h, plural, replace } from "./dom.js";
+
+const TOKEN = /(?<comment>(?:^|\s)#.*$)|(?<key>^[\s-]*(?:"(?:[^"\\]|\\.)*"|[\w.-]+)(?=\s*:(?:\s|$)))|(?<text>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|(?<number>(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]))|(?<word>\b(?:PARTITION|ORDER|BY|MEASURES|PATTERN|WITHIN|DEFINE|AS|AFTER|MATCH|SKIP|PAST|LAST|NEXT|ROW|ROWS|ONE|ALL|PER|TO|FIRST|INTERVAL|AND|OR|NOT|SUBSET|COUNT|SUM|AVG|MIN|MAX|PREV|true|false|null)\b)/gmu;
+const MAX_COLOURED = 200_000;
+
+function coloured(text) {
+  if (text.length > MAX_COLOURED) return [text];
+  const parts = [];
+  let at = 0;
+  for (const found of text.matchAll(TOKEN)) {
+    if (found.index > at) parts.push(text.slice(at, found.index));
+    const kind = Object.keys(found.groups).find((name) => found.groups[name] !== undefined);
+    parts.push(h("span", { class: `t-${kind}` }, found[0]));
+    at = found.index + found[0].length;
+  }
+  parts.push(text.slice(at));
+  return parts;
+}
+
+export class Editor {
+  constructor({ label, text, onChange, onSave, readOnly = false }) {
+    this.onChange = onChange;
+    this.gutter = h("div", { class: "gutter", "aria-hidden": "true" });
+    this.layer = h("pre", { class: "layer", "aria-hidden": "true" });
+    this.marks = h("div", { class: "marks", "aria-hidden": "true" });
+    this.area = h("textarea", {
+      class: "code", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-label": label,
+      "aria-describedby": "problems", readonly: readOnly,
+      oninput: () => this.changed(),
+      onscroll: () => this.scrolled(),
+      onkeydown: (event) => {
+        if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && !event.altKey) this.newLine(event);
+        if (event.key.toLowerCase() === "s" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          onSave?.();
+        }
+      },
+    });
+    this.problems = h("div", { id: "problems", class: "problems", "aria-live": "polite" });
+    this.element = h("div", { class: "editor-box" },
+      h("div", { class: "editor" }, this.gutter, h("div", { class: "surface" }, this.layer, this.marks, this.area)), this.problems);
+    this.text = text;
+  }
+
+  get text() {
+    return this.area.value;
+  }
+
+  set text(value) {
+    this.area.value = value;
+    this.draw();
+  }
+
+  changed() {
+    this.draw();
+    this.onChange?.(this.area.value);
+  }
+
+  // A new line begins below the text of the line before.
+  newLine(event) {
+    const { selectionStart, value } = this.area;
+    const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
+    const indent = /^\s*(?:- )?/.exec(line)[0].replace("-", " ") + (/[:|>]\s*$/.test(line) ? "  " : "");
+    if (!indent) return;
+    event.preventDefault();
+    this.area.setRangeText(`\n${indent}`, selectionStart, this.area.selectionEnd, "end");
+    this.changed();
+  }
+
+  draw() {
+    const text = this.area.value;
+    const lines = text.split("\n").length;
+    replace(this.layer, coloured(text), "\n");
+    if (this.lines !== lines) {
+      this.lines = lines;
+      replace(this.gutter, Array.from({ length: lines }, (_, at) => h("div", {}, String(at + 1))));
+    }
+    this.area.rows = Math.min(Math.max(lines + 1, 14), 36);
+    this.scrolled();
+  }
+
+  scrolled() {
+    const { scrollTop, scrollLeft } = this.area;
+    for (const layer of [this.layer, this.marks]) layer.style.transform = `translate(${-scrollLeft}px, ${-scrollTop}px)`;
+    this.gutter.scrollTop = scrollTop;
+  }
+
+  // Shows problems and warnings; null: they are not known yet.
+  show(checked) {
+    const lines = this.area.value.split("\n");
+    const all = [...(checked?.problems ?? []).map((one) => ["error", one]), ...(checked?.warnings ?? []).map((one) => ["warning", one])];
+    replace(this.marks, all.map(([kind, one]) => {
+      const line = lines[one.line - 1] ?? "";
+      const from = Math.min(Math.max(one.column - 1, 0), line.length);
+      const length = /^[\w.$]+|^"[^"]*"?|^'[^']*'?/.exec(line.slice(from))?.[0].length ?? 1;
+      const mark = h("div", { class: `mark ${kind}` });
+      mark.style.top = `calc(var(--pad) + ${one.line - 1} * var(--line))`;
+      mark.style.left = `calc(var(--pad) + ${from}ch)`;
+      mark.style.width = `${Math.max(length, 1)}ch`;
+      return mark;
+    }));
+    for (const [at, number] of [...this.gutter.children].entries()) {
+      const kinds = all.filter(([, one]) => one.line === at + 1).map(([kind]) => kind);
+      number.className = kinds.includes("error") ? "error" : kinds.length ? "warning" : "";
+    }
+    if (checked === null) return;
+    const more = checked.more ? h("li", { class: "more" }, `${plural(checked.more, "more problem")}`) : null;
+    replace(this.problems, all.length === 0 ? h("p", { class: "fine" }, "No problems.") : h("ul", {}, all.map(([kind, one]) =>
+      h("li", { class: kind }, h("button", { type: "button", class: "place", onclick: () => this.goTo(one.line, one.column) },
+        h("span", { class: "kind" }, kind === "error" ? "Error" : "Warning"), h("span", { class: "at" }, `${one.line}:${one.column}`)),
+      h("div", { class: "what" }, foreign(one.message),
+        one.detail ? h("pre", {}, one.detail) : null,
+        one.hint ? h("p", { class: "hint" }, "Hint: ", foreign(one.hint)) : null))), more));
+  }
+
+  goTo(line, column) {
+    const before = this.area.value.split("\n").slice(0, line - 1);
+    const offset = before.reduce((sum, one) => sum + one.length + 1, 0) + column - 1;
+    this.area.focus();
+    this.area.setSelectionRange(offset, offset);
+    const height = parseFloat(getComputedStyle(this.area).lineHeight);
+    this.area.scrollTop = Math.max(0, (line - 5) * height);
+  }
+}

@@ -1,0 +1,128 @@
+import { byId, foreign, h, number, plural, replace } from "./dom.js";
+import { ruleLink } from "./app.js";
+import { sparkline } from "./sparkline.js";
+
+const MAX_SHOWN = 300;
+const STATES = {
+  "in force": "good", on: "good", waiting: "warn", pending: "warn", shadow: "info", expired: "dim", off: "dim", older: "dim",
+  disabled: "bad", killed: "bad", refused: "bad", invalid: "bad", "not in the query": "warn",
+};
+
+export function stateKind(state) {
+  return STATES[state] ?? "info";
+}
+
+export function stateBadge(state, title = "") {
+  return h("span", { class: `state ${stateKind(state)}`, title }, state);
+}
+
+// What became of the version of a rule: in the query, if there is one, and otherwise in the source.
+export function stateOf(app, rule) {
+  if (rule.state === "wrong" || rule.error) return rule.state === "off" ? "off" : "invalid";
+  if (rule.state !== "on" || !app.status) return rule.state;
+  const found = app.states(rule.id).find((one) => one.version === rule.version);
+  return found ? found.state : "not in the query";
+}
+
+export class RuleList {
+  constructor(app, element) {
+    this.app = app;
+    this.wanted = "";
+    this.only = "all";
+    this.field = h("input", {
+      type: "search", placeholder: "Search rules, labels", "aria-label": "Search rules", "aria-keyshortcuts": "/",
+      oninput: () => {
+        this.wanted = this.field.value.trim().toLowerCase();
+        this.draw();
+      },
+      onkeydown: (event) => {
+        if (event.key === "ArrowDown" || event.key === "Enter") {
+          event.preventDefault();
+          this.rows.querySelector("a")?.focus();
+        }
+      },
+    });
+    this.filter = h("div", { class: "filters", role: "group", "aria-label": "Show" });
+    this.rows = h("ul", { class: "rules" });
+    this.foot = h("p", { class: "foot" });
+    this.add = h("a", { class: "button primary small", href: "#/new", title: "New rule (n)" }, "New rule");
+    replace(element, h("div", { class: "list-head" }, h("div", { class: "search" }, this.field, this.add), this.filter), this.rows, this.foot);
+  }
+
+  // One row for each id: the version in use, or else the highest.
+  grouped() {
+    const found = new Map();
+    for (const rule of this.app.rules) {
+      const before = found.get(rule.id);
+      const rank = (one) => (one.state === "on" ? 2 : one.state === "wrong" ? 1 : 0);
+      if (!before || rank(rule) > rank(before) || (rank(rule) === rank(before) && (rule.version ?? -1) >= (before.version ?? -1))) found.set(rule.id, rule);
+    }
+    return [...found.values()];
+  }
+
+  draw() {
+    const { app } = this;
+    if (!app.session) return;
+    const all = this.grouped().map((rule) => ({ rule, state: stateOf(app, rule) }));
+    const kinds = { all: all.length };
+    for (const { state } of all) kinds[stateKind(state)] = (kinds[stateKind(state)] ?? 0) + 1;
+    const names = { all: "All", good: "In use", warn: "Waiting", bad: "Problems", dim: "Off", info: "Other" };
+    if (!kinds[this.only]) this.only = "all";
+    const buttons = Object.keys(names).filter((kind) => kinds[kind] || kind === "all").map((kind) =>
+      [kind, `${names[kind]} ${number(kinds[kind])}`, this.only === kind]);
+    const drawn = JSON.stringify(buttons);
+    if (this.drawn !== drawn) {
+      this.drawn = drawn;
+      const focused = document.activeElement?.dataset?.kind;
+      replace(this.filter, buttons.map(([kind, text, pressed]) => h("button", {
+        type: "button", class: "chip", "aria-pressed": String(pressed), "data-kind": kind,
+        onclick: () => {
+          this.only = kind;
+          this.draw();
+        },
+      }, text)));
+      if (focused) this.filter.querySelector(`[data-kind="${names[focused] ? focused : "all"}"]`)?.focus();
+    }
+    this.add.hidden = !app.canWrite;
+    const fits = ({ rule, state }) => (this.only === "all" || stateKind(state) === this.only) &&
+      [rule.id, rule.summary ?? "", ...Object.entries(rule.labels ?? {}).flat()].some((text) => text.toLowerCase().includes(this.wanted));
+    const found = all.filter(fits);
+    this.ids = found.map(({ rule }) => rule.id);
+    const focused = this.rows.contains(document.activeElement) ? this.ids.indexOf(document.activeElement.ruleId) : -1;
+    replace(this.rows, found.slice(0, MAX_SHOWN).map(({ rule, state }) => this.row(rule, state)));
+    if (focused >= 0) this.rows.querySelectorAll("a")[focused]?.focus();
+    replace(this.foot, all.length === 0 ? "There are no rules." : found.length === 0 ? "No rule fits." :
+      found.length > MAX_SHOWN ? `The first ${MAX_SHOWN} of ${number(found.length)} rules; search to see others.` : null);
+  }
+
+  row(rule, state) {
+    const { app } = this;
+    const isCurrent = app.page?.id === rule.id;
+    const labels = Object.entries(rule.labels ?? {}).slice(0, 3);
+    const values = app.series.matches[rule.id];
+    const count = app.matches(rule.id);
+    const link = h("a", { href: ruleLink(rule.id, app.page?.tab && app.page.id !== null ? app.page.tab : "overview"), "aria-current": isCurrent ? "page" : null },
+      h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
+        rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`)),
+      h("span", { class: "line sub" }, h("span", { class: `word ${stateKind(state)}` }, state),
+        rule.error ? foreign(rule.error.message, "cut") : labels.map(([name, value]) => h("span", { class: "label", title: name }, foreign(value || name))),
+        h("span", { class: "grow" }),
+        app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null,
+        values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null));
+    link.ruleId = rule.id;
+    return h("li", {}, link);
+  }
+
+  search() {
+    this.field.focus();
+    this.field.select();
+  }
+
+  move(step) {
+    if (!this.ids?.length) return;
+    const at = this.ids.indexOf(this.app.page?.id);
+    const next = at < 0 ? (step > 0 ? 0 : this.ids.length - 1) : Math.min(Math.max(at + step, 0), this.ids.length - 1);
+    location.hash = ruleLink(this.ids[next], this.app.page?.tab ?? "overview");
+    byId("list").querySelectorAll(".rules a")[next]?.scrollIntoView({ block: "nearest" });
+  }
+}

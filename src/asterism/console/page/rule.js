@@ -1,0 +1,365 @@
+import { post } from "./api.js";
+import { ruleLink } from "./app.js";
+import { BacktestTab } from "./backtest.js";
+import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
+import { Editor } from "./editor.js";
+import { stateBadge, stateOf } from "./list.js";
+import { sparkline } from "./sparkline.js";
+import { TryTab } from "./try.js";
+import { VersionsTab } from "./versions.js";
+
+const TABS = [["overview", "Overview"], ["source", "Source"], ["try", "Try"], ["backtest", "Backtest"], ["versions", "Versions"]];
+const DEBOUNCE = 350;
+
+export class RulePage {
+  constructor(app, element, name, id, tab) {
+    Object.assign(this, { app, element, name, id, tab, rule: null, text: "", saved: "", checked: null, error: null });
+    this.panels = {};
+    replace(element, loading());
+    this.load();
+  }
+
+  get isNew() {
+    return this.id === null;
+  }
+
+  get isChanged() {
+    return this.text !== this.saved;
+  }
+
+  // The version that the page is about: that in use, or else the highest.
+  get current() {
+    const versions = this.rule?.versions ?? [];
+    return versions.find((one) => one.state === "on") ?? versions[0];
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.panels.backtest?.close();
+  }
+
+  async load() {
+    try {
+      if (this.isNew) {
+        this.rule = { id: null, tag: null, versions: [] };
+        this.text = template(this.app.session);
+        this.saved = this.text;
+      } else {
+        this.rule = await post("/api/rule", { id: this.id });
+        this.text = this.saved = this.current.text ?? "";
+      }
+    } catch (error) {
+      if (!this.closed) replace(this.element, back(), errorBox(error));
+      return;
+    }
+    if (this.closed) return;
+    this.draw();
+    this.check();
+  }
+
+  draw() {
+    document.title = `${this.isNew ? "New rule" : this.id} – Asterism rules`;
+    this.head = h("div", { class: "rule-head" });
+    const tabs = this.isNew ? TABS.filter(([name]) => ["source", "try", "backtest"].includes(name)) : TABS;
+    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the rule", onkeydown: (event) => this.tabKey(event) }, tabs.map(([name, text]) => h("button", {
+      type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", onclick: () => this.go(name),
+    }, text)));
+    this.panel = h("section", { class: "panel", id: "panel", role: "tabpanel", tabindex: "0" });
+    replace(this.element, back(), this.head, this.tabs, this.panel);
+    this.panels = {};
+    this.drawHead();
+    this.choose(tabs.some(([name]) => name === this.tab) ? this.tab : tabs[0][0]);
+  }
+
+  tabKey(event) {
+    const tabs = [...this.tabs.children];
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const next = tabs[(tabs.indexOf(document.activeElement) + step + tabs.length) % tabs.length];
+    next.focus();
+    next.click();
+  }
+
+  go(tab) {
+    location.hash = this.isNew ? `#/new/${tab}` : ruleLink(this.id, tab);
+  }
+
+  choose(tab) {
+    if (!this.tabs) {
+      this.tab = tab;
+      return;
+    }
+    const chosen = this.tabs.querySelector(`#tab-${CSS.escape(tab)}`) ? tab : this.isNew ? "source" : "overview";
+    this.tab = chosen;
+    for (const button of this.tabs.children) {
+      const isChosen = button.id === `tab-${chosen}`;
+      button.setAttribute("aria-selected", String(isChosen));
+      button.tabIndex = isChosen ? 0 : -1;
+    }
+    this.panel.setAttribute("aria-labelledby", `tab-${chosen}`);
+    const make = { overview: () => new OverviewTab(this), source: () => new SourceTab(this), try: () => new TryTab(this), backtest: () => new BacktestTab(this), versions: () => new VersionsTab(this) };
+    this.panels[chosen] ??= make[chosen]();
+    replace(this.panel, this.panels[chosen].element);
+    this.panels[chosen].shown?.();
+  }
+
+  // New rules or a new status have arrived.
+  update() {
+    if (!this.head || this.closed) return;
+    this.drawHead();
+    this.panels.overview?.update();
+  }
+
+  drawHead() {
+    const { app } = this;
+    const rule = this.current;
+    const state = rule ? stateOf(app, rule) : null;
+    const listed = this.isNew ? null : app.rules.filter((one) => one.id === this.id && one.state === "on");
+    const isOutdated = listed && !this.isChanged && rule && listed.length && !this.rule.versions.some((one) => one.version === listed[0].version);
+    const drawn = JSON.stringify([state, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect]);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const write = app.canWrite && rule && rule.kind !== "call";
+    replace(this.head,
+      h("div", { class: "title" }, h("h1", {}, this.isNew ? "New rule" : foreign(this.id)),
+        rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
+        state ? stateBadge(state) : null,
+        this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
+        h("span", { class: "grow" }),
+        write && rule.state === "on" ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
+        write && rule.state === "off" ? h("button", { type: "button", class: "primary", onclick: () => this.enable(null) }, "Enable") : null,
+        write ? h("button", { type: "button", class: "danger", onclick: () => this.remove(null) }, "Remove") : null),
+      rule && Object.keys(rule.labels ?? {}).length ? h("ul", { class: "labels", "aria-label": "Labels" }, Object.entries(rule.labels).map(([name, value]) =>
+        h("li", { class: "label" }, foreign(name, "label-name"), foreign(value)))) : null,
+      isOutdated ? h("p", { class: "notice" }, "This rule has changed in the meantime. ", h("button", { type: "button", onclick: () => this.reload() }, "Load it again")) : null);
+  }
+
+  async reload() {
+    this.drawn = null;
+    this.panels.backtest?.close();
+    await this.load();
+  }
+
+  // ------------------------------------------------------------------ checking and saving
+
+  edited(text) {
+    this.text = text;
+    this.checked = null;
+    this.panels.source?.checking();
+    this.drawHead();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.check(), DEBOUNCE);
+  }
+
+  async check() {
+    this.checks?.abort();
+    this.checks = new AbortController();
+    const text = this.text;
+    try {
+      this.checked = await post("/api/check", { text }, this.checks.signal);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.checked = { problems: [{ line: 1, column: 1, message: error.message, detail: error.detail, hint: error.hint }], warnings: [], more: 0, failed: true };
+    }
+    if (this.closed || text !== this.text) return;
+    if (this.checked.drawing) {
+      if (this.drawing) URL.revokeObjectURL(this.drawing);
+      this.drawing = URL.createObjectURL(new Blob([this.checked.drawing], { type: "image/svg+xml" }));
+    }
+    this.panels.source?.checkedNow();
+    this.panels.overview?.update(true);
+    this.drawHead();
+  }
+
+  get canSave() {
+    const effect = this.checked?.effect?.effect;
+    return this.app.canWrite && Boolean(effect) && effect !== "unchanged";
+  }
+
+  async save() {
+    if (!this.canSave || this.isSaving) return;
+    this.isSaving = true;
+    this.panels.source?.drawSave();
+    try {
+      const done = await post("/api/save", { text: this.text, tag: this.checked.id === this.id ? this.rule.tag : null });
+      toast(done.done.join("; ") || "nothing has changed");
+      this.saved = this.text;
+      await this.app.refresh();
+      if (this.id === done.id) await this.reload();
+      else location.hash = ruleLink(done.id, "overview");
+    } catch (error) {
+      toast(error.message, "bad");
+      if (error.status === 409) {
+        const answer = await dialog("Somebody else has changed this rule", h("p", {}, "Load it again to see the change. Your text is then lost, so copy what you need first."), [["", "Keep my text"], ["load", "Load it again", "danger"]]);
+        if (answer === "load") await this.reload();
+      }
+    } finally {
+      this.isSaving = false;
+      this.panels.source?.drawSave();
+    }
+  }
+
+  async change(path, body) {
+    try {
+      const { done } = await post(path, { id: this.id, tag: this.rule.tag, ...body });
+      toast(done.join("; "));
+      return true;
+    } catch (error) {
+      toast([error.message, error.hint].filter(Boolean).join(" – "), "bad");
+      return false;
+    } finally {
+      await this.app.refresh();
+    }
+  }
+
+  async enable(version) {
+    if (await this.change("/api/enable", { version })) await this.reload();
+  }
+
+  async disable() {
+    const answer = await dialog("Disable the rule?", h("p", {}, foreign(this.id), " stays in the source, and queries stop using it. Its partial matches are dropped."), [["", "Cancel"], ["yes", "Disable", "primary"]]);
+    if (answer === "yes" && await this.change("/api/disable", {})) await this.reload();
+  }
+
+  async remove(version) {
+    const what = version === null ? "with all its versions" : `version ${version}`;
+    const answer = await dialog("Remove the rule?", h("p", {}, foreign(this.id), `, ${what}, is removed from the source. This cannot be undone.`), [["", "Cancel"], ["yes", "Remove", "danger"]]);
+    if (answer !== "yes" || !await this.change("/api/remove", { version })) return;
+    if (this.app.rule(this.id)) await this.reload();
+    else location.hash = "#/";
+  }
+}
+
+function back() {
+  return h("a", { class: "back", href: "#/" }, h("span", { "aria-hidden": "true" }, "←"), " All rules");
+}
+
+function template(session) {
+  const names = (session.columns ?? []).map(([name]) => name);
+  const time = session.time ?? "ts";
+  const key = session.streamKey[0] ?? names.find((name) => name !== time) ?? "user";
+  return `id: my-rule
+version: 1
+labels:
+  owner: ""
+  severity: low
+sql: |
+  PARTITION BY ${/^\w+$/.test(key) ? key : `\`${key.replaceAll("`", "``")}\``}
+  ORDER BY ${/^\w+$/.test(time) ? time : `\`${time.replaceAll("`", "``")}\``}
+  MEASURES COUNT(A.*) AS events
+  PATTERN (A{3,} B)
+  WITHIN INTERVAL '10' MINUTE
+  DEFINE
+    A AS true,
+    B AS true
+`;
+}
+
+// ---------------------------------------------------------------------- overview
+
+class OverviewTab {
+  constructor(page) {
+    this.page = page;
+    this.element = h("div", { class: "overview" });
+    this.update();
+  }
+
+  update(isChecked = false) {
+    const { page } = this;
+    const { app } = page;
+    const rule = page.current;
+    const states = app.states(page.id);
+    const drawn = JSON.stringify([states, rule, app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
+    if (drawn === this.drawn && !isChecked) return;
+    this.drawn = drawn;
+    replace(this.element,
+      rule.error ? errorBox(rule.error, "The rule is invalid") : null,
+      states.some((one) => one.reason) ? h("div", { class: "error-box" }, states.filter((one) => one.reason).map((one) =>
+        h("p", {}, h("b", {}, `v${one.version} is ${one.state}`), one.disabled_groups ? ` in ${plural(one.disabled_groups, "key group")}` : "", ": ", foreign(one.reason)))) : null,
+      app.status ? this.counts(states) : null,
+      h("figure", { class: "drawing" }, page.drawing && !page.isChanged ? h("img", { src: page.drawing, alt: "Drawing of the pattern" }) : page.checked?.drawing ? h("img", { src: page.drawing, alt: "Drawing of the pattern, as edited" }) : rule.error || rule.kind === "call" ? null : loading("Drawing …")),
+      h("dl", { class: "facts" }, [
+        ["What", rule.summary], ["Key", rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
+        ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
+        ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
+        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Stored in", rule.where],
+      ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
+      page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
+      page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);
+  }
+
+  counts(states) {
+    const { app, id } = this.page;
+    const sum = (name) => states.reduce((total, one) => total + (one[name] ?? 0), 0);
+    const last = states.map((one) => one.last_match ?? "").sort().at(-1);
+    const values = app.series.matches[id] ?? [];
+    return h("div", { class: "cards" },
+      h("div", { class: "card wide" }, h("p", { class: "card-name" }, "Matches"), h("p", { class: "card-value" }, number(sum("matches"))), sparkline(values, app.seconds(), { width: 220, height: 40 })),
+      [["Partial matches", sum("partial_matches")], ["Timed out", sum("timed_out")], ["Errors", sum("errors")]].map(([name, value]) =>
+        h("div", { class: name === "Errors" && value ? "card bad" : "card" }, h("p", { class: "card-name" }, name), h("p", { class: "card-value" }, number(value)))),
+      h("div", { class: "card" }, h("p", { class: "card-name" }, "Last match"), h("p", { class: "card-text" }, timeText(last))));
+  }
+}
+
+// ---------------------------------------------------------------------- source
+
+class SourceTab {
+  constructor(page) {
+    this.page = page;
+    const rule = page.current;
+    if (rule && rule.text === null) {
+      this.element = h("div", {}, rule.error ? errorBox(rule.error) : h("p", { class: "empty" }, "This rule is a call of a function that the query has registered. It has no source to edit here."));
+      return;
+    }
+    this.editor = new Editor({
+      label: "Source of the rule, in YAML", text: page.text, readOnly: !page.app.canWrite,
+      onChange: (text) => page.edited(text), onSave: () => page.save(),
+    });
+    this.button = h("button", { type: "button", class: "primary", onclick: () => page.save() });
+    this.revert = h("button", { type: "button", onclick: () => {
+      this.editor.text = page.saved;
+      page.edited(page.saved);
+    } }, "Revert");
+    this.note = h("span", { class: "note" });
+    this.preview = h("figure", { class: "drawing" });
+    this.words = h("pre", { class: "explanation" });
+    this.element = h("div", { class: "source-tab" },
+      h("div", { class: "toolbar" }, this.button, this.revert, this.note),
+      h("div", { class: "split" }, this.editor.element, h("div", { class: "preview" }, this.preview, this.words)));
+    this.checkedNow();
+  }
+
+  checking() {
+    if (!this.editor) return;
+    this.editor.show(null);
+    this.drawSave();
+  }
+
+  checkedNow() {
+    if (!this.editor) return;
+    const { checked, drawing } = this.page;
+    if (checked) {
+      this.editor.show(checked);
+      replace(this.preview, checked.drawing ? h("img", { src: drawing, alt: "Drawing of the pattern" }) : h("p", { class: "empty" }, "The drawing appears when the rule is valid."));
+      this.words.textContent = checked.explanation ?? "";
+      this.words.hidden = !checked.explanation;
+    }
+    this.drawSave();
+  }
+
+  drawSave() {
+    if (!this.editor) return;
+    const { page } = this;
+    const { checked } = page;
+    const effect = checked?.effect;
+    const words = { new: "Add the rule", version: `Save as version ${effect?.version}`, labels: `Save, version ${effect?.version}`, unchanged: "Saved" };
+    this.button.textContent = page.isSaving ? "Saving …" : effect ? words[effect.effect] : "Save";
+    this.button.disabled = !page.canSave || page.isSaving;
+    this.revert.hidden = !page.isChanged;
+    const notes = { version: "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
+    this.note.textContent = !page.app.canWrite ? "Your token may only read." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
+    this.note.className = checked?.problems.length ? "note bad" : "note";
+  }
+}

@@ -1,0 +1,149 @@
+import { post } from "./api.js";
+import { errorBox, foreign, h, loading, number, plural, replace, timeText } from "./dom.js";
+
+const KINDS = new Set(["matched", "dropped", "held", "discarded", "narrowed", "late", "waited", "nothing", "began", "advanced", "error"]);
+const samples = new Map();
+
+// Tries the text of the rule on events that are pasted, or taken from the history.
+export class TryTab {
+  constructor(page) {
+    this.page = page;
+    this.name = page.id ?? "";
+    const { session } = page.app;
+    const columns = (session.columns ?? []).map(([name]) => name);
+    this.events = h("textarea", {
+      class: "code events", rows: 12, spellcheck: "false", wrap: "off", "aria-label": "Events",
+      placeholder: `Paste events: JSON lines, a JSON list, or CSV with a header.\n\n${example(columns, session.time)}`,
+      value: samples.get(this.name) ?? "",
+      oninput: () => samples.set(this.name, this.events.value),
+      onkeydown: (event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          this.run();
+        }
+      },
+    });
+    this.button = h("button", { type: "button", class: "primary", title: "Ctrl + Enter", onclick: () => this.run() }, "Try the rule");
+    this.key = h("input", { type: "text", size: 18, "aria-label": "Key whose events are taken; several values separated by a comma", placeholder: "any key" });
+    this.count = h("input", { type: "number", min: 1, max: session.maxEvents, value: 100, "aria-label": "Number of events" });
+    const take = session.history.length ? h("form", { class: "take", onsubmit: (event) => {
+      event.preventDefault();
+      this.take();
+    } }, "Take", this.count, "events of", this.key, h("button", {}, "from the history")) : null;
+    this.result = h("div", { class: "result", "aria-live": "polite" });
+    this.element = h("div", { class: "try-tab" }, h("div", { class: "toolbar" }, this.button, take),
+      h("p", { class: "dim small" }, session.time ? ["The event time is ", h("code", {}, session.time), ". "] : "There is no event time: events are in the order of the text. ",
+        "A timestamp and an expiry of the rule are ignored."),
+      this.events, this.result);
+  }
+
+  shown() {
+    if (!this.isAsked && !this.events.value) this.events.focus({ preventScroll: true });
+    this.isAsked = true;
+  }
+
+  async take() {
+    const key = this.key.value.trim() ? this.key.value.split(",").map((one) => one.trim()) : null;
+    replace(this.result, loading("Reading the history …"));
+    try {
+      const found = await post("/api/events", { text: this.page.text, key, limit: Number(this.count.value) });
+      this.events.value = found.text;
+      samples.set(this.name, found.text);
+      if (!found.events) return replace(this.result, h("p", { class: "empty" }, "The history has no such events."));
+      await this.run();
+    } catch (error) {
+      replace(this.result, failed(error));
+    }
+  }
+
+  async run(key = null) {
+    if (!this.events.value.trim()) {
+      replace(this.result, h("p", { class: "empty" }, "Paste some events first."));
+      return this.events.focus();
+    }
+    this.button.disabled = true;
+    if (key === null) replace(this.result, loading("Matching … The first time takes a few seconds."));
+    try {
+      const found = await post("/api/sample", { text: this.page.text, events: this.events.value, key });
+      this.show(found);
+    } catch (error) {
+      replace(this.result, failed(error));
+    } finally {
+      this.button.disabled = false;
+    }
+  }
+
+  show(found) {
+    const matches = found.matches ?? [], timedOut = found.timedOut ?? [];
+    this.rows = new Map();
+    const used = new Map();
+    matches.forEach((match, at) => match.events.forEach(([, event]) => used.set(event, at)));
+    const more = found.moreMatches ? h("p", { class: "dim" }, `and ${plural(found.moreMatches, "more match", "more matches")}`) : null;
+    replace(this.result,
+      found.error ? errorBox(found.error, "The rule failed on these events") : h("h2", {}, matches.length ? plural(matches.length + found.moreMatches, "match", "matches") : "No match"),
+      matches.length ? h("ol", { class: "matches" }, matches.map((match) => this.match(match))) : null, more,
+      timedOut.length ? [h("h2", {}, plural(timedOut.length, "timed-out partial match", "timed-out partial matches")), h("ol", { class: "matches" }, timedOut.map((match) => this.match(match)))] : null,
+      found.trace ? this.trace(found) : null,
+      h("details", { open: found.rows.length <= 60 }, h("summary", {}, plural(found.rows.length, "event")), this.table(found, used)));
+  }
+
+  match(match) {
+    const stages = new Map();
+    for (const [stage, event] of match.events) stages.set(stage, [...(stages.get(stage) ?? []), event]);
+    const measures = Object.entries(match.measures ?? {});
+    return h("li", { class: "match", onmouseenter: () => this.light(match, true), onmouseleave: () => this.light(match, false) },
+      h("p", { class: "match-head" }, match.key.length ? h("b", {}, foreign(keyText(match.key))) : h("b", {}, "all events"),
+        h("span", { class: "dim" }, match.start === match.end ? timeText(match.start) : `${timeText(match.start)} – ${timeText(match.end)}`),
+        match.suppressed ? h("span", { class: "state info" }, `${number(match.suppressed)} suppressed before`) : null),
+      measures.length ? h("dl", { class: "measures" }, measures.map(([name, value]) => [h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))])) : null,
+      stages.size ? h("p", { class: "stages" }, [...stages].map(([stage, events]) => h("span", { class: "stage" }, foreign(stage, "stage-name"), ` ${ranges(events)}`))) : null);
+  }
+
+  light(match, on) {
+    for (const [, event] of match.events) this.rows.get(event)?.classList.toggle("lit", on);
+  }
+
+  table(found, used) {
+    return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Events" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "#"), found.columns.map(([name, type]) => h("th", { scope: "col", title: type }, foreign(name))))),
+      h("tbody", {}, found.rows.map((row, at) => {
+        const element = h("tr", { class: used.has(at + 1) ? "used" : "" }, h("th", { scope: "row" }, String(at + 1), used.has(at + 1) ? h("span", { class: "hidden" }, ` in match ${used.get(at + 1) + 1}`) : null), row.map((cell) => h("td", {}, cell === null ? h("i", { class: "dim" }, "NULL") : foreign(cell))));
+        this.rows.set(at + 1, element);
+        return element;
+      }))));
+  }
+
+  trace(found) {
+    const { key, lines } = found.trace;
+    const select = h("select", { "aria-label": "Key to trace", onchange: () => this.run(found.keys[select.selectedIndex].key) }, found.keys.map((one) =>
+      h("option", { selected: JSON.stringify(one.key) === JSON.stringify(key) }, `${keyText(one.key) || "all events"}: ${plural(one.events, "event")}, ${plural(one.matches, "match", "matches")}`)));
+    return h("div", { class: "trace-box" }, h("div", { class: "trace-head" }, h("h2", {}, "Why, event by event"), found.keys.length > 1 ? select : null),
+      h("p", { class: "dim small" }, "The numbers count the events of this key."),
+      h("div", { class: "trace", tabindex: 0, role: "region", "aria-label": "Trace" }, lines.map(([what, line]) =>
+        h("div", { class: line === "" ? "gap" : KINDS.has(what) ? what : what === "" ? (/^(event|row|time|the input)/.test(line) ? "moment" : "") : "" }, line))));
+  }
+}
+
+function failed(error) {
+  const problems = error.answer?.problems;
+  if (problems) return errorBox({ message: "Correct the rule first", hint: problems.length ? `line ${problems[0].line}: ${problems[0].message}` : undefined });
+  return errorBox(error);
+}
+
+export function keyText(key) {
+  return key.map((one) => one ?? "NULL").join(", ");
+}
+
+function ranges(events) {
+  const runs = [];
+  for (const event of events) {
+    const last = runs.at(-1);
+    if (last && event === last[1] + 1) last[1] = event;
+    else runs.push([event, event]);
+  }
+  return runs.map(([from, to]) => (from === to ? `${from}` : to === from + 1 ? `${from}, ${to}` : `${from}–${to}`)).join(", ");
+}
+
+function example(columns, time) {
+  const names = columns.length ? columns.slice(0, 4) : [time ?? "ts", "user", "price"];
+  return JSON.stringify(Object.fromEntries(names.map((name) => [name, name === time ? "2026-01-31 12:00:00" : "…"])));
+}

@@ -1,0 +1,389 @@
+"""The rules of a source as the page shows them, and the changes that it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.discovery.database import parsed_url, shown_url
+from asterism.discovery.documents import read_document
+from asterism.discovery.editing import ON, Addition, KeptRules, Rule, rules_at
+from asterism.discovery.http_application import error_fields
+from asterism.discovery.rule_file import ChangedError
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.reading import read
+from asterism.rules.clauses import clause_of
+from asterism.rules.interfaces import without_flag
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.validation import CheckedProcessor, Problem, check_processor, summary_of
+from asterism.text.printable import one_line
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.text.strict_yaml import written_yaml
+
+MAX_SOURCE = 1_000_000
+"""Characters of the text of a rule."""
+FRESH = 1.0
+"""Seconds for which the rules of the source are not read again, unless they are changed here."""
+MAX_VIEWS = 30_000
+"""Rules of which the view is kept."""
+NEW_FILE = "console.yaml"
+"""The file to which new rules are added if the source is a folder."""
+NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
+"""What saving does: it adds a rule or a version, changes what is not part of a version, or nothing."""
+_log = logging.getLogger("asterism.console")
+
+
+class InvalidRuleError(PatternProcessorError):
+    """The text of a rule cannot be saved; the problems are in *checked*."""
+
+    def __init__(self, checked: CheckedText) -> None:
+        super().__init__("the rule is invalid")
+        self.checked = checked
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedText:
+    """The text of a rule, checked.
+
+    :param item: the JSON form; None if the text cannot be read
+    """
+
+    item: Mapping[str, Any] | None
+    checked: CheckedProcessor
+
+    def to_dict(self) -> dict[str, Any]:
+        checked = self.checked
+        return {
+            "problems": [_problem(one) for one in checked.problems],
+            "more": checked.more,
+            "warnings": [_problem(one) for one in checked.warnings],
+        }
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("line", "column", "message", "detail", "hint")}
+
+
+class RuleSource:
+    """The rules of a file, a folder or a database.
+
+    :param schema: the columns of the events, as soon as they are known
+    """
+
+    def __init__(
+        self,
+        source: str,
+        table: str,
+        semantics: Semantics = Semantics.DEFAULT,
+        schema: Callable[[], pa.Schema | None] = lambda: None,
+    ) -> None:
+        self.source, self.table, self.semantics, self.schema = source, table, semantics, schema
+        self._kept = rules_at(source, table)
+        self._lock = threading.Lock()
+        self._found: tuple[float, list[Rule]] = (0.0, [])
+        self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        """The place of the rules, without secrets."""
+        return shown_url(parsed_url(self.source)) if "://" in self.source else self.source
+
+    # ------------------------------------------------------------------ reading
+
+    def all(self) -> list[Rule]:
+        """:raises PatternProcessorError: the source cannot be read"""
+        with self._lock:
+            return self._all()
+
+    def _all(self) -> list[Rule]:
+        read_at, found = self._found
+        if read_at == 0 or time.monotonic() - read_at > FRESH:
+            found = self._kept.all()
+            self._found = (time.monotonic(), found)
+        return found
+
+    def views(self) -> list[dict[str, Any]]:
+        """The rules, without their sources."""
+        return [self._view(rule) for rule in self.all()]
+
+    def one(self, id: str) -> dict[str, Any]:
+        """All versions of a rule, with their sources.
+
+        :raises PatternProcessorError: there is no such rule
+        """
+        versions = self.versions(id)
+        shown = [self._view(rule) | {"text": source_of(rule)} for rule in versions]
+        shown.sort(key=lambda one: -1 if one["version"] is None else one["version"], reverse=True)
+        return {"id": id, "tag": tag_of(versions), "versions": shown}
+
+    def versions(self, id: str) -> list[Rule]:
+        """:raises PatternProcessorError: there is no such rule"""
+        found = [rule for rule in self.all() if rule.id == id]
+        if not found:
+            raise PatternProcessorError(f"there is no rule {id!r:.220}")
+        return found
+
+    def used(self, id: str) -> Mapping[str, Any] | None:
+        """The version of a rule that queries use, in its JSON form."""
+        return next((rule.item for rule in self.all() if rule.id == id and rule.state == ON and rule.item), None)
+
+    def set(self) -> list[Mapping[str, Any]]:
+        """The rules that queries use, in their JSON form."""
+        return [rule.item for rule in self.all() if rule.state == ON and isinstance(rule.item, Mapping)]
+
+    def _view(self, rule: Rule) -> dict[str, Any]:
+        key = _text_of(
+            [rule.id, rule.version, rule.state, rule.where, rule.item, rule.call, rule.twice, str(rule.error)]
+        )
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = _view_of(rule)
+            while len(self._views) > MAX_VIEWS:
+                self._views.popitem(last=False)
+        return found
+
+    # ------------------------------------------------------------------ checking
+
+    def check(self, text: str) -> CheckedText:
+        """Find the problems of the text of a rule."""
+        if len(text) > MAX_SOURCE:
+            return _unreadable(f"the text has {len(text):,} characters (limit {MAX_SOURCE:,})")
+        try:
+            document = read_document(text.encode("utf-8", "surrogatepass"), "rule.yaml")
+        except PatternProcessorError as error:
+            return _unreadable(error.message, error.detail, error.hint)
+        if document.pointers != [""]:
+            several = len(document.items) > 1
+            return _unreadable(
+                f"there are {len(document.items)} rules" if several else "this is a list",
+                hint="write one rule: id: ..., version: ..., and pattern: or sql:",
+            )
+        item = document.items[0]
+        return CheckedText(item, check_processor(item, document.place, self.schema(), self.semantics))
+
+    def effect(self, checked: CheckedText) -> dict[str, Any] | None:
+        """What saving would do; None: the rule is invalid."""
+        if checked.checked.processor is None or checked.item is None:
+            return None
+        versions = [rule for rule in self.all() if rule.id == checked.item["id"]]
+        effect, item = _decided(checked.item, checked.checked.processor, versions)
+        return {"effect": effect, "version": item["version"]}
+
+    # ------------------------------------------------------------------ changes
+
+    def save(self, text: str, tag: str | None, author: str) -> dict[str, Any]:
+        """Add a rule or a version of it. A changed definition gets the next version by itself.
+
+        :param tag: of the rule that the text was based on; None: it must not exist yet
+        :raises InvalidRuleError: the text is not a valid rule
+        :raises ChangedError: the rule has been changed in the meantime
+        """
+        checked = self.check(text)
+        processor = checked.checked.processor
+        if processor is None or checked.item is None:
+            raise InvalidRuleError(checked)
+        with self._lock:
+            versions = self._unchanged(processor.id, tag)
+            effect, item = _decided(checked.item, processor, versions)
+            done = []
+            if effect != UNCHANGED:
+                addition = Addition(item, replace(processor, version=item["version"]))
+                done = self._edit(author, lambda kept: kept.add([addition]), self._place_for(versions))
+        return {"id": processor.id, "version": item["version"], "effect": effect, "done": done}
+
+    def put(self, item: Any, author: str) -> dict[str, Any]:
+        """Add a version as it is, as ``asterism rules add`` does.
+
+        :raises InvalidRuleError: it is not a valid rule
+        """
+        checked = CheckedText(item, check_processor(item, lambda pointer: (1, 1), self.schema(), self.semantics))
+        processor = checked.checked.processor
+        if processor is None:
+            raise InvalidRuleError(checked)
+        addition = Addition(item, processor)
+        with self._lock:
+            self._found = (0.0, [])
+            versions = [rule for rule in self._all() if rule.id == processor.id]
+            done = self._edit(author, lambda kept: kept.add([addition]), self._place_for(versions))
+        return {"id": processor.id, "version": processor.version, "done": done}
+
+    def delete(self, id: str, author: str) -> list[str]:
+        """Remove all versions of a rule."""
+        with self._lock:
+            return self._edit(author, lambda kept: kept.remove([id]))
+
+    def enable(self, id: str, version: int | None, tag: str, author: str) -> list[str]:
+        return self._changed(id, tag, author, lambda kept: kept.enable([id], version))
+
+    def disable(self, id: str, tag: str, author: str) -> list[str]:
+        return self._changed(id, tag, author, lambda kept: kept.disable([id]))
+
+    def remove(self, id: str, version: int | None, tag: str, author: str) -> list[str]:
+        return self._changed(id, tag, author, lambda kept: kept.remove([id], version))
+
+    def _changed(self, id: str, tag: str, author: str, change: Callable[[KeptRules], list[str]]) -> list[str]:
+        with self._lock:
+            self._unchanged(id, tag)
+            return self._edit(author, change)
+
+    def _edit(self, author: str, change: Callable[[KeptRules], list[str]], kept: KeptRules | None = None) -> list[str]:
+        """The one place where the source is changed."""
+        try:
+            done = change(self._kept if kept is None else kept)
+        finally:
+            self._found = (0.0, [])
+        for line in done:
+            _log.info("%s: %s", one_line(author, 100), one_line(line, 300))
+        return done
+
+    def _unchanged(self, id: str, tag: str | None) -> list[Rule]:
+        """The versions of a rule.
+
+        :raises ChangedError: they are not those of *tag*
+        """
+        self._found = (0.0, [])
+        versions = [rule for rule in self._all() if rule.id == id]
+        if (tag_of(versions) if versions else None) != tag:
+            what = f"the rule {id!r:.220} "
+            raise ChangedError(
+                what
+                + (
+                    "has been changed in the meantime"
+                    if versions and tag
+                    else "exists"
+                    if versions
+                    else "does not exist"
+                ),
+                hint="load it again, and repeat the change",
+            )
+        return versions
+
+    def _place_for(self, versions: Sequence[Rule]) -> KeptRules:
+        """Where a version is added: in a folder, to the file of the rule."""
+        if "://" in self.source or not Path(self.source).is_dir():
+            return self._kept
+        return rules_at(versions[0].where if versions else str(Path(self.source) / NEW_FILE))
+
+
+def _unreadable(message: str, detail: str | None = None, hint: str | None = None) -> CheckedText:
+    """A text that is not a rule. The detail of a syntax error ends with its line and column."""
+    line, column = 1, 1
+    words = (detail or "").rpartition("line ")[2].split(" column ")
+    if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal():
+        line, column = int(words[0]), int(words[1])
+        detail = (detail or "").rpartition("line ")[0].rstrip(": ") or None
+    return CheckedText(None, CheckedProcessor(None, [Problem(line, column, message, detail, hint)]))
+
+
+def _decided(
+    item: Mapping[str, Any], processor: PatternProcessor, versions: Sequence[Rule]
+) -> tuple[str, Mapping[str, Any]]:
+    """What saving does, and the item to save, perhaps with another version."""
+    if not versions:
+        return NEW, item
+    highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
+    same = next((rule for rule in versions if rule.version == processor.version), None)
+    there = None if same is None else _processor(same.item)
+    if there is not None and there.has_definition_of(processor):
+        is_equal = there == processor and (same is None or _tests(same.item) == _tests(item))
+        return UNCHANGED if is_equal else LABELS, item
+    if same is None and processor.version > highest:
+        return VERSION, item
+    if same is not None and there is None and processor.version == highest:
+        return VERSION, item  # it replaces a version that cannot be used
+    return VERSION, {**item, "version": highest + 1}
+
+
+def _tests(item: Any) -> Any:
+    return item.get("tests") if isinstance(item, Mapping) else None
+
+
+def _processor(item: Any) -> PatternProcessor | None:
+    try:
+        return PatternProcessor.from_dict(without_flag(item)[0])
+    except AsterismError:
+        return None
+
+
+def _view_of(rule: Rule) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": rule.id,
+        "version": rule.version,
+        "state": rule.state,
+        "where": rule.where,
+        "kind": None,
+    }
+    if rule.call is not None:
+        name, parameters = rule.call
+        summary = f"{name}({', '.join(map(repr, parameters))})"
+        return found | {"kind": "call", "summary": one_line(summary, 200)}
+    try:
+        if rule.error is not None:
+            raise rule.error
+        processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+    except AsterismError as error:
+        return found | {"error": error_fields(error), "summary": ""}
+    if rule.twice is not None:
+        found["error"] = {"message": rule.twice}
+    key, gives = processor.key, list(processor.select)
+    if processor.sql is not None:
+        clause = read(processor.sql)
+        key = tuple(one.expression.text for one in clause.partition_by) or None
+        gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
+    stored = processor.to_dict()
+    return found | {
+        "kind": "pattern" if processor.sql is None else "sql",
+        "summary": summary_of(processor),
+        "key": None if key is None else [one_line(one, 100) for one in key],
+        "select": [one_line(one, 100) for one in gives],
+        "labels": dict(processor.labels),
+        "timestamp": stored.get("timestamp"),
+        "expires": stored.get("expires"),
+        "suppress": stored["suppress"]["for"] if "suppress" in stored else None,
+        "tests": len(rule.item.get("tests") or ()),
+    }
+
+
+def source_of(rule: Rule) -> str | None:
+    """The text of a rule for an editor; None: it has none."""
+    item = rule.item
+    if item is None:
+        return None
+    if isinstance(item, Mapping) and isinstance(item.get("pattern"), str):
+        # A database may have the pattern as a string.
+        with suppress(DocumentSyntaxError):
+            item = {**item, "pattern": decode(text_of(item["pattern"]))}
+    return written_yaml(item)
+
+
+def drawing_of(processor: PatternProcessor) -> str:
+    """The drawing of a rule as SVG."""
+    return clause_of(processor).to_svg() if processor.pattern is None else processor.pattern.to_svg()
+
+
+def explanation_of(processor: PatternProcessor, semantics: Semantics) -> str:
+    if processor.pattern is None:
+        return clause_of(processor).explain()
+    return processor.pattern.explain(semantics)
+
+
+def tag_of(versions: Sequence[Rule]) -> str:
+    """Identifies the versions of a rule and their states."""
+    found = [[rule.version, rule.state, rule.where, rule.item, rule.call, str(rule.error)] for rule in versions]
+    return hashlib.sha256(_text_of(found).encode(errors="backslashreplace")).hexdigest()[:32]
+
+
+def _text_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

@@ -1,0 +1,365 @@
+"""What a rule finds in a few events, and why: its matches, and the trace of one key. Spark is not required."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.event_files import as_in_spark, files_of, read_events, read_table, timestamps
+from asterism.columns.keys import key_strings, key_values
+from asterism.columns.schemas import schema_of
+from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import parse
+from asterism.expressions.types import name_of
+from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.reading import read
+from asterism.rules.binding import selector_of
+from asterism.rules.clauses import clause_of
+from asterism.rules.operator import MATCHES, TIMED_OUT
+from asterism.rules.processor import PatternProcessor
+from asterism.testing.literals import Row
+from asterism.testing.rule_harness import rows_of_rule
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.trace.report import trace
+from asterism.trace.row_patterns import trace_rows
+
+MAX_TEXT = 1_000_000
+MAX_EVENTS = 2_000
+MAX_COLUMNS = 200
+MAX_MATCHES = 200
+MAX_KEYS = 200
+MAX_LINES = 600
+"""Lines of a trace."""
+MAX_CELL = 300
+MAX_FILES = 500_000_000
+"""Bytes of the files of the history, from which events can be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSettings:
+    """What all requests have in common.
+
+    :param columns: the types of columns, as Spark's DDL; None: those of the history, or else of each sample
+    :param history: files of events
+    :param keys: the key columns of the stream, for rules without a key
+    :param time: the event-time column
+    """
+
+    columns: str | None = None
+    history: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    time: str | None = None
+    semantics: str = Semantics.DEFAULT.value
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> SampleSettings:
+        """:param found: what :func:`dataclasses.asdict` gave, perhaps after it was JSON"""
+        columns, time = found["columns"], found["time"]
+        return cls(columns, tuple(found["history"]), tuple(found["keys"]), time, found["semantics"])
+
+
+@dataclass(slots=True)
+class Samples:
+    """Answers requests about samples."""
+
+    settings: SampleSettings
+    _history: pa.Table | None = field(default=None, init=False)
+
+    def history(self) -> pa.Table:
+        """:raises AsterismError: there is none, it is too large, or it cannot be read"""
+        if self._history is None:
+            if not self.settings.history:
+                raise StreamDefinitionError("there is no history", hint="start the console with --history")
+            paths = [Path(one) for one in self.settings.history]
+            size = sum(file.stat().st_size for path in paths for file in files_of(path)[1])
+            if size > MAX_FILES:
+                raise StreamDefinitionError(
+                    f"the history is too large to take events from it: {size:,} bytes (limit {MAX_FILES:,})",
+                    hint="paste events, or run a backtest",
+                )
+            tables = [read_events(path, self.settings.time) for path in paths]
+            self._history = pa.concat_tables(tables, promote_options="permissive")
+        return self._history
+
+    def schema(self) -> pa.Schema | None:
+        """The columns of events, if they are known."""
+        if self.settings.columns is not None:
+            return schema_of(self.settings.columns)
+        return self.history().schema if self.settings.history else None
+
+    def answer(self, request: Mapping[str, Any]) -> Any:
+        """:raises AsterismError: the request cannot be answered, for the reason in the message"""
+        match request["do"]:
+            case "schema":
+                found = self.schema()
+                return None if found is None else base64.b64encode(found.serialize()).decode()
+            case "events":
+                rule = request["rule"]
+                processor = None if rule is None else PatternProcessor.from_dict(rule)
+                return self._events(processor, request["key"], request["limit"])
+            case _:
+                processor = PatternProcessor.from_dict(request["rule"])
+                return self._tried(processor, request["events"], request["key"])
+
+    def _events(self, rule: PatternProcessor | None, key: Sequence[str | None] | None, limit: int) -> dict[str, Any]:
+        """The first events of the history, or of a key, as JSON lines."""
+        events = self.history()
+        time = self.settings.time
+        if key is not None and rule is not None:
+            wanted = key_strings([pa.chunked_array([[one]], pa.string()) for one in key], 1)[0]
+            events = events.filter(pc.equal(_keys_of(rule, events, self.settings.keys), wanted))
+        if time is not None and time in events.column_names:
+            events = events.take(pc.sort_indices(events, sort_keys=[(time, "ascending")]))
+        lines = [json.dumps(row, ensure_ascii=False, default=_json_value) for row in events.slice(0, limit).to_pylist()]
+        return {"text": "\n".join(lines), "events": len(lines), "of": events.num_rows}
+
+    def _tried(self, rule: PatternProcessor, text: str, key: Sequence[str | None] | None) -> dict[str, Any]:
+        settings = self.settings
+        # Rules are tried as if they were in force.
+        rule = replace(rule, timestamp=None, expires=None)
+        events = events_in(text, self.schema(), settings.time)
+        time = settings.time if settings.time in events.column_names else None
+        # Columns without values are those that the sample does not have.
+        shown = events.select(
+            [
+                one.name
+                for one, column in zip(events.schema, events.columns, strict=True)
+                if column.null_count < events.num_rows
+            ]
+        )
+        found: dict[str, Any] = {"columns": [[one.name, name_of(one.type)] for one in shown.schema], "time": time}
+        found["rows"] = [[_cell(value) for value in row.values()] for row in shown.to_pylist()]
+        semantics = Semantics(settings.semantics)
+        keys = _keys_of(rule, events, settings.keys)
+        found["key"] = list(_key_of(rule, settings.keys))
+        found["rowKeys"] = [key_values(one) for one in keys.to_pylist()]
+        try:
+            matches, timed_out = found_in(rule, events, settings.keys, time, semantics)
+            found["matches"], found["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
+            found["moreMatches"] = len(matches) - len(found["matches"])
+        except AsterismError as error:
+            matches = []
+            found["error"] = {"message": error.message, "detail": error.detail, "hint": error.hint}
+        counts, matched = Counter(keys.to_pylist()), Counter(tuple(one["key"]) for one in matches)
+        found["keys"] = [
+            {"key": key_values(one), "events": count, "matches": matched[tuple(key_values(one))]}
+            for one, count in list(counts.items())[:MAX_KEYS]
+        ]
+        chosen = self._chosen(counts, matches, key)
+        if chosen is not None:
+            own = events.filter(pc.equal(keys, chosen))
+            found["trace"] = {"key": key_values(chosen), "lines": list(_trace_lines(rule, own, time, semantics))}
+        return found
+
+    @staticmethod
+    def _chosen(
+        counts: Mapping[str, int], matches: Sequence[Mapping[str, Any]], key: Sequence[str | None] | None
+    ) -> str | None:
+        """The key to trace: the given one, the first that has a match, or the one with most events."""
+        wanted = key if key is not None else matches[0]["key"] if matches else None
+        for one in counts:
+            if wanted is not None and key_values(one) == list(wanted):
+                return one
+        return max(counts, key=lambda one: counts[one], default=None)
+
+
+# ---------------------------------------------------------------------- events
+
+
+def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table:
+    """The events of a text: JSON lines, a JSON list, or CSV with a header.
+
+    :param schema: the types of columns that have this name; those of all others are inferred
+    :raises StreamDefinitionError: the text cannot be read, or is too large
+    :raises InvalidEventError: a value is not of the type of its column
+
+    >>> events_in("user,n\\nann,1\\n", None, None).to_pylist()
+    [{'user': 'ann', 'n': 1}]
+    """
+    if len(text) > MAX_TEXT:
+        raise StreamDefinitionError(f"the events have {len(text):,} characters (limit {MAX_TEXT:,})")
+    if not text.strip():
+        raise StreamDefinitionError("there are no events", hint="paste JSON lines, a JSON list, or CSV with a header")
+    try:
+        if text.lstrip()[0] in "[{":
+            lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in _rows_in(text)).encode()
+            table = read_table(io.BytesIO(lines), "json") if lines else pa.table({})
+        else:
+            table = read_table(io.BytesIO(text.encode()), "csv")
+    except pa.ArrowException as error:
+        raise StreamDefinitionError("the events cannot be read", str(error).splitlines()[0]) from None
+    for what, count, most in (("events", table.num_rows, MAX_EVENTS), ("columns", table.num_columns, MAX_COLUMNS)):
+        if count > most:
+            raise StreamDefinitionError(f"there are {count:,} {what} (limit {most:,})")
+    if not table.num_rows:
+        raise StreamDefinitionError("there are no events")
+    if len(set(table.column_names)) < table.num_columns:
+        raise StreamDefinitionError("two columns have the same name")
+    for number, one in enumerate(table.schema):
+        wanted = None if schema is None or one.name not in schema.names else schema.field(one.name).type
+        if wanted is not None:
+            table = table.set_column(number, one.name, _typed(table.column(number), one.name, wanted))
+        elif pa.types.is_null(one.type):
+            table = table.set_column(number, one.name, table.column(number).cast(pa.string()))
+    if schema is not None:
+        # A condition may read a column that no event of the sample has.
+        for one in schema:
+            if one.name not in table.column_names:
+                table = table.append_column(one.name, pa.nulls(table.num_rows, one.type))
+    return as_in_spark(table, time)
+
+
+def _rows_in(text: str) -> Iterator[Mapping[str, Any]]:
+    """The objects of a JSON list, or of JSON lines."""
+    if text.lstrip()[0] == "[":
+        rows, numbers = _decoded(text, 1), None
+    else:
+        numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        if len(numbered) > MAX_EVENTS:
+            raise StreamDefinitionError(f"there are {len(numbered):,} events (limit {MAX_EVENTS:,})")
+        rows, numbers = [_decoded(line, number) for number, line in numbered], [number for number, _ in numbered]
+    for at, row in enumerate(rows):
+        where = f"event {at + 1}" if numbers is None else f"line {numbers[at]}"
+        if not isinstance(row, Mapping):
+            raise StreamDefinitionError(f"{where} is not an object", hint='{"user": "ann", "price": 5}')
+        if len(row) > MAX_COLUMNS:
+            raise StreamDefinitionError(f"{where} has {len(row):,} columns (limit {MAX_COLUMNS})")
+        yield row
+
+
+def _decoded(text: str, line: int) -> Any:
+    try:
+        return decode(text_of(text))
+    except DocumentSyntaxError as error:
+        raise StreamDefinitionError(
+            f"line {line + error.line - 1}, column {error.column}: {error.message}", error.detail, error.hint
+        ) from None
+
+
+def _typed(column: pa.ChunkedArray, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    try:
+        if pa.types.is_timestamp(wanted) and pa.types.is_string(column.type):
+            column = timestamps(column)
+        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+            if wanted.tz is not None and column.type.tz is None:
+                column = pc.assume_timezone(column, "UTC")
+        if pa.types.is_string(wanted) and not pa.types.is_string(column.type):
+            return column.cast(pa.string())
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidEventError(
+            f"the column {name!r:.60} is of type {name_of(column.type)}, not {name_of(wanted)}",
+            str(error).splitlines()[0],
+        ) from None
+
+
+def _cell(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        text = value
+    elif isinstance(value, datetime):
+        text = _time_text(value)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = str(value)
+    return text if text is None or len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def _time_text(value: Any) -> str:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return str(value)
+
+
+def _json_value(value: Any) -> Any:
+    return _time_text(value) if isinstance(value, datetime) else str(value)
+
+
+# ---------------------------------------------------------------------- matches
+
+
+def found_in(
+    rule: PatternProcessor, events: pa.Table, keys: Sequence[str], time: str | None, semantics: Semantics
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The matches and the timed-out partial matches of a rule, each with the numbers of its events (from 1), where they are
+    known. The function of a rule is not called.
+
+    :raises AsterismError: as for a query
+    """
+    number = "__event"
+    while number in events.column_names:
+        number = "_" + number
+    numbered = events.append_column(number, pa.array(range(1, events.num_rows + 1), pa.int64()))
+
+    def rows(one: PatternProcessor) -> dict[str, list[Row]]:
+        return rows_of_rule(one, numbered.schema, [numbered], keys=keys, time=time, semantics=semantics)
+
+    plain = rule if rule.sql is not None else replace(rule, select=(), function=None)
+    found = rows(plain)
+    measured = rows(replace(rule, function=None)) if rule.select else {}
+    outputs = []
+    for name, decided in ((MATCHES, "match_time"), (TIMED_OUT, "timeout_time")):
+        measures = {row["match_id"]: row["measures"] for row in measured.get(name, ())}
+        made = [
+            {
+                "key": row["key"],
+                "start": _time_text(row["start_time"]),
+                "end": _time_text(row["end_time"]),
+                "time": _time_text(row[decided]),
+                "events": [[one["stage"], one["event"][number]] for one in row["events"] or ()],
+                "measures": measures.get(row["match_id"]) or row["measures"] or {},
+                "suppressed": row.get("suppressed") or 0,
+            }
+            for row in found.get(name, ())
+        ]
+        outputs.append(sorted(made, key=lambda one: (str(one["time"]), str(one["key"]))))
+    return outputs[0], outputs[1]
+
+
+def _key_of(rule: PatternProcessor, keys: Sequence[str]) -> Sequence[str]:
+    """The key of a rule as expressions."""
+    if rule.sql is not None:
+        partition = [one.expression.text for one in read(rule.sql).partition_by]
+        return partition or selector_of(rule, keys)
+    return selector_of(rule, keys)
+
+
+def _keys_of(rule: PatternProcessor, events: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """For each event its key, as a string."""
+    vectorized, scope = Vectorized(events.schema), Scope(events.schema)
+    numbers = [vectorized.add(scope.resolve(parse(text), text), text) for text in _key_of(rule, keys)]
+    values = vectorized.evaluate(events) if numbers else []
+    return key_strings([values[number] for number in numbers], events.num_rows)
+
+
+def _trace_lines(
+    rule: PatternProcessor, events: pa.Table, time: str | None, semantics: Semantics
+) -> Iterator[tuple[str, str]]:
+    """The lines of a trace, each with the kind of its step."""
+    try:
+        if rule.sql is not None:
+            rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES)
+            for outcome, line in rows.lines(limit=MAX_LINES):
+                yield "" if outcome is None else outcome.value, line
+        else:
+            assert rule.pattern is not None
+            steps = trace(rule.pattern, events, time=time, semantics=semantics)
+            for what, line in steps.lines(limit=MAX_LINES):
+                yield "" if what is None else what.value, line
+    except AsterismError as error:
+        yield "error", str(error)

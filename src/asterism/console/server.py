@@ -1,0 +1,158 @@
+"""Runs the console: sockets, the threads of requests, and what happens in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from asterism.columns.schemas import schema_of
+from asterism.console.access import Access
+from asterism.console.application import ConsoleApplication
+from asterism.console.backtests import Backtests
+from asterism.console.counts import WatchedStatus
+from asterism.console.rule_views import RuleSource
+from asterism.console.samples import SampleSettings
+from asterism.console.worker import WorkerProcess
+from asterism.discovery.http_endpoint import is_loopback, listening_socket, tls_context
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.patterns.semantics import Semantics
+
+SCHEMA_TIMEOUT = 120.0
+"""Seconds in which the columns of the history must be known."""
+_log = logging.getLogger("asterism.console")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    """The options of ``asterism rules serve``.
+
+    :param samples: the columns of events, the history, the key and the event time
+    :param backtest_worker: the module that runs backtests, if there is a history
+    :raises PatternProcessorError: h11 is not installed, or tokens would be sent unencrypted
+    """
+
+    source: str
+    table: str
+    samples: SampleSettings
+    checkpoint: str | None = None
+    tokens: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    certificate: Path | None = None
+    private_key: Path | None = None
+    backtest_worker: str | None = None
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("h11") is None:
+            raise PatternProcessorError(
+                "the console needs h11, which is not installed", hint="pip install 'asterism[http]'"
+            )
+        if self.certificate is None and self.private_key is not None:
+            raise PatternProcessorError("there is a private key, but no certificate", hint="--certificate FILE")
+        if is_loopback(self.host):
+            return
+        if self.tokens is None:
+            raise PatternProcessorError(
+                f"on {self.host}, everyone who can reach it could change the rules", hint="--token-file FILE"
+            )
+        if self.certificate is None:
+            raise PatternProcessorError(
+                f"on {self.host}, tokens would be sent unencrypted",
+                hint="use --certificate, or listen on 127.0.0.1 behind an HTTPS proxy",
+            )
+
+
+class ConsoleServer:
+    """The console, from :meth:`run` to :meth:`close`.
+
+    :raises AsterismError: the options are invalid, or the source or the tokens cannot be read
+    """
+
+    def __init__(self, options: ConsoleOptions) -> None:
+        self.options = options
+        settings = options.samples
+        self.address: str | None = None
+        """The address on which it listens; None: it does not."""
+        self._schema = None if settings.columns is None else schema_of(settings.columns)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = threading.Event()
+        self._ended = asyncio.Event()
+        access = Access() if options.tokens is None else Access.from_file(options.tokens)
+        source = RuleSource(options.source, options.table, Semantics(settings.semantics), lambda: self._schema)
+        source.all()
+        status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
+        if status is not None:
+            status.look()
+            problem = status.current()[1]
+            if problem is not None:  # the query may not have been started yet
+                _log.warning("there is no status: %s", problem)
+        setup = asdict(settings)
+        worker = options.backtest_worker
+        backtests = None if worker is None or not settings.history else Backtests(WorkerProcess(worker, setup))
+        facts = {
+            "history": [Path(one).name for one in settings.history],
+            "time": settings.time,
+            "streamKey": list(settings.keys),
+        }
+        sampler = WorkerProcess("asterism.console.sample_worker", setup)
+        self.application = ConsoleApplication(source, access, sampler, status=status, backtests=backtests, facts=facts)
+
+    def run(self, on_listening: Callable[[str], None] = lambda address: None) -> None:
+        """Serve until :meth:`close`.
+
+        :param on_listening: called with the address
+        :raises PatternProcessorError: the port is not free, or the certificate cannot be used
+        """
+        application = self.application
+        if application.status is not None:
+            application.status.start()
+        if self._schema is None and self.options.samples.history:
+            threading.Thread(target=self._find_schema, name="asterism-console-columns", daemon=True).start()
+        try:
+            asyncio.run(self._serve(on_listening))
+        finally:
+            self.address = None
+            application.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _find_schema(self) -> None:
+        """Until the columns of the history are known, they are not checked."""
+        try:
+            found = self.application.sampler.ask({"do": "schema"}, timeout=SCHEMA_TIMEOUT)
+            self._schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(found)))
+        except AsterismError as error:
+            _log.warning("the columns of the history are not known: %s", error)
+
+    async def _serve(self, on_listening: Callable[[str], None]) -> None:
+        from asterism.discovery.http_server import MAX_SERVED, HttpServer
+
+        options = self.options
+        self._loop = asyncio.get_running_loop()
+        tls = tls_context(options.certificate, options.private_key)
+        with (
+            listening_socket(options.host, options.port) as listening,
+            ThreadPoolExecutor(MAX_SERVED + 2, thread_name_prefix="asterism-console") as threads,
+        ):
+            self._loop.set_default_executor(threads)
+            async with await asyncio.start_server(HttpServer(self.application, tls), sock=listening):
+                host = f"[{options.host}]" if ":" in options.host else options.host
+                self.address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+                on_listening(self.address)
+                if not self._closed.is_set():
+                    await self._ended.wait()
+                self.application.sampler.stop()  # a request may wait for it

@@ -1,0 +1,166 @@
+"""Child processes that compute for the console, so that a computation can be stopped, and takes no memory from the endpoint.
+
+A child reads requests from its standard input and writes responses to its standard output, one JSON object per line: first the
+setup, then for each request any number of ``{"told": ...}`` and one ``{"result": ...}`` or ``{"error": ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from asterism.discovery.http_application import error_fields
+from asterism.errors import AsterismError, PatternProcessorError
+
+MAX_RESPONSE = 20_000_000
+GRACE = 10.0
+"""Seconds that an idle child gets to end."""
+_log = logging.getLogger("asterism.console")
+
+Tell = Callable[[Any], None]
+Handler = Callable[[Mapping[str, Any], Tell], Any]
+
+
+class WorkerError(PatternProcessorError):
+    """The child could not compute the result: it was stopped, ran out of time, or failed."""
+
+
+class WorkerProcess:
+    """A child process, started with its first request, and again after it has been stopped. Requests wait for each other.
+
+    :param module: the module that runs in the child, which calls :func:`run`
+    :param setup: what the child gets before its first request
+    """
+
+    def __init__(self, module: str, setup: Mapping[str, Any]) -> None:
+        self.module, self.setup = module, setup
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._why_stopped = ""
+
+    def ask(self, request: Mapping[str, Any], *, timeout: float, tell: Tell = lambda told: None) -> Any:
+        """The result of a request.
+
+        :param timeout: seconds after which the child is stopped
+        :param tell: called with what the child tells in between
+        :raises WorkerError: there is no result
+        :raises AsterismError: the error that the child has raised
+        """
+        with self._turn:
+            process = self._started()
+            timer = threading.Timer(timeout, self.stop, [f"this took longer than {timeout:g} seconds"])
+            timer.daemon = True
+            timer.start()
+            try:
+                return self._answer(process, request, tell)
+            finally:
+                timer.cancel()
+
+    def stop(self, why: str = "it was stopped") -> None:
+        """Stop the child, and whatever it waits for."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is None:
+                return
+            self._why_stopped = why
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def close(self) -> None:
+        """Let the child end by itself, if it is idle; otherwise stop it."""
+        process = self._process
+        if process is not None and self._turn.acquire(blocking=False):
+            try:
+                assert process.stdin is not None
+                with suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                    process.stdin.close()
+                    process.wait(timeout=GRACE)
+            finally:
+                self._turn.release()
+        self.stop()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._why_stopped = ""
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", self.module],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+                self._send(self._process, self.setup)
+            return self._process
+
+    @staticmethod
+    def _send(process: subprocess.Popen[bytes], value: Any) -> None:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer then says that the child has ended
+            process.stdin.write(json.dumps(value).encode() + b"\n")
+            process.stdin.flush()
+
+    def _answer(self, process: subprocess.Popen[bytes], request: Mapping[str, Any], tell: Tell) -> Any:
+        assert process.stdout is not None
+        self._send(process, request)
+        while line := process.stdout.readline(MAX_RESPONSE):
+            if not line.endswith(b"\n"):
+                self.stop(f"the result has more than {MAX_RESPONSE:,} bytes")
+                break
+            found = json.loads(line)
+            if "result" in found:
+                return found["result"]
+            if "error" in found:
+                raise PatternProcessorError(*(found["error"].get(part) for part in ("message", "detail", "hint")))
+            tell(found["told"])
+        self.stop()
+        raise WorkerError(self._why_stopped or "the process that computes this has ended", hint="try again")
+
+
+def run(handler_of: Callable[[Mapping[str, Any]], Handler]) -> None:
+    """Answer requests until the input ends. What is printed meanwhile goes to standard error.
+
+    :param handler_of: makes the function from requests to results, given the setup
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    writing = threading.Lock()
+
+    def write(value: Mapping[str, Any]) -> None:
+        with writing:
+            answers.write(json.dumps(value).encode() + b"\n")
+            answers.flush()
+
+    handler: Handler | None = None
+    setup = sys.stdin.buffer.readline()
+    for line in sys.stdin.buffer:
+        try:
+            handler = handler_of(json.loads(setup)) if handler is None else handler
+            write({"result": handler(json.loads(line), lambda told: write({"told": told}))})
+        except AsterismError as error:
+            write({"error": error_fields(error)})
+        except MemoryError:
+            write({"error": {"message": "this needs too much memory"}})
+        except Exception as error:
+            _log.exception("a request failed")
+            write({"error": {"message": "this failed because of an internal error", "detail": type(error).__name__}})
+
+
+def limit_memory(size: int) -> None:
+    """Limit the memory of this process, where the system can do so."""
+    try:
+        import resource
+    except ImportError:
+        return
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
