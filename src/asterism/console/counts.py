@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter, deque
 from itertools import pairwise
 from typing import Any
@@ -42,11 +41,8 @@ class WatchedStatus:
         self._closed.set()
 
     def _watch(self) -> None:
-        while True:
-            begun = time.monotonic()
+        while not self._closed.wait(INTERVAL):
             self.look()
-            if self._closed.wait(max(INTERVAL - (time.monotonic() - begun), 0.1)):
-                return
 
     def look(self) -> None:
         """Read the status once."""

@@ -365,6 +365,8 @@ def source_of(rule: Rule) -> str | None:
         # A database may have the pattern as a string.
         with suppress(DocumentSyntaxError):
             item = {**item, "pattern": decode(text_of(item["pattern"]))}
+    if isinstance(item, Mapping) and item.get("timedOut") is False:  # as in each row of a table
+        item = {name: value for name, value in item.items() if name != "timedOut"}
     return written_yaml(item)
 
 
@@ -374,9 +376,10 @@ def drawing_of(processor: PatternProcessor) -> str:
 
 
 def explanation_of(processor: PatternProcessor, semantics: Semantics) -> str:
-    if processor.pattern is None:
-        return clause_of(processor).explain()
-    return processor.pattern.explain(semantics)
+    """What a rule matches in words, without its automaton."""
+    pattern = processor.pattern
+    text = clause_of(processor).explain() if pattern is None else pattern.explain(semantics)
+    return text.partition("\n\nautomaton")[0]
 
 
 def tag_of(versions: Sequence[Rule]) -> str:

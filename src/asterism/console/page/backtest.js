@@ -91,8 +91,9 @@ function report(job) {
   const compared = result.compared && rule.old_version !== null;
   const period = result.first ? `${timeText(result.first)} – ${timeText(result.last)}, ${plural(result.days, "day")}` : "";
   if (rule.refused) return errorBox({ message: rule.refused }, "The rule cannot be used with these events");
+  const perDay = rule.old_matches === null || !result.days ? null : rule.old_matches / result.days;
   const rows = [
-    ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", null], ["Most in a day", "most_in_a_day", null],
+    ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", "old_matches_per_day"], ["Most in a day", "most_in_a_day", null],
     ["Timed out", "timed_out", "old_timed_out"], ["Errors", "errors", "old_errors"],
   ];
   return [
@@ -100,7 +101,7 @@ function report(job) {
     rule.errors ? errorBox({ message: rule.error }, `Disabled in ${plural(rule.errors, "key group")}`) : null,
     compared ? differences(rule) : h("p", { class: "notice" }, "No version is in use to compare with."),
     h("div", { class: "scroll" }, h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("td", {}), compared ? h("th", { scope: "col" }, `In use, v${rule.old_version}`) : null, h("th", { scope: "col" }, compared ? "As edited" : "Value"))),
-      h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, before ? number(rule[before]) : "") : null,
+      h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, before ? number({ ...rule, old_matches_per_day: perDay }[before]) : "") : null,
         h("td", {}, number(rule[now]))))))),
     ...examples(result, compared ? [["added", "Added matches", rule.added], ["removed", "Removed matches", rule.removed]] : [["added", "Matches", rule.matches]]),
   ];
@@ -125,7 +126,7 @@ function examples(result, groups) {
     if (!some.length) return null;
     return h("section", {}, h("h2", {}, title, h("span", { class: "dim" }, total > some.length ? ` ${number(some.length)} of ${number(total)}` : ` ${number(total)}`)), h("ol", { class: "matches" }, some.map((one) =>
       h("li", { class: `match ${difference}` }, h("p", { class: "match-head" }, h("b", {}, one.key.length ? foreign(keyText(one.key)) : "all events"), h("span", { class: "dim" }, `${timeText(one.start)} – ${timeText(one.end)}`)),
-        Object.keys(one.measures).length ? h("dl", { class: "measures" }, Object.entries(one.measures).map(([name, value]) => [h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))])) : null,
+        Object.keys(one.measures).length ? h("dl", { class: "measures" }, Object.entries(one.measures).map(([name, value]) => h("div", {}, h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))))) : null,
         one.events.length ? h("details", {}, h("summary", {}, plural(one.events.length + one.moreEvents, "event")), h("ul", { class: "event-list" }, one.events.map(([stage, text]) => h("li", {}, foreign(stage, "stage-name"), " ", foreign(text))), one.moreEvents ? h("li", {}, `and ${number(one.moreEvents)} more`) : null)) : null))));
   });
 }

@@ -40,8 +40,7 @@ export class Editor {
       },
     });
     this.problems = h("div", { id: "problems", class: "problems", "aria-live": "polite" });
-    this.element = h("div", { class: "editor-box" },
-      h("div", { class: "editor" }, this.gutter, h("div", { class: "surface" }, this.layer, this.marks, this.area)), this.problems);
+    this.element = h("div", { class: "editor" }, this.gutter, h("div", { class: "surface" }, this.layer, this.marks, this.area));
     this.text = text;
   }
 

@@ -4,7 +4,7 @@ import { sparkline } from "./sparkline.js";
 
 const MAX_SHOWN = 300;
 const STATES = {
-  "in force": "good", on: "good", waiting: "warn", pending: "warn", shadow: "info", expired: "dim", off: "dim", older: "dim",
+  "in force": "good", on: "good", "in use": "good", waiting: "warn", pending: "warn", shadow: "info", expired: "dim", off: "dim", older: "dim",
   disabled: "bad", killed: "bad", refused: "bad", invalid: "bad", "not in the query": "warn",
 };
 
@@ -103,12 +103,12 @@ export class RuleList {
     const count = app.matches(rule.id);
     const link = h("a", { href: ruleLink(rule.id, app.page?.tab && app.page.id !== null ? app.page.tab : "overview"), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
-        rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`)),
+        rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
+        values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null),
       h("span", { class: "line sub" }, h("span", { class: `word ${stateKind(state)}` }, state),
         rule.error ? foreign(rule.error.message, "cut") : labels.map(([name, value]) => h("span", { class: "label", title: name }, foreign(value || name))),
         h("span", { class: "grow" }),
-        app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null,
-        values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null));
+        app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null));
     link.ruleId = rule.id;
     return h("li", {}, link);
   }

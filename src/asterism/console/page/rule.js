@@ -10,6 +10,8 @@ import { VersionsTab } from "./versions.js";
 
 const TABS = [["overview", "Overview"], ["source", "Source"], ["try", "Try"], ["backtest", "Backtest"], ["versions", "Versions"]];
 const DEBOUNCE = 350;
+// Texts that were not saved when another rule was chosen.
+const drafts = new Map();
 
 export class RulePage {
   constructor(app, element, name, id, tab) {
@@ -35,6 +37,8 @@ export class RulePage {
 
   close() {
     this.closed = true;
+    if (this.rule && this.isChanged) drafts.set(this.name, { tag: this.rule.tag, text: this.text });
+    else drafts.delete(this.name);
     clearTimeout(this.timer);
     this.panels.backtest?.close();
   }
@@ -54,6 +58,9 @@ export class RulePage {
       return;
     }
     if (this.closed) return;
+    const draft = drafts.get(this.name);
+    if (draft && draft.tag === this.rule.tag) this.text = draft.text;
+    drafts.delete(this.name);
     this.draw();
     this.check();
   }
@@ -327,7 +334,7 @@ class SourceTab {
     this.words = h("pre", { class: "explanation" });
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.revert, this.note),
-      h("div", { class: "split" }, this.editor.element, h("div", { class: "preview" }, this.preview, this.words)));
+      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.words))));
     this.checkedNow();
   }
 
@@ -342,7 +349,7 @@ class SourceTab {
     const { checked, drawing } = this.page;
     if (checked) {
       this.editor.show(checked);
-      replace(this.preview, checked.drawing ? h("img", { src: drawing, alt: "Drawing of the pattern" }) : h("p", { class: "empty" }, "The drawing appears when the rule is valid."));
+      replace(this.preview, checked.drawing ? h("img", { src: drawing, alt: "Drawing of the pattern" }) : checked.problems.length && drawing ? h("img", { src: drawing, class: "stale", alt: "Drawing of the pattern before the last changes" }) : null);
       this.words.textContent = checked.explanation ?? "";
       this.words.hidden = !checked.explanation;
     }

@@ -2,6 +2,7 @@ import { post } from "./api.js";
 import { errorBox, foreign, h, loading, number, plural, replace, timeText } from "./dom.js";
 
 const KINDS = new Set(["matched", "dropped", "held", "discarded", "narrowed", "late", "waited", "nothing", "began", "advanced", "error"]);
+const IDLE = new Set(["nothing", "waited", "not the start of a match", "skipped after a match"]);
 const samples = new Map();
 
 // Tries the text of the rule on events that are pasted, or taken from the history.
@@ -12,7 +13,7 @@ export class TryTab {
     const { session } = page.app;
     const columns = (session.columns ?? []).map(([name]) => name);
     this.events = h("textarea", {
-      class: "code events", rows: 12, spellcheck: "false", wrap: "off", "aria-label": "Events",
+      class: "code events", rows: 9, spellcheck: "false", wrap: "off", "aria-label": "Events",
       placeholder: `Paste events: JSON lines, a JSON list, or CSV with a header.\n\n${example(columns, session.time)}`,
       value: samples.get(this.name) ?? "",
       oninput: () => samples.set(this.name, this.events.value),
@@ -95,7 +96,7 @@ export class TryTab {
       h("p", { class: "match-head" }, match.key.length ? h("b", {}, foreign(keyText(match.key))) : h("b", {}, "all events"),
         h("span", { class: "dim" }, match.start === match.end ? timeText(match.start) : `${timeText(match.start)} – ${timeText(match.end)}`),
         match.suppressed ? h("span", { class: "state info" }, `${number(match.suppressed)} suppressed before`) : null),
-      measures.length ? h("dl", { class: "measures" }, measures.map(([name, value]) => [h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))])) : null,
+      measures.length ? h("dl", { class: "measures" }, measures.map(([name, value]) => h("div", {}, h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))))) : null,
       stages.size ? h("p", { class: "stages" }, [...stages].map(([stage, events]) => h("span", { class: "stage" }, foreign(stage, "stage-name"), ` ${ranges(events)}`))) : null);
   }
 
@@ -116,10 +117,20 @@ export class TryTab {
     const { key, lines } = found.trace;
     const select = h("select", { "aria-label": "Key to trace", onchange: () => this.run(found.keys[select.selectedIndex].key) }, found.keys.map((one) =>
       h("option", { selected: JSON.stringify(one.key) === JSON.stringify(key) }, `${keyText(one.key) || "all events"}: ${plural(one.events, "event")}, ${plural(one.matches, "match", "matches")}`)));
-    return h("div", { class: "trace-box" }, h("div", { class: "trace-head" }, h("h2", {}, "Why, event by event"), found.keys.length > 1 ? select : null),
-      h("p", { class: "dim small" }, "The numbers count the events of this key."),
-      h("div", { class: "trace", tabindex: 0, role: "region", "aria-label": "Trace" }, lines.map(([what, line]) =>
-        h("div", { class: line === "" ? "gap" : KINDS.has(what) ? what : what === "" ? (/^(event|row|time|the input)/.test(line) ? "moment" : "") : "" }, line))));
+    const end = lines.findLastIndex(([, line]) => line === "") + 1;
+    const moments = [];
+    for (const [what, line] of lines.slice(1, end)) {
+      if (line === "") moments.push([]);
+      else moments.at(-1)?.push([what, line]);
+    }
+    const idle = (moment) => moment.slice(1).every(([what]) => IDLE.has(what));
+    const steps = h("div", { class: "trace", tabindex: 0, role: "region", "aria-label": "Trace" }, moments.filter((moment) => moment.length).map((moment) =>
+      h("div", { class: idle(moment) ? "idle" : "" }, moment.map(([what, line], at) => h("div", { class: at === 0 && what === "" ? "moment" : KINDS.has(what) ? what : "" }, line)), h("div", { class: "gap" }))));
+    const isLong = moments.length > 12 && moments.some((moment) => moment.length && !idle(moment));
+    steps.classList.toggle("brief", isLong);
+    const brief = h("label", {}, h("input", { type: "checkbox", checked: isLong, onchange: (event) => steps.classList.toggle("brief", event.target.checked) }), "Only events that change something");
+    return h("div", { class: "trace-box" }, h("div", { class: "trace-head" }, h("h2", {}, "Why, event by event"), found.keys.length > 1 ? select : null, moments.some(idle) ? brief : null),
+      h("p", { class: "trace-summary" }, lines.slice(end).map(([, line]) => line).join("\n")), steps, h("p", { class: "dim small" }, "The numbers count the events of this key, in the order of their times."));
   }
 }
 
